@@ -9,7 +9,7 @@ many rows is several files, each of some key groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -88,24 +88,38 @@ def tables_of(
     key_columns: KeyColumns, states: Sequence[KeptEntries], key_groups: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, int]]:
     """Tables of the sorted rows of some key groups, each with the last of these; none is empty."""
-    taken = _nothing_taken(states)
+    taken = [_Taken() for _ in states]
     for key_group in key_groups:
-        for entries, state in zip(taken, states, strict=True):
-            _take(entries, key_group, state)
-        if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
-            yield to_table(key_columns, taken), key_group
-            taken = _nothing_taken(states)
-    if any(entries.keys for entries in taken):
-        yield to_table(key_columns, taken), key_groups.end
+        for rows, state in zip(taken, states, strict=True):
+            rows.take(key_group, state)
+        if sum(len(rows.keys) for rows in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+            yield _table(key_columns, states, taken), key_group
+            taken = [_Taken() for _ in states]
+    if any(rows.keys for rows in taken):
+        yield _table(key_columns, states, taken), key_groups.end
 
 
-def _nothing_taken(states: Sequence[KeptEntries]) -> list[StateEntries]:
-    return [StateEntries(state.name, state.serializer, [], [], []) for state in states]
+@dataclass(slots=True)
+class _Taken:
+    """The entries of one state of some key groups: parallel lists."""
+
+    keys: list[Key] = field(default_factory=list)
+    key_groups: list[int] = field(default_factory=list)
+    states: list[Any] = field(default_factory=list)
+
+    def take(self, key_group: int, state: KeptEntries) -> None:
+        """Add the entries of a key group."""
+        rows = list(state.rows(key_group))
+        self.keys.extend([key for key, _ in rows])
+        self.states.extend([row for _, row in rows])
+        self.key_groups.extend(repeat(key_group, len(rows)))
 
 
-def _take(entries: StateEntries, key_group: int, state: KeptEntries) -> None:
-    """Add the entries of a key group."""
-    rows = list(state.rows(key_group))
-    entries.keys.extend([key for key, _ in rows])
-    entries.states.extend([row for _, row in rows])
-    entries.key_groups.extend(repeat(key_group, len(rows)))
+def _table(
+    key_columns: KeyColumns, states: Sequence[KeptEntries], taken: Sequence[_Taken]
+) -> pa.Table:
+    entries = [
+        StateEntries(state.name, state.serializer, rows.keys, rows.key_groups, rows.states)
+        for state, rows in zip(states, taken, strict=True)
+    ]
+    return to_table(key_columns, entries)

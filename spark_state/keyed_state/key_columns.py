@@ -8,9 +8,10 @@ and -0.0 becomes 0.0, so that keys that Spark groups together are equal here too
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +61,35 @@ class KeyColumns:
             pa.array(column, arrow_type)
             for column, arrow_type in zip(columns, self.arrow_types, strict=True)
         ]
+
+
+class StoredKeys(Sequence[tuple[Any, ...]]):
+    """`length` keys of a file, in these `columns`. They become tuples when the first is asked for,
+    so who reads the columns does without."""
+
+    def __init__(
+        self, key_columns: KeyColumns, columns: Sequence[pa.Array[Any]], length: int
+    ) -> None:
+        self.columns = columns
+        self.key_columns = key_columns
+        self._length = length
+
+    @cached_property
+    def _keys(self) -> list[tuple[Any, ...]]:
+        return self.key_columns.to_keys(self.columns, self._length)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[Any, ...]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._keys[index]
 
 
 def _shown(value: Any, arrow_type: Any) -> Any:

@@ -42,7 +42,7 @@ from checkpoint_store.files.state_file import (
 )
 from spark_state.errors import StateMigrationError
 from spark_state.keyed_state.element_serializers import ElementSerializer
-from spark_state.keyed_state.key_columns import KeyColumns, leaf_columns
+from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys, leaf_columns
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
@@ -52,13 +52,13 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class StateEntries:
-    """Entries of one state: parallel lists. What a state is, its serializer says: a value (None: it
-    is deleted), or an `ElementRow`. `growth`: how many entries more there are of each key group
-    after them, on top of those before them; None if nobody has counted."""
+    """Entries of one state: parallel sequences. What a state is, its serializer says: a value
+    (None: it is deleted), or an `ElementRow`. `growth`: how many entries more there are of each key
+    group after them, on top of those before them; None if nobody has counted."""
 
     name: str
     serializer: StateSerializer[Any]
-    keys: list[Key]
+    keys: Sequence[Key]
     key_groups: list[int]
     states: list[Any]
     growth: Mapping[int, int] | None = None
@@ -199,7 +199,7 @@ def from_batch(
         if column.name not in serializers:
             continue
         rows = pc.equal(names, pa.scalar(column.name))
-        part = batch.filter(rows)
+        part = batch if pc.all(rows).as_py() else batch.filter(rows)
         if not part.num_rows:
             continue
         serializer = serializers[column.name]
@@ -207,7 +207,7 @@ def from_batch(
         entries = StateEntries(
             column.name,
             serializer,
-            key_columns.to_keys(keys, part.num_rows),
+            StoredKeys(key_columns, keys, part.num_rows),
             cast(list[int], part.column(KEY_GROUP_COLUMN).to_pylist()),
             [],
         )
@@ -245,11 +245,12 @@ def _mark_deleted_elements(states: list[Any], operations: Any) -> None:
 
 def _of_whole_collections(entries: StateEntries, column: Any) -> StateEntries:
     """The entries of rows that an older release wrote: each replaces what its key has."""
-    replaced = replace(entries, keys=[], key_groups=[])
+    keys: list[Key] = []
+    replaced = replace(entries, keys=keys, key_groups=[])
     serializer = cast(ElementSerializer[Any], entries.serializer)
     wholes = serializer.elements_of_whole(column)
     for key, key_group, elements in zip(entries.keys, entries.key_groups, wholes, strict=True):
-        replaced.keys.extend([key] * (1 + len(elements)))
+        keys.extend([key] * (1 + len(elements)))
         replaced.key_groups.extend([key_group] * (1 + len(elements)))
         replaced.states.append(None)
         replaced.states.extend(elements)

@@ -276,13 +276,15 @@ class RocksDBElementTable(Generic[E, V]):
 
     def changes(self) -> StateEntries:
         """What the running epoch changed: a cleared key first, then its elements as they are."""
-        changed = StateEntries(self.format.name, self.format.serializer, [], [], [])
+        keys: list[Key] = []
+        key_groups: list[int] = []
+        states: list[tuple[E, V | None] | None] = []
         for of_key in self._of_keys.values():
             rows = of_key.rows_of_changes()
-            changed.keys.extend(repeat(of_key.key, len(rows)))
-            changed.key_groups.extend(repeat(of_key.key_group, len(rows)))
-            changed.states.extend(rows)
-        return changed
+            keys.extend(repeat(of_key.key, len(rows)))
+            key_groups.extend(repeat(of_key.key_group, len(rows)))
+            states.extend(rows)
+        return StateEntries(self.format.name, self.format.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""

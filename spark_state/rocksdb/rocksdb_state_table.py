@@ -182,21 +182,19 @@ class RocksDBStateTable(Generic[S]):
         assert not self._changes, "an epoch is running"
         self._forget()
         self._sealed = {}
-        of_key, add = self.format.keys.of_key, self.counts.add
+        add = self.counts.add
+        rows = self.format.keys.of_keys(entries.keys, entries.key_groups)
         if entries.growth is not None:
             # Which keys are new need not be known. The last entry of a key comes last.
             for key_group, more in entries.growth.items():
                 add(key_group, more)
-            rows = map(of_key, entries.keys, entries.key_groups)
-            self._write(zip(rows, entries.states, strict=True))
+            if None in entries.states:
+                self._write(zip(rows, entries.states, strict=True))
+            else:
+                self._put_all(rows, entries.states)
             return
         # The last entry of a key counts.
-        states = {
-            of_key(key, key_group): (key_group, state)
-            for key, key_group, state in zip(
-                entries.keys, entries.key_groups, entries.states, strict=True
-            )
-        }
+        states = dict(zip(rows, zip(entries.key_groups, entries.states, strict=True), strict=True))
         in_order = sorted(states)
         is_empty = not len(self.counts)
         held = repeat(None) if is_empty else self._held_at_once(in_order)
@@ -209,6 +207,12 @@ class RocksDBStateTable(Generic[S]):
         """What the database has of these rows, which are in order, some at a time."""
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             yield from self.family.get_many(rows[first : first + _ROWS_AT_ONCE])
+
+    def _put_all(self, rows: Iterable[bytes], states: Iterable[S]) -> None:
+        """Write the states of rows. None of them is None."""
+        batch = Batch()
+        batch.put_all(rows, map(self.format.pack, states), self.family.handle)
+        self._database.write(batch)
 
     def _write(self, states: Iterable[tuple[bytes, S | None]]) -> None:
         """Write the states of rows."""

@@ -10,12 +10,15 @@ timers, a user key for maps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from checkpoint_store.files.element_columns import MAP_VALUE
 from spark_state.keyed_state.current_key import Key
-from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys
+from spark_state.rocksdb.key_arrays import can_be_encoded, encoded_keys
 from spark_state.rocksdb.ordered_bytes import TupleBytes, decode_int, encode_int
 from spark_state.state_descriptor import StateDescriptor
 
@@ -32,11 +35,18 @@ class RowKeys:
     def __init__(self, key_columns: KeyColumns, descriptor: StateDescriptor) -> None:
         self._keys = TupleBytes(key_columns.arrow_types, zoned_as_local=False)
         self._encode_key = self._keys.encode
+        self._has_arrays = all(map(can_be_encoded, key_columns.arrow_types))
         self.encode_element, self.element = _element(descriptor)
 
     def of_key(self, key: Key, key_group: int) -> bytes:
         """What the rows of a key begin with."""
         return key_group.to_bytes(KEY_GROUP_BYTES, "big") + self._encode_key(key)
+
+    def of_keys(self, keys: Sequence[Key], key_groups: Sequence[int]) -> list[bytes]:
+        """What the rows of each key begin with."""
+        if isinstance(keys, StoredKeys) and self._has_arrays:
+            return encoded_keys(pa.array(key_groups, pa.int32()), keys.columns)
+        return [*map(self.of_key, keys, key_groups)]
 
     def of_due(self, time_ms: int, of_key: bytes, element: bytes) -> bytes:
         """The row of times of an element; `of_key`: what the rows of its key begin with."""

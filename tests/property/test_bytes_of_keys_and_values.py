@@ -13,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_state.frozen_keys import frozen, in_order
+from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys
+from spark_state.rocksdb.key_arrays import can_be_encoded
 from spark_state.rocksdb.ordered_bytes import TupleBytes
 from spark_state.rocksdb.packed_values import PackedValues
+from spark_state.rocksdb.row_keys import RowKeys
 from spark_state.serializers import PLAIN_FORMS, StructSerializer
+from spark_state.state_descriptor import StateDescriptor
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\x01\xff"))
 moments = st.datetimes(
@@ -76,6 +80,62 @@ def test_bytes_of_keys_are_in_the_order_of_the_keys(kind: str, data: st.DataObje
         for shorter in encoded
         for longer in encoded
     )
+
+
+OF_ARRAYS = {
+    "text": (pa.string(), texts),
+    "large text": (pa.large_string(), texts),
+    "binary": PLAIN["binary"],
+    "large binary": (pa.large_binary(), PLAIN["binary"][1]),
+    "byte": (pa.int8(), st.integers(-128, 127)),
+    "int": PLAIN["int"],
+    "long": PLAIN["long"],
+    "moment": PLAIN["moment"],
+    "zoned moment": (pa.timestamp("us", "America/New_York"), moments),
+}
+
+
+@pytest.mark.parametrize("nulls", [st.nothing(), st.none()], ids=["full", "with nulls"])
+@pytest.mark.parametrize("kind", OF_ARRAYS)
+@given(data=st.data())
+def test_keys_of_a_file_are_encoded_together_as_they_are_one_by_one(
+    kind: str, nulls: st.SearchStrategy[None], data: st.DataObject
+) -> None:
+    arrow_type, values = OF_ARRAYS[kind]
+    types = (arrow_type, pa.int64())
+    fields = st.tuples(values | nulls, st.integers(-5, 5) | nulls)
+    drawn = data.draw(st.lists(st.tuples(st.integers(0, 32_767), fields), max_size=8))
+    columns = [
+        pa.array([key[place] for _, key in drawn], arrow_type)
+        for place, arrow_type in enumerate(types)
+    ]
+    # A slice keeps the values before it in its buffers.
+    first = data.draw(st.integers(0, len(drawn)))
+    stored = StoredKeys(
+        KeyColumns(("a", "b"), types, ("", "")),
+        [column.slice(first) for column in columns],
+        len(drawn) - first,
+    )
+    key_groups = [key_group for key_group, _ in drawn[first:]]
+    of_state = StateDescriptor("n", "value", pa.struct([("n", pa.int64())]), "{}")
+    rows = RowKeys(stored.key_columns, of_state)
+    assert all(map(can_be_encoded, types))
+    encoded = rows.of_keys(stored, key_groups)
+    assert encoded == [*map(rows.of_key, stored, key_groups)]
+    assert encoded == rows.of_keys(list(stored), key_groups)
+
+
+def test_keys_of_other_types_are_encoded_one_by_one() -> None:
+    columns = KeyColumns(("a",), (pa.float64(),), ("double",))
+    stored = StoredKeys(columns, [pa.array([math.nan, -0.0, None])], 3)
+    of_state = StateDescriptor("n", "value", pa.struct([("n", pa.int64())]), "{}")
+    rows = RowKeys(columns, of_state)
+    assert not can_be_encoded(pa.float64())
+    assert rows.of_keys(stored, [1, 2, 3]) == [
+        rows.of_key((math.nan,), 1),
+        rows.of_key((0.0,), 2),
+        rows.of_key((None,), 3),
+    ]
 
 
 def test_one_field_needs_no_other() -> None:
