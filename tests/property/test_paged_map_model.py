@@ -181,6 +181,18 @@ class Update:
 
 
 @dataclass(frozen=True)
+class Evict:
+    """Look up some keys, and remove each `removed`th right after it was read, as joins do with old
+    rows; in the order in which PutSome puts them, or the other way round."""
+
+    start: int
+    count: int
+    stride: int
+    removed: int
+    backwards: bool
+
+
+@dataclass(frozen=True)
 class Compact:
     limit_bytes: int
 
@@ -203,7 +215,9 @@ class Release:
     place: int
 
 
-Step = PutSome | Fill | Trim | RemoveSome | LookUp | Update | Compact | Open | Read | Release
+Step = (
+    PutSome | Fill | Trim | RemoveSome | LookUp | Update | Evict | Compact | Open | Read | Release
+)
 
 keys = st.integers(0, 300)
 counts = st.integers(1, 120)
@@ -222,6 +236,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(RemoveSome, keys, counts, strides),
     st.builds(LookUp, keys),
     st.builds(Update, puts, st.sampled_from([0, 0, 2, 5]), st.booleans()),
+    st.builds(Evict, keys, counts, strides, st.sampled_from([1, 1, 2, 5]), st.booleans()),
     st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
     st.builds(Open),
     st.builds(Read, places, st.integers(0, 40)),
@@ -257,6 +272,12 @@ def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
                     model.remove(key)
                 else:
                     model.put(key, value)
+        case Evict():
+            evicted = range(step.start, step.start + step.count * step.stride, step.stride)
+            for place, key in enumerate(evicted[:: -1 if step.backwards else 1]):
+                model.get(key)
+                if place % step.removed == 0:
+                    model.remove(key)
         case Fill():
             model.reserve(step.reserved)
             model.add_all(range(step.start, step.start + step.count), step.value)

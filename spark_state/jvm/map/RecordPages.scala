@@ -215,6 +215,13 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def sizeOf(address: Long): Int =
     recordBytes(getInt(address, KeyLength), getInt(address, ValueLength))
 
+  /** The record behind one in its page, dead or alive; 0 if there is none. */
+  def after(address: Long): Long = {
+    val size = sizeOf(address)
+    val isLast = ((address & OffsetMask) << 3) + size >= used((address >>> OffsetBits).toInt)
+    if (isLast) 0L else address + (size >>> 3)
+  }
+
   private def recordBytes(keyLength: Int, valueLength: Int): Int = {
     assert((keyLength & 7) == 0 && (valueLength & 7) == 0, s"$keyLength, $valueLength")
     Math.addExact(Math.addExact(headerBytes, keyLength), valueLength)
