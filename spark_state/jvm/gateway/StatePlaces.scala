@@ -28,8 +28,15 @@ private[cowstate] object StatePlaces {
   private val claims = remembered[(StoreLocation, Path, String), RunClaim]()
 
   /** That there is no marker is not remembered: the first batch of a query reads, then writes it. */
-  def ofReader(root: Path, conf: Configuration): Option[StateMarker] =
-    Option(read.computeIfAbsent((root, runOf(conf)), _ => StateMarker.read(root, conf).orNull))
+  def ofReader(root: Path, conf: Configuration): Option[StateMarker] = {
+    val asked = (root, runOf(conf))
+    // Readers of other checkpoints do not wait for this one's file system.
+    Option(read.get(asked)).orElse {
+      val marker = StateMarker.read(root, conf)
+      marker.foreach(read.put(asked, _))
+      marker
+    }
+  }
 
   /**
    * The place that a query with these settings writes to; `isBegun`: whether a store has files in
