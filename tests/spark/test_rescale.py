@@ -37,6 +37,7 @@ from tests.support.rescaled_jobs import (
     revert,
     rows_of_state,
 )
+from tests.support.stopped_changes import StoppedError
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -228,11 +229,8 @@ class TestReaders:
             )
             assert len(rows) > 10
 
-    def test_operators_note_the_new_number(
-        self, spark: SparkSession, read_run: ProviderRun
-    ) -> None:
-        noted = spark.read.format("state-metadata").load(str(read_run.checkpoint)).collect()
-        assert [row.numPartitions for row in noted] == [3]
+    def test_operators_note_the_new_number(self, read_run: ProviderRun) -> None:
+        assert noted_partitions(read_run) == [3]
 
     def test_the_feed_of_cowstate_leads_from_the_first_state_to_the_last(
         self, spark: SparkSession, read_run: ProviderRun
@@ -347,6 +345,37 @@ def test_an_adopted_state_is_rescaled_and_goes_back_with_the_new_number(
     run.go_on(1)
     run.assert_agrees()
     assert rescale(adopted.checkpoint, 2) == 2
+
+
+def test_a_killed_rescale_that_took_effect_is_finished_however_late(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**THROUGH_MANAGER, "spark.sql.streaming.minBatchesToRetain": "2"}
+    files = write_batches(tmp_path / "files", 5, 6, EventShape(rows=40, keys=10))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", settings)
+    run.run(files[:1], [])
+    with monkeypatch.context() as patch:
+        for step in ("finish", "_undo_after"):
+            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
+        with pytest.raises(StoppedError):
+            rescaled(run.checkpoint, 3)
+    for file in files[1:]:
+        run.run([file], [])
+    assert not (run.checkpoint / "offsets" / "0").exists()
+    assert noted_partitions(run) == [2]
+    assert rescale(run.checkpoint, 3, "--apply", "--force") == 2
+    assert noted_partitions(run) == [3]
+    assert run.read_state({}).count() == 11
+
+
+def noted_partitions(run: ProviderRun) -> list[int]:
+    """What Spark's reader of metadata shows, by operator."""
+    noted = run.spark.read.format("state-metadata").load(str(run.checkpoint)).collect()
+    return [row.numPartitions for row in noted]
+
+
+def stopped(*_: object) -> None:
+    raise StoppedError
 
 
 def test_retention_deletes_files_of_a_rescale_as_any_others(

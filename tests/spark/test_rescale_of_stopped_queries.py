@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cowstate.cli.command_line import main
+from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.support.adoption_jobs import (
     AGGREGATION,
@@ -300,6 +301,34 @@ class TestFilesThatCannotBeWritten:
         (checkpoint / "state" / "0" / "3").write_text("in the way")
         message = r"state/0/3: .*rescaled\.arrow cannot be written: .*Exist.*Nothing was changed"
         refused(checkpoint, message, capsys, dry=False)
+
+    def test_nothing_from_some_moment_on(
+        self,
+        checkpoint: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        before = contents(checkpoint)
+        with monkeypatch.context() as patch:
+            patch.setattr(CheckpointFiles, "copy", cannot("copy"))
+            patch.setattr(CheckpointFiles, "discard_rescaled", cannot("delete"))
+            assert rescale(checkpoint, 5, "--apply", "--force") == 2
+        told = capsys.readouterr().err
+        assert "cannot copy" in told
+        assert "could not be undone either: cannot delete" in told
+        (command,) = re.findall(r"undo it: (cowstate rescale --revert \S+)", told)
+        refused(checkpoint, "rescale that is running or was killed", capsys, dry=False)
+        assert main([*command.split()[1:], "--force"]) == 0
+        assert contents(checkpoint) == before
+
+
+def cannot(do: str) -> Callable[..., None]:
+    """A method of files that fails."""
+
+    def fail(*_: object) -> None:
+        raise ConfigurationError(f"cannot {do}")
+
+    return fail
 
 
 class TestUndo:

@@ -228,10 +228,22 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
 
 def provider_of_last_batch(files: CheckpointFiles) -> str | None:
     """The provider class in the newest entry of the offset log; None if it names none."""
+    _, entry = _last_planned(files)
+    return None if entry is None else entry.settings.get(PROVIDER_KEY)
+
+
+def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int | None]:
+    """The last planned batch, -1 if there is none, and its number of partitions, None if its entry
+    names none."""
+    planned, entry = _last_planned(files)
+    partitions = None if entry is None else entry.settings.get(PARTITIONS)
+    return planned, None if partitions is None else int(partitions)
+
+
+def _last_planned(files: CheckpointFiles) -> tuple[int, LogEntry | None]:
+    """The last planned batch and its entry; -1 and None if there is none."""
     planned = _batches(files.below("offsets"), "offsets")
-    if not planned:
-        return None
-    return _read_log(files, f"offsets/{planned[-1]}").settings.get(PROVIDER_KEY)
+    return (planned[-1], _read_log(files, f"offsets/{planned[-1]}")) if planned else (-1, None)
 
 
 def last_batches(files: CheckpointFiles) -> tuple[int | None, int | None]:

@@ -53,7 +53,7 @@ from spark_state.spark.stopped_query.store_job import run_store_job
 
 
 class RescaleError(CowstateError):
-    """The new state could not be written; the checkpoint is as it was."""
+    """The new state could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ def apply(
 
     `force` skips the check whether the query is running. Raises the errors of `check`,
     ConfigurationError if the query seems to be running or another change is not finished, and
-    RescaleError. After an error the checkpoint is as it was.
+    RescaleError. After an error the checkpoint is as it was, or a note of the error says how to
+    undo the rescale: the query goes on as before until then, too.
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
@@ -115,8 +116,8 @@ def apply(
             _write(files, edit.path, edit.between)
         _write(files, edits.switch.path, edits.switch.after)
         finish(folder, record.content())
-    except BaseException:
-        _undo(folder, record)
+    except BaseException as error:
+        _undo_after(error, folder, record)
         raise
     return AppliedRescale(plan, folder.path, _rows_by_operator(partitions))
 
@@ -220,6 +221,18 @@ def _rows_by_operator(partitions: Sequence[Mapping[str, Any]]) -> dict[int, int]
 def _write(files: CheckpointFiles, path: str, text: str) -> None:
     if files.read_text(path) != text:
         files.write_text(path, text)
+
+
+def _undo_after(error: BaseException, folder: ChangeFolder, record: RescaleRecord) -> None:
+    """Undo a rescale that has failed. What made it fail may also keep it from being undone."""
+    try:
+        _undo(folder, record)
+    except Exception as second:
+        url = folder.files.url
+        error.add_note(
+            f"The rescale could not be undone either: {second}. Once {url} and its state can be "
+            f"written again, undo it: cowstate rescale --revert {url}"
+        )
 
 
 def _undo(folder: ChangeFolder, record: RescaleRecord) -> None:

@@ -11,6 +11,7 @@ All records have these entries, beside others of their kind:
     edited       by path, the SHA-256 of the new content; the last edit is that which takes effect
     removed, created   paths
     attempt      of a rescale: it is in the name of every file that the change has made
+    between      of a rescale: by path, the texts of some of them until it has taken effect
     finishing    of a rescale: by path, the texts that are written once it has taken effect
     store        of an adoption whose state is in the store of an operator: it has moved `state`
 
@@ -29,7 +30,11 @@ from typing import Any
 from checkpoint_store.object_names import STATE_PLACE
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, list_files
+from spark_state.spark.provider.query_checkpoint import (
+    QueryCheckpoint,
+    list_files,
+    partitions_of_last_batch,
+)
 
 QUIET_SECONDS = 30
 STATE = "state"
@@ -195,15 +200,25 @@ def finish_last(files: CheckpointFiles) -> None:
     """Do what the last change does once it has taken effect, should it have been killed before."""
     changes = changes_of(files)
     record = changes[-1].record() if changes else None
-    if record is not None and took_effect(files, record):
+    if record is not None and (took_effect(files, record) or _took_effect_long_ago(files, record)):
         finish(changes[-1], record)
 
 
+def _took_effect_long_ago(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
+    """Whether a rescale took effect, and Spark has deleted the entry with its last edit since."""
+    if "to" not in record or not record["edited"]:
+        return False
+    planned, partitions = partitions_of_last_batch(files)
+    is_gone = not files.exists([*record["edited"]][-1])
+    return is_gone and planned > record["last_planned_batch"] and partitions == record["to"]
+
+
 def finish(folder: ChangeFolder, record: Mapping[str, Any]) -> None:
-    """Make the edits of a change that follow when it has taken effect. May be called again."""
+    """Make the edits of a change that follow when it has taken effect, in the files that are as the
+    change left them. May be called again."""
     files = folder.files
     for path, text in record.get("finishing", {}).items():
-        if files.exists(path) and files.read_text(path) != text:
+        if files.exists(path) and files.read_text(path) == record["between"][path] != text:
             files.write_text(path, text)
 
 
