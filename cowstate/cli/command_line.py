@@ -19,6 +19,7 @@ from cowstate.cli.jar import add_jar
 from cowstate.cli.progress import add_progress
 from cowstate.cli.rescale import add_rescale
 from cowstate.cli.savepoint import add_restore, add_savepoint
+from cowstate.error_notes import notes_of
 from spark_state.errors import CowstateError
 
 INTERRUPTED = 130
@@ -51,9 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.run(parsed)
     except CowstateError as error:
-        print(f"cowstate: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        print(f"cowstate: {error}", *notes_of(error), sep="\n", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"cowstate: stopped; {parsed.stopped}", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        # What is not as it should be after it says so itself.
+        told = "\n".join(notes_of(interrupt)) or parsed.stopped
+        print(f"cowstate: stopped; {told}", file=sys.stderr)
         return INTERRUPTED
     return code

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from cowstate.command_session import command_session
+from cowstate.error_notes import notes_of
 from spark_state.errors import CowstateError
 
 # A report as text, and as JSON.
@@ -58,7 +59,8 @@ def run_and_print(
             text, content = run(spark)
         except Py4JJavaError as error:
             reason = error.java_exception.toString()
-            raise error_class(
-                f"the files of {options.checkpoint} cannot be used: {reason}"
-            ) from error
+            told = error_class(f"the files of {options.checkpoint} cannot be used: {reason}")
+            for note in notes_of(error):
+                told.add_note(note)
+            raise told from error
     print(json.dumps(content) if options.json_report else text)

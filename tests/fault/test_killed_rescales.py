@@ -210,6 +210,10 @@ def test_one_that_stopped_after_it_took_effect_is_finished_by_the_next_command(
     assert f'"numPartitions":{scenario.number}' in noted
 
 
+# What Spark's file manager leaves of a file that is replaced at that moment. Nothing reads it.
+UNFINISHED = (".tmp", ".tmp.crc")
+
+
 def killed(query: Adopted, number: int, seconds: float, log: Path) -> int:
     """Run the command, and kill it so long after it has begun to change something."""
     command = ("rescale", str(query.checkpoint), "--partitions", str(number), "--apply", "--force")
@@ -236,7 +240,7 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
 ) -> None:
     scenario = SCENARIOS["more, an open batch, ids"]
     query = begun(first_segments, scenario, tmp_path / "query")
-    before = contents(query.checkpoint)
+    before = contents(query.checkpoint, without=UNFINISHED)
     chance, codes = random.Random(kills), list[int]()
     for kill_number in range(kills):
         # The first is killed at once: how long the whole command takes is the machine's affair.
@@ -245,7 +249,7 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
         stopped = query.copy(tmp_path / f"stopped-{kill_number}")
         assert outcome_of(stopped) == uninterrupted(scenario.name)
         put_back(query)
-        assert contents(query.checkpoint) == before
+        assert contents(query.checkpoint, without=UNFINISHED) == before
     assert -signal.SIGKILL in codes
     rescaled(query.checkpoint, scenario.number)
     assert outcome_of(query) == uninterrupted(scenario.name)

@@ -15,7 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_state
 from cowstate.cli.command_line import main
-from tests.support.adoption_jobs import FORMAT_2, ROW_CHECKSUMS, SNAPSHOTS, forget_last_commit
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.stopped_query.checkpoint_change import finish_last
+from tests.support.adoption_jobs import (
+    FORMAT_2,
+    ROW_CHECKSUMS,
+    SNAPSHOTS,
+    forget_last_commit,
+    rewrite,
+)
 from tests.support.operator_jobs import all_jobs, by_key
 from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider_jobs import (
@@ -366,6 +374,46 @@ def test_a_killed_rescale_that_took_effect_is_finished_however_late(
     assert rescale(run.checkpoint, 3, "--apply", "--force") == 2
     assert noted_partitions(run) == [3]
     assert run.read_state({}).count() == 11
+
+
+def test_a_killed_rescale_that_did_not_take_effect_is_not_finished(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**THROUGH_MANAGER, "spark.sql.streaming.minBatchesToRetain": "2"}
+    files = write_batches(tmp_path / "files", 5, 6, EventShape(rows=40, keys=10))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", settings)
+    run.run(files[:1], [])
+    with monkeypatch.context() as patch:
+        for step in ("_write", "_undo_after"):
+            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
+        with pytest.raises(StoppedError):
+            rescaled(run.checkpoint, 3)
+    for file in files[1:]:
+        run.run([file], [])
+    assert not (run.checkpoint / "offsets" / "0").exists()
+    checkpoint_files = CheckpointFiles(spark, str(run.checkpoint))
+    finish_last(checkpoint_files)
+    assert noted_partitions(run) == [2]
+    rescaled(run.checkpoint, 4)
+    assert noted_partitions(run) == [4]
+
+
+def test_a_file_that_was_changed_after_a_rescale_is_not_finished(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_batches(tmp_path / "files", 5, 1, EventShape(rows=40, keys=10))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", THROUGH_MANAGER)
+    run.run(files, [])
+    with monkeypatch.context() as patch:
+        for step in ("finish", "_undo_after"):
+            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
+        with pytest.raises(StoppedError):
+            rescaled(run.checkpoint, 3)
+    noted = run.checkpoint / "state" / "0" / "_metadata" / "metadata"
+    changed = noted.read_text() + " "
+    rewrite(noted, lambda text: f"{text} ")
+    finish_last(CheckpointFiles(spark, str(run.checkpoint)))
+    assert noted.read_text() == changed
 
 
 def noted_partitions(run: ProviderRun) -> list[int]:

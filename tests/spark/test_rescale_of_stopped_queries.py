@@ -302,33 +302,51 @@ class TestFilesThatCannotBeWritten:
         message = r"state/0/3: .*rescaled\.arrow cannot be written: .*Exist.*Nothing was changed"
         refused(checkpoint, message, capsys, dry=False)
 
+    @pytest.mark.parametrize(
+        ("failure", "code", "message"),
+        [
+            ("refused", 2, "cannot be written"),
+            ("jvm", 2, "cannot be used: .*FileNotFound.*no-such-file"),
+            ("interrupt", 130, "stopped"),
+        ],
+    )
     def test_nothing_from_some_moment_on(
         self,
+        failure: str,
+        code: int,
+        message: str,
         checkpoint: Path,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         before = contents(checkpoint)
         with monkeypatch.context() as patch:
-            patch.setattr(CheckpointFiles, "copy", cannot("copy"))
-            patch.setattr(CheckpointFiles, "discard_rescaled", cannot("delete"))
-            assert rescale(checkpoint, 5, "--apply", "--force") == 2
+            patch.setattr(CheckpointFiles, "copy", FAILURES[failure])
+            patch.setattr(CheckpointFiles, "discard_rescaled", fail_in_the_jvm)
+            assert rescale(checkpoint, 5, "--apply", "--force") == code
         told = capsys.readouterr().err
-        assert "cannot copy" in told
-        assert "could not be undone either: cannot delete" in told
+        assert re.search(f"cowstate: .*{message}", told)
+        assert re.search(r"could not be undone: \S*FileNotFoundException: .*no-such-file", told)
+        assert "checkpoint is as it was" not in told
         (command,) = re.findall(r"undo it: (cowstate rescale --revert \S+)", told)
         refused(checkpoint, "rescale that is running or was killed", capsys, dry=False)
         assert main([*command.split()[1:], "--force"]) == 0
         assert contents(checkpoint) == before
 
 
-def cannot(do: str) -> Callable[..., None]:
-    """A method of files that fails."""
+def fail_in_the_jvm(files: CheckpointFiles, *_: object) -> None:
+    files.read_text("no-such-file")
 
-    def fail(*_: object) -> None:
-        raise ConfigurationError(f"cannot {do}")
 
-    return fail
+def refuse(*_: object) -> None:
+    raise ConfigurationError("the disk cannot be written")
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+FAILURES = {"refused": refuse, "jvm": fail_in_the_jvm, "interrupt": interrupt}
 
 
 class TestUndo:

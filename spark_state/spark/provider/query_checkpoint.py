@@ -228,22 +228,23 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
 
 def provider_of_last_batch(files: CheckpointFiles) -> str | None:
     """The provider class in the newest entry of the offset log; None if it names none."""
-    _, entry = _last_planned(files)
-    return None if entry is None else entry.settings.get(PROVIDER_KEY)
+    last = _last_planned(files)
+    return None if last is None else last[1].settings.get(PROVIDER_KEY)
 
 
-def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int | None]:
-    """The last planned batch, -1 if there is none, and its number of partitions, None if its entry
-    names none."""
-    planned, entry = _last_planned(files)
-    partitions = None if entry is None else entry.settings.get(PARTITIONS)
-    return planned, None if partitions is None else int(partitions)
+def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int] | None:
+    """The last planned batch and its number of partitions; None if there is no batch, or if its
+    entry names no number."""
+    last = _last_planned(files)
+    if last is None or PARTITIONS not in last[1].settings:
+        return None
+    return last[0], int(last[1].settings[PARTITIONS])
 
 
-def _last_planned(files: CheckpointFiles) -> tuple[int, LogEntry | None]:
-    """The last planned batch and its entry; -1 and None if there is none."""
+def _last_planned(files: CheckpointFiles) -> tuple[int, LogEntry] | None:
+    """The last planned batch and its entry; None if there is none."""
     planned = _batches(files.below("offsets"), "offsets")
-    return (planned[-1], _read_log(files, f"offsets/{planned[-1]}")) if planned else (-1, None)
+    return (planned[-1], _read_log(files, f"offsets/{planned[-1]}")) if planned else None
 
 
 def last_batches(files: CheckpointFiles) -> tuple[int | None, int | None]:

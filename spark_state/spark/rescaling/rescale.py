@@ -7,8 +7,8 @@
     other edits               what makes everything as if the query had always had the new number
 
 Until the newest entry of the offset log is edited, the query goes on as before, and from then on
-with the new number. A rescale that fails undoes itself. `revert` undoes one that was killed, or one
-that was applied, as long as the query has not run since.
+with the new number. A rescale that fails undoes itself, or says that it could not. `revert` undoes
+one that was killed, or one that was applied, as long as the query has not run since.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from spark_state.errors import CowstateError
@@ -93,7 +94,7 @@ def apply(
     `force` skips the check whether the query is running. Raises the errors of `check`,
     ConfigurationError if the query seems to be running or another change is not finished, and
     RescaleError. After an error the checkpoint is as it was, or a note of the error says how to
-    undo the rescale: the query goes on as before until then, too.
+    undo the rescale; until then the query goes on with the former number or with the new one.
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
@@ -117,7 +118,7 @@ def apply(
         _write(files, edits.switch.path, edits.switch.after)
         finish(folder, record.content())
     except BaseException as error:
-        _undo_after(error, folder, record)
+        _undo_after(error, folder, record, checkpoint.url)
         raise
     return AppliedRescale(plan, folder.path, _rows_by_operator(partitions))
 
@@ -223,15 +224,21 @@ def _write(files: CheckpointFiles, path: str, text: str) -> None:
         files.write_text(path, text)
 
 
-def _undo_after(error: BaseException, folder: ChangeFolder, record: RescaleRecord) -> None:
-    """Undo a rescale that has failed. What made it fail may also keep it from being undone."""
+def _undo_after(
+    error: BaseException, folder: ChangeFolder, record: RescaleRecord, url: str
+) -> None:
+    """Undo a rescale of the checkpoint `url` that has failed. What made it fail may also keep it
+    from being undone."""
     try:
         _undo(folder, record)
     except Exception as second:
-        url = folder.files.url
+        reason = str(second)
+        if isinstance(second, Py4JJavaError):
+            reason = second.java_exception.toString()
         error.add_note(
-            f"The rescale could not be undone either: {second}. Once {url} and its state can be "
-            f"written again, undo it: cowstate rescale --revert {url}"
+            f"The rescale could not be undone: {reason}. Until it is, the query goes on with the "
+            f"former number or with the new one. Once {url} and its state can be written again, "
+            f"undo it: cowstate rescale --revert {url}"
         )
 
 

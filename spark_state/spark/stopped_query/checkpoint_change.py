@@ -181,7 +181,7 @@ def _planned_anew(
     """Whether another run of the query has written the file with the last edit of a rescale."""
     if folder.kind != RESCALE or not record["edited"] or checkpoint.partitions != record["from"]:
         return False
-    switch = [*record["edited"]][-1]
+    switch = _last_edit(record)
     return folder.files.exists(switch) and not has_own_text(folder, switch, record["edited"], {})
 
 
@@ -192,25 +192,34 @@ def took_effect(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
     if not record["edited"]:
         # It moved the state into the checkpoint, and nothing else.
         return STATE_PLACE in record["removed"] and not files.exists(STATE_PLACE)
-    path, edited = list(record["edited"].items())[-1]
-    return files.exists(path) and digest(files.read_text(path)) == edited
+    path = _last_edit(record)
+    return files.exists(path) and digest(files.read_text(path)) == record["edited"][path]
 
 
 def finish_last(files: CheckpointFiles) -> None:
     """Do what the last change does once it has taken effect, should it have been killed before."""
     changes = changes_of(files)
     record = changes[-1].record() if changes else None
-    if record is not None and (took_effect(files, record) or _took_effect_long_ago(files, record)):
+    if record is not None and (
+        took_effect(files, record) or _took_effect_long_ago(changes[-1], record)
+    ):
         finish(changes[-1], record)
 
 
-def _took_effect_long_ago(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
+def _took_effect_long_ago(folder: ChangeFolder, record: Mapping[str, Any]) -> bool:
     """Whether a rescale took effect, and Spark has deleted the entry with its last edit since."""
-    if "to" not in record or not record["edited"]:
+    if folder.kind != RESCALE or not record["edited"]:
         return False
-    planned, partitions = partitions_of_last_batch(files)
-    is_gone = not files.exists([*record["edited"]][-1])
-    return is_gone and planned > record["last_planned_batch"] and partitions == record["to"]
+    if folder.files.exists(_last_edit(record)):
+        return False
+    last = partitions_of_last_batch(folder.files)
+    return last is not None and last[0] > record["last_planned_batch"] and last[1] == record["to"]
+
+
+def _last_edit(record: Mapping[str, Any]) -> str:
+    """The file whose edit takes effect."""
+    paths: list[str] = [*record["edited"]]
+    return paths[-1]
 
 
 def finish(folder: ChangeFolder, record: Mapping[str, Any]) -> None:
