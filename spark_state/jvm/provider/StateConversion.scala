@@ -5,7 +5,7 @@ import java.io.FileNotFoundException
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileSystem, Path}
+import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.JsonMethods
 
@@ -89,15 +89,27 @@ object StateConversion {
     val (fs, root) = qualified(session, directory)
     val text = new StringBuilder
     try {
-      val files = fs.listFiles(root, true)
-      while (files.hasNext) {
-        val file = files.next()
+      filesBelow(fs, root).foreach { file =>
         val name = root.toUri.relativize(file.getPath.toUri).getPath
         text.append(s"${file.getLen}\t${file.getModificationTime}\t$name\n")
       }
     } catch { case _: FileNotFoundException if !fs.exists(root) => () }
     text.toString
   }
+
+  /**
+   * An object store lists all at once. Hadoop's local file system would start a process for each
+   * file then, to read whose it is: there, directories are listed one by one.
+   */
+  private def filesBelow(fs: FileSystem, directory: Path): Iterator[FileStatus] =
+    if (fs.getScheme == "file") {
+      fs.listStatus(directory).iterator.flatMap { status =>
+        if (status.isDirectory) filesBelow(fs, status.getPath) else Iterator(status)
+      }
+    } else {
+      val files = fs.listFiles(directory, true)
+      Iterator.continually(files).takeWhile(_.hasNext).map(_.next())
+    }
 
   private def qualified(session: SparkSession, path: String): (FileSystem, Path) = {
     val asked = new Path(path)
