@@ -34,9 +34,11 @@ def evolved(array: Any, data_type: pa.DataType) -> Any:
         structs = pa.StructArray.from_arrays(fields, fields=as_nullable, mask=array.is_null())
         return structs.cast(data_type)
     if pa.types.is_list(data_type) and pa.types.is_list(array.type):
-        values = evolved(array.values, kind.value_type)
+        # Values that a slice or a null list would hide need not fit. `take` drops them.
+        taken = array.take(pa.array(range(len(array)), pa.int64()))
+        values = evolved(taken.values, kind.value_type)
         return pa.ListArray.from_buffers(
-            data_type, len(array), array.buffers()[:2], offset=array.offset, children=[values]
+            data_type, len(taken), taken.buffers()[:2], offset=taken.offset, children=[values]
         )
     if pa.types.is_map(data_type) and pa.types.is_map(array.type):
         return _evolved_map(array, kind)
