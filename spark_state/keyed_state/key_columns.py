@@ -64,8 +64,8 @@ class KeyColumns:
 
 
 class StoredKeys(Sequence[tuple[Any, ...]]):
-    """`length` keys of a file, in these `columns`. They become tuples when the first is asked for,
-    so who reads the columns does without."""
+    """`length` keys of a file, in these `columns`. They become tuples when the first is asked for:
+    whoever reads the columns needs none."""
 
     def __init__(
         self, key_columns: KeyColumns, columns: Sequence[pa.Array[Any]], length: int

@@ -451,7 +451,7 @@ class Batch:
         self.delete = self.rows.delete
 
     def put_all(self, rows: Iterable[bytes], values: Iterable[bytes], handle: Any) -> None:
-        """Put a value of each row, without a step of Python's for each."""
+        """Put a value for each row. A loop of Python's would take longer than the puts."""
         deque(map(self.put, rows, values, repeat(handle)), maxlen=0)
 
 

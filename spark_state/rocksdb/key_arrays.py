@@ -35,6 +35,7 @@ def can_be_encoded(arrow_type: Any) -> bool:
 def encoded_keys(key_groups: pa.Array[Any], columns: Sequence[pa.Array[Any]]) -> list[bytes]:
     """What the rows of keys begin with, as `RowKeys.of_key` gives it: one for each key group, of
     the values at its place in the columns, all of which `can_be_encoded`."""
+    assert all(can_be_encoded(column.type) for column in columns)
     parts: list[Any] = [_fixed(key_groups.to_numpy().astype(">u2"))]
     for column in columns:
         values = [_text(column), _END] if _is_text(column.type) else [_whole_number(column)]

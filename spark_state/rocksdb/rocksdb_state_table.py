@@ -184,6 +184,7 @@ class RocksDBStateTable(Generic[S]):
         self._sealed = {}
         add = self.counts.add
         rows = self.format.keys.of_keys(entries.keys, entries.key_groups)
+        assert len(rows) == len(entries.states)
         if entries.growth is not None:
             # Which keys are new need not be known. The last entry of a key comes last.
             for key_group, more in entries.growth.items():

@@ -35,7 +35,7 @@ class RowKeys:
     def __init__(self, key_columns: KeyColumns, descriptor: StateDescriptor) -> None:
         self._keys = TupleBytes(key_columns.arrow_types, zoned_as_local=False)
         self._encode_key = self._keys.encode
-        self._has_arrays = all(map(can_be_encoded, key_columns.arrow_types))
+        self._can_encode_columns = all(map(can_be_encoded, key_columns.arrow_types))
         self.encode_element, self.element = _element(descriptor)
 
     def of_key(self, key: Key, key_group: int) -> bytes:
@@ -44,9 +44,10 @@ class RowKeys:
 
     def of_keys(self, keys: Sequence[Key], key_groups: Sequence[int]) -> list[bytes]:
         """What the rows of each key begin with."""
-        if isinstance(keys, StoredKeys) and self._has_arrays:
+        if isinstance(keys, StoredKeys) and self._can_encode_columns:
             return encoded_keys(pa.array(key_groups, pa.int32()), keys.columns)
-        return [*map(self.of_key, keys, key_groups)]
+        rows = zip(keys, key_groups, strict=True)
+        return [self.of_key(key, key_group) for key, key_group in rows]
 
     def of_due(self, time_ms: int, of_key: bytes, element: bytes) -> bytes:
         """The row of times of an element; `of_key`: what the rows of its key begin with."""

@@ -383,6 +383,7 @@ private[cowstate] final class CopyOnWritePagedMap(
       seen += 1
     }
     assert(seen == size, s"$seen records in slots, $size entries")
+    assert(following == 0 || records.mayBegin(following), "no record begins behind the last read")
     var live = 0
     var liveBytes = 0L
     records.numbers.foreach(number =>

@@ -222,6 +222,14 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     if (isLast) 0L else address + (size >>> 3)
   }
 
+  /** For tests: whether a record begins at an address, dead or alive, or its page is gone. */
+  def mayBegin(address: Long): Boolean = {
+    val number = (address >>> OffsetBits).toInt
+    var at = number.toLong << OffsetBits
+    if (pages(number) != null) while (at != 0 && at < address) at = after(at)
+    pages(number) == null || at == address
+  }
+
   private def recordBytes(keyLength: Int, valueLength: Int): Int = {
     assert((keyLength & 7) == 0 && (valueLength & 7) == 0, s"$keyLength, $valueLength")
     Math.addExact(Math.addExact(headerBytes, keyLength), valueLength)
