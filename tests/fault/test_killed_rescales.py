@@ -39,6 +39,8 @@ CHANGING = {
 }
 MOST_WRITES = 200
 FOLDER = "_cowstate_rescale"
+# What Spark's file manager leaves of a file that is replaced at that moment. Nothing reads it.
+UNFINISHED = (".tmp", ".tmp.crc")
 KEY = "spark.sql.shuffle.partitions"
 Outcome = tuple[dict[int, list[str]], dict[int, list[str]]]
 
@@ -208,10 +210,6 @@ def test_one_that_stopped_after_it_took_effect_is_finished_by_the_next_command(
         assert f'"{KEY}":"{scenario.number}"' in log.read_text()
     noted = (query.checkpoint / "state" / "0" / "_metadata" / "metadata").read_text()
     assert f'"numPartitions":{scenario.number}' in noted
-
-
-# What Spark's file manager leaves of a file that is replaced at that moment. Nothing reads it.
-UNFINISHED = (".tmp", ".tmp.crc")
 
 
 def killed(query: Adopted, number: int, seconds: float, log: Path) -> int:
