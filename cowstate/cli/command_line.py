@@ -15,11 +15,11 @@ from importlib.metadata import version
 from cowstate.cli.adopt import add_adopt
 from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
+from cowstate.cli.error_notes import notes_of
 from cowstate.cli.jar import add_jar
 from cowstate.cli.progress import add_progress
 from cowstate.cli.rescale import add_rescale
 from cowstate.cli.savepoint import add_restore, add_savepoint
-from cowstate.error_notes import notes_of
 from spark_state.errors import CowstateError
 
 INTERRUPTED = 130

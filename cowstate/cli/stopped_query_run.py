@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from cowstate.cli.error_notes import notes_of
 from cowstate.command_session import command_session
-from cowstate.error_notes import notes_of
 from spark_state.errors import CowstateError
 
 # A report as text, and as JSON.
