@@ -358,18 +358,7 @@ def test_an_adopted_state_is_rescaled_and_goes_back_with_the_new_number(
 def test_a_killed_rescale_that_took_effect_is_finished_however_late(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {**THROUGH_MANAGER, "spark.sql.streaming.minBatchesToRetain": "2"}
-    files = write_batches(tmp_path / "files", 5, 6, EventShape(rows=40, keys=10))
-    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", settings)
-    run.run(files[:1], [])
-    with monkeypatch.context() as patch:
-        for step in ("finish", "_undo_after"):
-            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
-        with pytest.raises(StoppedError):
-            rescaled(run.checkpoint, 3)
-    for file in files[1:]:
-        run.run([file], [])
-    assert not (run.checkpoint / "offsets" / "0").exists()
+    run = long_after_a_kill(spark, tmp_path, monkeypatch, before="finish")
     assert noted_partitions(run) == [2]
     assert rescale(run.checkpoint, 3, "--apply", "--force") == 2
     assert noted_partitions(run) == [3]
@@ -379,18 +368,7 @@ def test_a_killed_rescale_that_took_effect_is_finished_however_late(
 def test_a_killed_rescale_that_did_not_take_effect_is_not_finished(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {**THROUGH_MANAGER, "spark.sql.streaming.minBatchesToRetain": "2"}
-    files = write_batches(tmp_path / "files", 5, 6, EventShape(rows=40, keys=10))
-    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", settings)
-    run.run(files[:1], [])
-    with monkeypatch.context() as patch:
-        for step in ("_write", "_undo_after"):
-            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
-        with pytest.raises(StoppedError):
-            rescaled(run.checkpoint, 3)
-    for file in files[1:]:
-        run.run([file], [])
-    assert not (run.checkpoint / "offsets" / "0").exists()
+    run = long_after_a_kill(spark, tmp_path, monkeypatch, before="_write")
     checkpoint_files = CheckpointFiles(spark, str(run.checkpoint))
     finish_last(checkpoint_files)
     assert noted_partitions(run) == [2]
@@ -404,16 +382,36 @@ def test_a_file_that_was_changed_after_a_rescale_is_not_finished(
     files = write_batches(tmp_path / "files", 5, 1, EventShape(rows=40, keys=10))
     run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", THROUGH_MANAGER)
     run.run(files, [])
-    with monkeypatch.context() as patch:
-        for step in ("finish", "_undo_after"):
-            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
-        with pytest.raises(StoppedError):
-            rescaled(run.checkpoint, 3)
+    kill_rescale(run, monkeypatch, before="finish")
     noted = run.checkpoint / "state" / "0" / "_metadata" / "metadata"
     changed = noted.read_text() + " "
     rewrite(noted, lambda text: f"{text} ")
     finish_last(CheckpointFiles(spark, str(run.checkpoint)))
     assert noted.read_text() == changed
+
+
+def kill_rescale(run: ProviderRun, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """End a rescale to 3 partitions before a step of it, and leave all as it is then."""
+    with monkeypatch.context() as patch:
+        for step in (before, "_undo_after"):
+            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
+        with pytest.raises(StoppedError):
+            rescaled(run.checkpoint, 3)
+
+
+def long_after_a_kill(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> ProviderRun:
+    """A query that went on after `kill_rescale` until the entry of its first batch was gone."""
+    settings = {**THROUGH_MANAGER, "spark.sql.streaming.minBatchesToRetain": "2"}
+    files = write_batches(folder / "files", 5, 6, EventShape(rows=40, keys=10))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, folder / "run", settings)
+    run.run(files[:1], [])
+    kill_rescale(run, monkeypatch, before)
+    for file in files[1:]:
+        run.run([file], [])
+    assert not (run.checkpoint / "offsets" / "0").exists()
+    return run
 
 
 def noted_partitions(run: ProviderRun) -> list[int]:
