@@ -200,7 +200,7 @@ def damaged(windows: ProviderRun, tmp_path: Path) -> ProviderRun:
 
 
 def test_a_damaged_changelog_is_an_error_that_names_it(damaged: ProviderRun) -> None:
-    changelog = next((damaged.checkpoint / "state/0/1").glob("*2-*.changelog.arrow"))
+    changelog = next((damaged.checkpoint / "state/0/1").glob(f"{2:019}-*.changelog.arrow"))
     content = bytearray(changelog.read_bytes())
     content[len(content) // 2] ^= 1
     changelog.write_bytes(content)

@@ -101,9 +101,11 @@ def test_it_serves_many_connections_at_once(tmp_path: Path) -> None:
     assert contents == [f"state/0/{number}/4".encode() * 100 for number in range(64)]
 
 
-def test_it_ends_when_its_executor_holds_its_input_open_no_more() -> None:
+def test_it_ends_when_its_executor_holds_its_input_open_no_more(tmp_path: Path) -> None:
     with gateway() as (process, path):
         with connection(path) as stream:
+            # An end resets connections that were not accepted.
+            assert open_store(stream, tmp_path) == Frame()
             assert process.stdin is not None
             process.stdin.close()
             assert process.wait(60) == 0
