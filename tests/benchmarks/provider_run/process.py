@@ -28,6 +28,7 @@ PROVIDERS = {
     "unsynced": PROVIDER_CLASS,
     "disk": PROVIDER_CLASS,
     "huge_pages": PROVIDER_CLASS,
+    "spark_plans": PROVIDER_CLASS,
     "stored": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
     "answering": f"{SPARK_STATE}.benchmark.AnsweringStateStoreProvider",
@@ -36,6 +37,7 @@ FLOORS = ("floor", "answering")
 SETTINGS = {
     "unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"},
     "disk": {f"{STATE_STORE}.cowstate.backend": "disk"},
+    "spark_plans": {f"{STATE_STORE}.cowstate.changePlans": "false"},
 }
 OURS = "*.snapshot.arrow"
 SNAPSHOT_FILES = {
@@ -45,6 +47,7 @@ SNAPSHOT_FILES = {
     "unsynced": OURS,
     "disk": OURS,
     "huge_pages": OURS,
+    "spark_plans": OURS,
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
