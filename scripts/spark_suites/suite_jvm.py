@@ -36,6 +36,8 @@ _OPTIONS = (
     *("-Dspark.unsafe.exceptionOnMemoryLeak=true", "-Dspark.master.rest.enabled=false"),
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
+# The jar's services say so to sessions; those of the suites ask no services.
+_EXTENSIONS = "org.apache.spark.sql.execution.datasources.v2.cowstate.CowStateExtensions"
 _VARIABLES = {"SPARK_TESTING": "1", "SPARK_SCALA_VERSION": "2.13"}
 
 
@@ -75,6 +77,8 @@ class SuiteJvm:
             f"-Dspark.test.home={folder}",
             f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
         ]
+        if self.provider.is_cowstate:
+            own.append(f"-Dspark.sql.extensions={_EXTENSIONS}")
         name = suite.class_for(is_cowstate=self.provider.is_cowstate)
         chosen = [LEFT_OUT, *([self.tests] if self.tests else [])]
         program = [f"{HARNESS}.SuiteRun", name, str(outcomes), *chosen]

@@ -83,6 +83,9 @@ class MapModel:
         self._add(f"get {key}", str(self.entries.get(key, "-")))
         self._add(f"contains {key}", str(key in self.entries).lower())
 
+    def prefetch(self, keys: Sequence[int]) -> None:
+        self._add(f"prefetch {','.join(map(str, keys))}")
+
     def scan(self, key: int) -> None:
         prefix = prefix_of(key)
         self._add(f"scan {prefix}", shown_prefix(self.entries, prefix))
@@ -172,10 +175,12 @@ class LookUp:
 
 @dataclass(frozen=True)
 class Update:
-    """Look up some keys as in PutSome, and then write them: each `removed`th is removed, if that is
-    not 0. Written in the order of the reads, as operators do, or from the last one to the first."""
+    """Look up some keys as in PutSome, `ahead` of them before the first is written, and write them:
+    each `removed`th is removed, if that is not 0. Written in the order of the reads, as operators
+    do, or from the last one to the first."""
 
     puts: PutSome
+    ahead: int
     removed: int
     backwards: bool
 
@@ -220,7 +225,8 @@ Step = (
 )
 
 keys = st.integers(0, 300)
-counts = st.integers(1, 120)
+MOST = 120
+counts = st.integers(1, MOST)
 strides = st.integers(1, 7)
 lengths_in_words = st.just(5) | st.integers(1, 50)
 values = st.builds(Value, lengths_in_words, st.integers(0, 9))
@@ -235,7 +241,13 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Trim),
     st.builds(RemoveSome, keys, counts, strides),
     st.builds(LookUp, keys),
-    st.builds(Update, puts, st.sampled_from([0, 0, 2, 5]), st.booleans()),
+    st.builds(
+        Update,
+        puts,
+        st.sampled_from([MOST, MOST, 1, 2, 40]),
+        st.sampled_from([0, 0, 2, 5]),
+        st.booleans(),
+    ),
     st.builds(Evict, keys, counts, strides, st.sampled_from([1, 1, 2, 5]), st.booleans()),
     st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
     st.builds(Open),
@@ -265,9 +277,12 @@ def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
                 model.put(key, value)
         case Update():
             entries = entries_of(step.puts)
-            for key, _ in entries:
+            model.prefetch([key for key, _ in entries])
+            for key, _ in entries[: step.ahead]:
                 model.get(key)
             for place, (key, value) in enumerate(entries[:: -1 if step.backwards else 1]):
+                if step.ahead + place < len(entries):
+                    model.get(entries[step.ahead + place][0])
                 if step.removed and place % step.removed == 0:
                     model.remove(key)
                 else:

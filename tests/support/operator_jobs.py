@@ -16,6 +16,7 @@ from tests.support.provider_jobs import JOIN_STORES, Fields, Job
 from tests.support.provider_jvm import ProviderJvm
 
 SHAPE = EventShape(rows=120, keys=30)
+LARGE = EventShape(rows=900, keys=30)
 SPARSE = EventShape(rows=60, keys=200)
 SCATTERED = EventShape(rows=60, keys=60)
 JOINED = EventShape(rows=100, keys=60)
@@ -40,6 +41,24 @@ def totals(groups: Any) -> DataFrame:
 
 def by_key(events: DataFrame, _: DataFrame) -> DataFrame:
     return totals(events.groupBy("key"))
+
+
+def by_key_in_hash_tables(events: DataFrame, _: DataFrame) -> DataFrame:
+    """Aggregates whose buffers have a fixed length."""
+    return events.groupBy("key").agg(
+        F.avg("amount").alias("average"),
+        F.max("moment").alias("newest"),
+        F.approx_count_distinct("amount").alias("distinct"),
+    )
+
+
+def by_moment_as_objects(events: DataFrame, _: DataFrame) -> DataFrame:
+    """An aggregate whose buffers are objects, of more keys than Spark has in a table of these."""
+    return events.groupBy("key", "moment").agg(F.collect_list("amount").alias("amounts"))
+
+
+def keys_alone(events: DataFrame, _: DataFrame) -> DataFrame:
+    return events.groupBy("key").agg(F.lit(1).alias("one"))
 
 
 def overall(events: DataFrame, _: DataFrame) -> DataFrame:
@@ -128,6 +147,9 @@ def grouped_in_pandas(events: DataFrame, _: DataFrame) -> DataFrame:
 OPERATOR_JOBS = {
     "aggregation, update": (Job(by_key, "update", shrinks=False), SHAPE),
     "aggregation, complete": (Job(by_key, "complete", shrinks=False), SHAPE),
+    "aggregation in hash tables": (Job(by_key_in_hash_tables, "update", shrinks=False), SHAPE),
+    "aggregation of objects": (Job(by_moment_as_objects, "complete", shrinks=False), LARGE),
+    "aggregation of keys alone": (Job(keys_alone, "update", shrinks=False), SHAPE),
     "aggregation without keys": (Job(overall, "update", shrinks=False), SHAPE),
     "aggregation, append with eviction": (Job(by_window), SHAPE),
     "aggregation, update with eviction": (Job(by_window, "update"), SHAPE),

@@ -132,11 +132,13 @@ private[cowstate] final class CopyOnWritePagedMap(
   /**
    * To be called before many keys are looked up: brings what that reads into the processor's
    * caches. A lookup waits for the line of the table, then for the record; here all lines are
-   * fetched at once, then all records.
+   * fetched at once, then the beginnings of all records, then their ends. Returns how many records
+   * there are.
    */
-  def prefetch(hashes: Array[Int], count: Int): Unit = {
+  def prefetch(hashes: Array[Int], count: Int): Int = {
     memory.checkOpen()
     var sum = 0
+    var recordCount = 0
     var i = 0
     while (i < count) {
       prefetched(i) = index.likelyAddress(hashes(i))
@@ -148,7 +150,17 @@ private[cowstate] final class CopyOnWritePagedMap(
       if (address != 0) sum += records.getInt(address, Modified)
       i += 1
     }
+    i = 0
+    while (i < count) {
+      val address = prefetched(i)
+      if (address != 0) {
+        sum += records.getInt(address, records.sizeOf(address) - 4)
+        recordCount += 1
+      }
+      i += 1
+    }
     prefetchedSum = sum
+    recordCount
   }
 
   /** Put a value; what it replaces goes to `undo`, unless that is null. */

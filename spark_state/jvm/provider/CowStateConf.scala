@@ -36,6 +36,7 @@ object CowStateConf {
   val Store: String = Prefix + "store"
   val StoreOptions: String = Prefix + "storeOptions"
   val StoreRetrySeconds: String = Prefix + "storeRetrySeconds"
+  val ChangePlans: String = Prefix + "changePlans"
   private val Codec = "spark.sql.streaming.stateStore.compression.codec"
   private val DefaultLockSeconds = 60L
   private val ShareOfHeap = 0.6
@@ -46,13 +47,14 @@ object CowStateConf {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
     val ourKeys = Seq(
       MaxMemoryMb, LockTimeoutSeconds, Fsync, Backend, LocalDirectory, Store, StoreOptions,
-      StoreRetrySeconds)
+      StoreRetrySeconds, ChangePlans)
     ours.keys.find(key => !ourKeys.exists(_.equalsIgnoreCase(key))).foreach { key =>
       throw new IllegalArgumentException(
         s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
     }
     checkCodec(conf.compressionCodec)
-    val values = ours.map { case (key, value) => key.toLowerCase -> value }
+    changesPlans(ours)
+    val values = byLowerCase(ours)
     val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)
       .getOrElse((Runtime.getRuntime.maxMemory * ShareOfHeap).toLong)
     CowStateConf(
@@ -65,6 +67,16 @@ object CowStateConf {
         values.get(Store.toLowerCase), values.get(StoreOptions.toLowerCase),
         wholeNumber(values, StoreRetrySeconds)))
   }
+
+  /**
+   * Whether the provider may change the plans of queries, by the configuration of a session. Throws
+   * IllegalArgumentException for a bad value.
+   */
+  def changesPlans(conf: Map[String, String]): Boolean =
+    trueOrFalse(byLowerCase(conf), ChangePlans).getOrElse(true)
+
+  private def byLowerCase(values: Map[String, String]): Map[String, String] =
+    values.map { case (key, value) => key.toLowerCase -> value }
 
   /** Allowed is what Spark's own provider takes: a short name, or a class that Spark can load. */
   private def checkCodec(name: String): Unit = {

@@ -43,12 +43,13 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
  */
 private[cowstate] final class CowReadStore(
     provider: CowStateStoreProvider, loaded: LoadedState, state: StateId)
-  extends WithoutColumnFamilies {
+  extends WithoutColumnFamilies with PrefetchingStore {
   private val shape = provider.rowShape
   @volatile private var writer: CowStateStore = _
   private var views = List.empty[() => Unit]
   private var released = false
   Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => release()))
+  StoresOfTask.opened(this)
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = state.version
@@ -61,6 +62,9 @@ private[cowstate] final class CowReadStore(
     if (writer != null) writer.get(key, colFamilyName)
     else loaded.versions.get(state, key, shape.valueFields)
   }
+
+  override def prefetch(hashes: Array[Int], count: Int): Int =
+    loaded.versions.prefetch(hashes, count)
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
@@ -100,7 +104,7 @@ private[cowstate] final class CowStateStore(
     val state: LoadedState,
     base: StateId,
     session: StoreSession)
-  extends StoreOfSpark with WithoutColumnFamilies with Logging {
+  extends StoreOfSpark with WithoutColumnFamilies with PrefetchingStore with Logging {
   import CowStateStore._
 
   private val shape = provider.rowShape
@@ -114,6 +118,7 @@ private[cowstate] final class CowStateStore(
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
+  StoresOfTask.opened(this)
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version
@@ -123,6 +128,8 @@ private[cowstate] final class CowStateStore(
     only(colFamilyName)
     map.synchronized(map.get(key, shape.valueFields))
   }
+
+  override def prefetch(hashes: Array[Int], count: Int): Int = versions.prefetch(hashes, count)
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     only(colFamilyName)

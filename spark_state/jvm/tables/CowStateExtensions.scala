@@ -10,9 +10,11 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
+import org.apache.spark.sql.execution.streaming.state.cowstate.StatefulPlanRule
 
 /**
- * What Spark checks of commands before it runs them, in each session that starts with this jar.
+ * What sessions do that start with this jar: the plans of stateful queries change, see
+ * StatefulPlanRule, and commands are checked before Spark runs them.
  *
  *   CREATE TABLE        must say the keys; of `saveAsTable` and `toTable` the write that comes with it
  *                       may do so, and Spark creates their tables without a statement
@@ -24,8 +26,10 @@ import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
 class CowStateExtensions extends SparkSessionExtensionsProvider {
   import CowStateExtensions._
 
-  override def apply(extensions: SparkSessionExtensions): Unit =
+  override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectCheckRule(session => check(session, _))
+    extensions.injectColumnar(_ => StatefulPlanRule)
+  }
 }
 
 private[cowstate] object CowStateExtensions {

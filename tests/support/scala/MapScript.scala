@@ -34,6 +34,10 @@ final class MapScript(withPrefix: Boolean, localDirectory: String) {
     case List("puts", numbers, text) =>
       numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), null))
       ""
+    case List("prefetch", numbers) =>
+      val hashes = numbers.split(',').map(number => key(number.toLong).hashCode)
+      map.prefetch(hashes, hashes.length)
+      ""
     case List("reserve", count) =>
       map.reserve(count.toLong)
       ""

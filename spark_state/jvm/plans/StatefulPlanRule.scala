@@ -1,0 +1,103 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{ColumnarRule, SortExec, SparkPlan}
+import org.apache.spark.sql.execution.aggregate.{
+  BaseAggregateExec, HashAggregateExec, ObjectHashAggregateExec, SortAggregateExec
+}
+import org.apache.spark.sql.execution.streaming.operators.stateful.{
+  BaseStreamingDeduplicateExec, StatefulOperator, StatefulOperatorStateInfo, StateStoreRestoreExec,
+  StateStoreSaveExec
+}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.SparkClassUtils
+
+/**
+ * What this provider changes in Spark's plan of a batch. The rows, and what the stores are asked,
+ * stay the same. The rows of groups reach the store and the sink in the order of input, not in that
+ * of a hash table. Spark planned an aggregation as
+ *
+ *     aggregate, final        groups have one row each
+ *     StateStoreSave
+ *     aggregate, merging      groups have two rows, or one if the key is new
+ *     StateStoreRestore       each row, and before it what the store has for its key
+ *     aggregate, merging      each key once
+ *
+ * Restore and save put out the rows of a group one after the other, and save, in each output mode,
+ * one row of each group. So the two aggregates above them
+ * need no hash table, nor a sort: they work as if their input was sorted. A row is then put into
+ * the store right after the one that it replaces was read, which the processor still has in its
+ * cache.
+ *
+ * Below operators that look up the key of each row comes a StatePrefetchExec.
+ *
+ * Spark asks for this rule when it has planned the batch and checked its operators, before it
+ * generates code.
+ */
+private[sql] object StatefulPlanRule extends ColumnarRule {
+  override def postColumnarTransitions: Rule[SparkPlan] = Changed
+
+  private object Changed extends Rule[SparkPlan] {
+    override def apply(plan: SparkPlan): SparkPlan =
+      if (plan.exists(_.isInstanceOf[StatefulOperator]) && isWanted(conf)) {
+        plan.transformUp {
+          case restore: StateStoreRestoreExec =>
+            prefetched(restore, restore.keyExpressions, restore.stateInfo)
+          case deduplicate: BaseStreamingDeduplicateExec =>
+            prefetched(deduplicate, deduplicate.keyExpressions, deduplicate.stateInfo)
+          case aggregate: BaseAggregateExec if aggregate.groupingExpressions.nonEmpty =>
+            group(aggregate)
+        }
+      } else {
+        plan
+      }
+  }
+
+  private def isWanted(conf: SQLConf): Boolean =
+    isOurs(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)) &&
+      CowStateConf.changesPlans(conf.getAllConfs)
+
+  private def isOurs(provider: String): Boolean =
+    try classOf[CowStateStoreProvider].isAssignableFrom(SparkClassUtils.classForName[Any](provider))
+    catch { case NonFatal(_) | _: LinkageError => false } // Spark says later what is wrong with it
+
+  private def prefetched(
+      plan: SparkPlan,
+      keys: Seq[Expression],
+      state: Option[StatefulOperatorStateInfo]): SparkPlan =
+    (plan.children, state) match {
+      case (Seq(_: StatePrefetchExec), _) => plan
+      case (Seq(child), Some(info)) if keys.nonEmpty =>
+        plan.withNewChildren(
+          Seq(StatePrefetchExec(keys, info.checkpointLocation, info.operatorId, child)))
+      case _ => plan
+    }
+
+  private def group(aggregate: BaseAggregateExec): SparkPlan = (aggregate, aggregate.child) match {
+    case (_: HashAggregateExec | _: ObjectHashAggregateExec, restore: StateStoreRestoreExec)
+        if hasEachKeyOnce(restore) && groups(aggregate, restore.keyExpressions) =>
+      aggregate.toSortAggregate
+    // What is above the store does not see in which order rows were put.
+    case (merge: SortAggregateExec, SortExec(_, false, restore: StateStoreRestoreExec, _))
+        if hasEachKeyOnce(restore) && groups(aggregate, restore.keyExpressions) =>
+      merge.copy(child = restore)
+    // One of objects takes all its input when it is made, before a task asks for another input. A
+    // join of a batch with itself relies on that, because two tasks cannot write to one store.
+    case (_: HashAggregateExec, save: StateStoreSaveExec)
+        if groups(aggregate, save.keyExpressions) =>
+      aggregate.toSortAggregate.copy(child = WholeBatchExec(save))
+    case _ => aggregate
+  }
+
+  private def groups(aggregate: BaseAggregateExec, keys: Seq[Attribute]): Boolean =
+    aggregate.groupingExpressions.map(_.toAttribute.exprId) == keys.map(_.exprId)
+
+  private def hasEachKeyOnce(restore: StateStoreRestoreExec): Boolean = restore.child match {
+    case StatePrefetchExec(_, _, _, below: BaseAggregateExec) =>
+      groups(below, restore.keyExpressions)
+    case _ => false
+  }
+}

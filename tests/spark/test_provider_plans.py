@@ -1,0 +1,288 @@
+"""What the provider changes in Spark's plan of a batch, and that nothing else changes with it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from tests.support.provider_jobs import COWSTATE, HDFS, STATE_STORE, THROUGH_MANAGER, Options
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.streams import Stream, random_rows, totals_of
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+CHANGE_PLANS = f"{STATE_STORE}.cowstate.changePlans"
+PARTITIONS = "spark.sql.shuffle.partitions"
+ON_COWSTATE = {**THROUGH_MANAGER, PROVIDER_KEY: COWSTATE}
+BATCHES = 3
+Build = Callable[[Stream], DataFrame]
+Sink = Callable[[DataFrame, int], None]
+
+
+def totals(stream: Stream) -> DataFrame:
+    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
+    return stream.source().groupBy("key").agg(*aggregates)
+
+
+def texts(stream: Stream) -> DataFrame:
+    longest = F.max(F.repeat("key", F.col("value").cast("int") % 3)).alias("longest")
+    return stream.source().groupBy("key").agg(longest)
+
+
+def lists(stream: Stream) -> DataFrame:
+    return stream.source().groupBy("key").agg(F.collect_list("value").alias("values"))
+
+
+def overall(stream: Stream) -> DataFrame:
+    return stream.source().groupBy().agg(F.sum("value").alias("total"))
+
+
+def distinct(stream: Stream) -> DataFrame:
+    return stream.source().dropDuplicates(["key"])
+
+
+def stream_of(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE) -> Stream:
+    """A stream with all its input."""
+    stream = Stream(spark, folder, settings)
+    for number in range(BATCHES):
+        stream.feed(random_rows(number, count=100, keys=30))
+    return stream
+
+
+def last_plan(query: StreamingQuery) -> Any:
+    return query._jsq.streamingQuery().lastExecution().executedPlan()  # type: ignore[attr-defined]
+
+
+def operators(query: StreamingQuery) -> list[str]:
+    """The operators around those with state in the plan of the last batch, from the top."""
+    lines = last_plan(query).toString().splitlines()
+    names = [match[0] for line in lines if (match := re.search(r"[A-Z]\w+", line))]
+    return [name for name in names if name not in ("Project", "Exchange", "Scan", "FileScan")]
+
+
+def plan_of(stream: Stream, build: Build) -> list[str]:
+    return operators(stream.run(build(stream)))
+
+
+HASHED = ["HashAggregate", "StateStoreSave", "HashAggregate", "StateStoreRestore"]
+IN_ORDER = [
+    "SortAggregate",
+    "WholeBatch",
+    "StateStoreSave",
+    "SortAggregate",
+    "StateStoreRestore",
+    "StatePrefetch",
+]
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (totals, [*IN_ORDER, "HashAggregate"]),
+        (lists, ["ObjectHashAggregate", *IN_ORDER[2:], "ObjectHashAggregate"]),
+        # Rows above the last aggregate are in the order of keys, as Spark promises there.
+        (texts, ["SortAggregate", "Sort", *IN_ORDER[2:], "SortAggregate", "Sort"]),
+        (overall, [*HASHED, "HashAggregate"]),
+        (distinct, ["StreamingDeduplicate", "StatePrefetch"]),
+    ],
+)
+def test_aggregates_above_a_store_take_groups_in_order_and_state_is_prefetched(
+    spark: SparkSession, tmp_path: Path, build: Build, expected: list[str]
+) -> None:
+    assert plan_of(stream_of(spark, tmp_path), build)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{**ON_COWSTATE, CHANGE_PLANS: "False"}, {**THROUGH_MANAGER, PROVIDER_KEY: HDFS}],
+    ids=["turned off", "another provider"],
+)
+def test_plans_stay_as_they_are(spark: SparkSession, tmp_path: Path, settings: Options) -> None:
+    plan = plan_of(stream_of(spark, tmp_path), totals)
+    assert plan[: len(IN_ORDER)] == IN_ORDER
+    others = plan_of(stream_of(spark, tmp_path / "others", settings), totals)
+    assert others[: len(HASHED) + 1] == [*HASHED, "HashAggregate"]
+
+
+def test_a_bad_value_of_the_setting_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    stream = stream_of(spark, tmp_path, {**ON_COWSTATE, CHANGE_PLANS: "no"})
+    with pytest.raises(
+        StreamingQueryException, match=f"{CHANGE_PLANS} is 'no'; allowed are true and false"
+    ):
+        stream.run(totals(stream))
+
+
+def test_the_state_of_rows_is_prefetched(spark: SparkSession, tmp_path: Path) -> None:
+    """Also of rows that are longer than what is read ahead. A few keys are not in the line of the
+    table in which they belong, and are not looked for in others."""
+    stream = Stream(spark, tmp_path, ON_COWSTATE)
+    chance = random.Random(7)
+    lengths = [chance.choice((1, 1, 10, 5000, 40_000)) for _ in range(200)]
+    keys = [f"{number}{'x' * length}" for number, length in enumerate(lengths)]
+    for _ in range(2):
+        stream.feed([(chance.choice(keys), 1) for _ in range(300)])
+    first, last = ({key for key, _ in rows} for rows in (stream.fed[:300], stream.fed[300:]))
+    query = stream.run(totals(stream), output_mode="complete")
+    rows = spark.read.parquet(str(stream.folder / "output/epoch=1")).collect()
+    assert {row["key"]: (row["rows"], row["total"]) for row in rows} == totals_of(stream.fed)
+    (prefetched,) = prefetched_rows(last_plan(query))
+    assert 0.8 * len(first & last) < prefetched <= len(first & last)
+
+
+def prefetched_rows(plan: Any) -> list[int]:
+    """The metric of each StatePrefetch in a plan."""
+    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    below = [count for child in children for count in prefetched_rows(child)]
+    if plan.nodeName() != "StatePrefetch":
+        return below
+    return [plan.metrics().apply("numPrefetchedRows").value(), *below]
+
+
+def first_row(batch: DataFrame, _: int) -> None:
+    assert len(batch.limit(1).collect()) == 1
+
+
+def any_row(batch: DataFrame, _: int) -> None:
+    assert not batch.isEmpty()
+
+
+def first_row_of_python(batch: DataFrame, _: int) -> None:
+    assert len(batch.mapInArrow(lambda parts: parts, batch.schema).limit(1).collect()) == 1
+
+
+INTERPRETED = {"spark.sql.codegen.aggregate.sortAggregate.withKeys.enabled": "false"}
+FORMATS = {
+    f"{STATE_STORE}.checkpointFormatVersion": "2",
+    "spark.sql.streaming.aggregation.stateFormatVersion": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    [("update", {}), ("complete", {}), ("update", INTERPRETED), ("update", FORMATS)],
+    ids=["update", "complete", "interpreted", "other formats"],
+)
+@pytest.mark.parametrize("sink", [first_row, any_row, first_row_of_python])
+def test_a_sink_that_takes_a_few_rows_leaves_a_whole_batch_behind(
+    spark: SparkSession, tmp_path: Path, sink: Sink, mode: str, settings: Options
+) -> None:
+    stream = stream_of_many_keys(spark, tmp_path, settings)
+    stream.run(totals(stream), sink=sink, output_mode=mode)
+    assert state_of(stream) == totals_of(stream.fed)
+
+
+def stream_of_many_keys(spark: SparkSession, folder: Path, settings: Options) -> Stream:
+    """Whose state is in one partition."""
+    stream = Stream(spark, folder, {**ON_COWSTATE, PARTITIONS: "1", **settings})
+    for number in range(BATCHES):
+        stream.feed(random_rows(number, count=3000, keys=1000))
+    return stream
+
+
+def test_windows_that_end_are_removed_though_the_sink_takes_a_few_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In append mode the store puts rows out as it removes them, and commits after the last one."""
+    stream = Stream(spark, tmp_path, {**ON_COWSTATE, PARTITIONS: "1"})
+    for batch in range(BATCHES):
+        stream.feed([(f"key{number}", 100 * batch) for number in range(500)])
+    moments = stream.source().withColumn("moment", F.timestamp_seconds("value"))
+    windows = moments.withWatermark("moment", "1 second").groupBy(
+        F.window("moment", "10 seconds"), "key"
+    )
+
+    def sink(batch: DataFrame, _: int) -> None:
+        batch.limit(1).collect()
+
+    stream.run(windows.agg(F.count("*").alias("rows")), sink=sink, output_mode="append")
+    state = spark.read.format("statestore").load(str(stream.checkpoint))
+    starts = state.selectExpr("unix_timestamp(key.window.start) AS start").distinct().collect()
+    assert [row["start"] for row in starts] == [100 * (BATCHES - 1)]
+    assert state.count() == 500
+
+
+def test_partitions_that_one_task_reads_are_all_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for build, name in ((totals, "totals"), (distinct, "distinct")):
+        stream = stream_of(spark, tmp_path / name)
+        stream.run(build(stream), sink=lambda batch, _: list(batch.coalesce(1).collect()))
+        state = spark.read.format("statestore").load(str(stream.checkpoint))
+        assert state.select("partition_id").distinct().count() == 2
+        assert state.count() == len(totals_of(stream.fed))
+
+
+def joined_with_itself(batch: DataFrame, _: int) -> None:
+    rows = batch.alias("left").join(batch.alias("right"), "key").collect()
+    assert len({row["key"] for row in rows}) == len(rows)
+
+
+def test_a_batch_of_objects_is_joined_with_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """Both sides are inputs of one task, and write to one store one after the other."""
+    settings = {**ON_COWSTATE, "spark.sql.autoBroadcastJoinThreshold": "-1"}
+    stream = stream_of(
+        spark, tmp_path, {**settings, f"{STATE_STORE}.cowstate.lockTimeoutSeconds": "5"}
+    )
+    stream.run(lists(stream), sink=joined_with_itself)
+    assert stream.committed() == BATCHES
+
+
+def state_of(stream: Stream) -> dict[str, tuple[int, int]]:
+    rows = stream.spark.read.format("statestore").load(str(stream.checkpoint)).collect()
+    return {row["key"]["key"]: (row["value"]["count"], row["value"]["sum"]) for row in rows}
+
+
+def test_a_task_that_fails_after_some_rows_commits_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Rows leave before the store commits, and the batch runs again from the state before it."""
+    stream = stream_of_many_keys(spark, tmp_path, {})
+    broken = F.when(F.col("key") == stream.fed[-1][0], F.raise_error(F.lit("on purpose")))
+
+    def fail_in_the_last(batch: DataFrame, number: int) -> None:
+        is_last = number == BATCHES - 1
+        (batch.withColumn("broken", broken) if is_last else batch).collect()
+
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        stream.run(totals(stream), sink=fail_in_the_last)
+    assert written_versions(stream) == [*range(1, BATCHES)]
+    stream.run(totals(stream))
+    assert written_versions(stream) == [*range(1, BATCHES + 1)]
+    assert state_of(stream) == totals_of(stream.fed)
+
+
+def written_versions(stream: Stream) -> list[int]:
+    changelogs = (stream.checkpoint / "state/0/0").glob("*.changelog.arrow")
+    return sorted(int(path.name.split("-")[0]) for path in changelogs)
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+@pytest.mark.parametrize(
+    ("batch", "asked", "fails", "outcome"),
+    [
+        ("1 2 3 4", 0, False, "; ended"),
+        ("1 2 3 4", 1, False, "1 2 3 4; ended"),
+        ("1 2 3 4", 4, False, "1 2 3 4; ended"),
+        ("1 2 3 4", 2, True, "1 2; ended"),
+        ("1 2 x 4", 3, False, "1 2; a row of the batch could not be read"),
+        ("1 2 x 4", 3, True, "1 2; ended"),
+        ("1 2 x 4", 1, False, "1 2; a row is lost"),
+    ],
+)
+def test_rows_are_read_to_the_end_unless_one_was_lost(
+    provider_jvm: ProviderJvm, batch: str, asked: int, fails: bool, outcome: str, asks_first: bool
+) -> None:
+    """Whoever met the error of a row may keep it, if the sink has enough rows."""
+    ended = provider_jvm.new("WholeBatchScript", batch).run(asked, asks_first, fails)
+    assert ended.startswith(outcome)
+    assert "there is more" not in ended
