@@ -76,6 +76,7 @@ def plan_of(stream: Stream, build: Build) -> list[str]:
 
 HASHED = ["HashAggregate", "StateStoreSave", "HashAggregate", "StateStoreRestore"]
 IN_ORDER = [
+    "Unordered",
     "SortAggregate",
     "WholeBatch",
     "StateStoreSave",
@@ -89,9 +90,9 @@ IN_ORDER = [
     ("build", "expected"),
     [
         (totals, [*IN_ORDER, "HashAggregate"]),
-        (lists, ["ObjectHashAggregate", *IN_ORDER[2:], "ObjectHashAggregate"]),
+        (lists, ["ObjectHashAggregate", *IN_ORDER[3:], "ObjectHashAggregate"]),
         # Rows above the last aggregate are in the order of keys, as Spark promises there.
-        (texts, ["SortAggregate", "Sort", *IN_ORDER[2:], "SortAggregate", "Sort"]),
+        (texts, ["SortAggregate", "Sort", *IN_ORDER[3:], "SortAggregate", "Sort"]),
         (overall, [*HASHED, "HashAggregate"]),
         (distinct, ["StreamingDeduplicate", "StatePrefetch"]),
     ],
@@ -209,6 +210,29 @@ def test_windows_that_end_are_removed_though_the_sink_takes_a_few_rows(
     starts = state.selectExpr("unix_timestamp(key.window.start) AS start").distinct().collect()
     assert [row["start"] for row in starts] == [100 * (BATCHES - 1)]
     assert state.count() == 500
+
+
+def test_no_order_of_a_batch_is_promised(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark plans what a function does with a batch by what the batch's own plan says of order."""
+    orders, joined = [], []
+    other = spark.createDataFrame([(f"key{number}",) for number in range(30)], "key string")
+
+    def sink(batch: DataFrame, _: int) -> None:
+        sorted_keys = batch.select("key").sortWithinPartitions("key").rdd.glom().collect()
+        orders.append([[row["key"] for row in part] for part in sorted_keys])
+        joined.append(batch.join(other.hint("merge"), "key").count() == batch.count())
+
+    settings = {**ON_COWSTATE, "spark.sql.autoBroadcastJoinThreshold": "-1"}
+    stream = Stream(spark, tmp_path, settings)
+    for number in range(BATCHES):
+        stream.feed(random_rows(number, count=300, keys=30))
+    query = stream.run(totals(stream), sink=sink)
+    assert last_plan(query).outputOrdering().isEmpty()
+    assert joined == [True] * BATCHES
+    assert [part for batch in orders for part in batch] == [
+        sorted(part) for batch in orders for part in batch
+    ]
+    assert max(len(part) for batch in orders for part in batch) > 5
 
 
 def test_partitions_that_one_task_reads_are_all_committed(

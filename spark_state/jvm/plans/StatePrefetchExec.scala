@@ -46,8 +46,8 @@ private[cowstate] case class StatePrefetchExec(
 }
 
 /**
- * Rows, some at a time: they are read, their state is prefetched, then they are handed on. A row is
- * valid until the next one is asked for, as ever in Spark.
+ * Reads up to 32 rows, prefetches their state, then hands them on. A row is valid until the next one
+ * is asked for, as ever in Spark.
  */
 private[cowstate] final class PrefetchingRows(
     rows: Iterator[InternalRow],

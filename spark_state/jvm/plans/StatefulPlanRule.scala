@@ -27,10 +27,12 @@ import org.apache.spark.util.SparkClassUtils
  *     aggregate, merging      each key once
  *
  * Restore and save put out the rows of a group one after the other, and save, in each output mode,
- * one row of each group. So the two aggregates above them
- * need no hash table, nor a sort: they work as if their input was sorted. A row is then put into
- * the store right after the one that it replaces was read, which the processor still has in its
- * cache.
+ * one row of each group. So the two aggregates above them need no hash table, nor a sort: they work
+ * as if their input was sorted. A row is then put into the store right after the one that it
+ * replaces was read, which the processor still has in its cache.
+ *
+ * The upper one of them says that its rows are sorted, and an UnorderedExec above it says nothing.
+ * What the lower one says ends at the store.
  *
  * Below operators that look up the key of each row comes a StatePrefetchExec.
  *
@@ -84,11 +86,11 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     case (merge: SortAggregateExec, SortExec(_, false, restore: StateStoreRestoreExec, _))
         if hasEachKeyOnce(restore) && groups(aggregate, restore.keyExpressions) =>
       merge.copy(child = restore)
-    // One of objects takes all its input when it is made, before a task asks for another input. A
-    // join of a batch with itself relies on that, because two tasks cannot write to one store.
+    // An aggregate of objects reads all its input before a task opens its next input. A join of a
+    // batch with itself needs that: both inputs write to one store, one after the other.
     case (_: HashAggregateExec, save: StateStoreSaveExec)
         if groups(aggregate, save.keyExpressions) =>
-      aggregate.toSortAggregate.copy(child = WholeBatchExec(save))
+      UnorderedExec(aggregate.toSortAggregate.copy(child = WholeBatchExec(save)))
     case _ => aggregate
   }
 

@@ -29,8 +29,8 @@ private[cowstate] case class WholeBatchExec(child: SparkPlan) extends UnaryExecN
 
 /**
  * Some operators feed a process from a thread of their own, which may ask for rows while the task
- * ends, so there is a lock. What such a thread meets, the task may never hear of: a row that was
- * lost then must not be committed, so the task fails.
+ * ends, so there is a lock. The task may never hear of an error in such a thread. A row that was
+ * lost there must not be committed, so the task fails.
  */
 private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
   extends Iterator[InternalRow] {
@@ -60,8 +60,8 @@ private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
 
   /**
    * The operators below hold memory and files until their own listeners are called, which is after
-   * this one: they began before. A sort that spills later, because somebody above needs its memory,
-   * reads from a file that is closed before. Then the task fails, too.
+   * this one: they began before. If a sort below spills after that, because an operator above needs
+   * its memory, its file is closed first. Then reading on fails, and so does the task.
    */
   private def begin(): Unit = {
     hasBegun = true
@@ -76,8 +76,8 @@ private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
   private def readOn(): Unit = {
     if (failure != null) {
       throw new CowStateException(
-        "a row of the batch could not be read, and whoever asked for it went on. Nothing was " +
-          "committed. Spark runs the batch again", failure)
+        "a row of the batch could not be read, and the code that reads the rows ignored the error. " +
+          "This task committed nothing. Spark tries again", failure)
     }
     while (!hasEnded && rows.hasNext) rows.next()
   }

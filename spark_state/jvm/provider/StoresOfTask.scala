@@ -16,9 +16,9 @@ private[cowstate] trait PrefetchingStore {
   def prefetch(hashes: Array[Int], count: Int): Int
 }
 
-/** The stores that tasks of this executor have opened. An operator sees that of the operator above. */
+/** The stores that tasks of this executor have opened. An operator finds that of the one above it. */
 private[cowstate] object StoresOfTask {
-  /** A task may have several partitions, one after the other, and then sees the newest. */
+  /** A task may read several partitions, one after the other, and finds the store opened last. */
   private final case class Opened(
       taskAttempt: Long, checkpoint: String, operator: Long, store: String)
 
