@@ -60,7 +60,7 @@ def stream_of(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE
 
 
 def last_plan(query: StreamingQuery) -> Any:
-    return query._jsq.streamingQuery().lastExecution().executedPlan()  # type: ignore[attr-defined]
+    return query._jsq.streamingQuery().lastExecution().executedPlan()
 
 
 def operators(query: StreamingQuery) -> list[str]:
@@ -235,12 +235,16 @@ def test_no_order_of_a_batch_is_promised(spark: SparkSession, tmp_path: Path) ->
     assert max(len(part) for batch in orders for part in batch) > 5
 
 
+def one_task(batch: DataFrame, _: int) -> None:
+    batch.coalesce(1).collect()
+
+
 def test_partitions_that_one_task_reads_are_all_committed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for build, name in ((totals, "totals"), (distinct, "distinct")):
         stream = stream_of(spark, tmp_path / name)
-        stream.run(build(stream), sink=lambda batch, _: list(batch.coalesce(1).collect()))
+        stream.run(build(stream), sink=one_task)
         state = spark.read.format("statestore").load(str(stream.checkpoint))
         assert state.select("partition_id").distinct().count() == 2
         assert state.count() == len(totals_of(stream.fed))
