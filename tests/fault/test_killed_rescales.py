@@ -39,8 +39,9 @@ CHANGING = {
 }
 MOST_WRITES = 200
 FOLDER = "_cowstate_rescale"
-# What Spark's file manager leaves of a file that is replaced at that moment. Nothing reads it.
-UNFINISHED = (".tmp", ".tmp.crc")
+# What Spark's file manager leaves of a file that is replaced at that moment, or does not: it moves
+# the file and then its checksum. A file without one is read unchecked, a wrong one is an error.
+UNFINISHED = (".tmp", ".crc")
 KEY = "spark.sql.shuffle.partitions"
 Outcome = tuple[dict[int, list[str]], dict[int, list[str]]]
 
