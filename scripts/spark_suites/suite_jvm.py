@@ -36,7 +36,7 @@ _OPTIONS = (
     *("-Dspark.unsafe.exceptionOnMemoryLeak=true", "-Dspark.master.rest.enabled=false"),
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
-# The jar's services say so to sessions; those of the suites ask no services.
+# Sessions find it by the jar's services. Those of the suites do not look there.
 _EXTENSIONS = "org.apache.spark.sql.execution.datasources.v2.cowstate.CowStateExtensions"
 _VARIABLES = {"SPARK_TESTING": "1", "SPARK_SCALA_VERSION": "2.13"}
 

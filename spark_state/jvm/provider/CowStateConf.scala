@@ -53,6 +53,7 @@ object CowStateConf {
         s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
     }
     checkCodec(conf.compressionCodec)
+    // The driver uses it. A session without its rule would not find a bad value.
     changesPlans(ours)
     val values = byLowerCase(ours)
     val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)
