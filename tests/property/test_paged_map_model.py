@@ -23,6 +23,7 @@ from tests.support.provider_jvm import (
     Script,
     Value,
     key_bytes,
+    old_entries,
     prefix_of,
     provider_jvm,
     shown,
@@ -98,6 +99,14 @@ class MapModel:
         name = f"view-{self.opened}"
         self.views[name] = dict(self.entries)
         self._add(f"open {name}")
+
+    def open_old_rows(self, part: str, up_to: int) -> dict[int, Value]:
+        """Open a view of what is old, which is returned."""
+        self.opened += 1
+        name = f"view-{self.opened}"
+        self.views[name] = old_entries(self.entries, part, up_to)
+        self._add(f"old {name} {part} {up_to}")
+        return self.views[name]
 
     def watch(self, place: int) -> None:
         """Let another thread read an open view, if there is one, until it is released."""
@@ -198,6 +207,15 @@ class Evict:
 
 
 @dataclass(frozen=True)
+class EvictOld:
+    """Look for what is old, and remove it, or every second of it."""
+
+    part: str
+    up_to: int
+    all: bool
+
+
+@dataclass(frozen=True)
 class Compact:
     limit_bytes: int
 
@@ -220,9 +238,8 @@ class Release:
     place: int
 
 
-Step = (
-    PutSome | Fill | Trim | RemoveSome | LookUp | Update | Evict | Compact | Open | Read | Release
-)
+Change = PutSome | Fill | Trim | RemoveSome | Update | Evict | EvictOld | Compact
+Step = Change | LookUp | Open | Read | Release
 
 keys = st.integers(0, 300)
 MOST = 120
@@ -249,6 +266,8 @@ steps: st.SearchStrategy[Step] = st.one_of(
         st.booleans(),
     ),
     st.builds(Evict, keys, counts, strides, st.sampled_from([1, 1, 2, 5]), st.booleans()),
+    st.builds(EvictOld, st.just("key"), keys, st.booleans()),
+    st.builds(EvictOld, st.just("value"), st.integers(0, 9), st.booleans()),
     st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
     st.builds(Open),
     st.builds(Read, places, st.integers(0, 40)),
@@ -293,6 +312,10 @@ def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
                 model.get(key)
                 if place % step.removed == 0:
                     model.remove(key)
+        case EvictOld():
+            for key in list(model.open_old_rows(step.part, step.up_to))[:: 1 if step.all else 2]:
+                model.get(key)
+                model.remove(key)
         case Fill():
             model.reserve(step.reserved)
             model.add_all(range(step.start, step.start + step.count), step.value)
@@ -382,6 +405,11 @@ class Life:
             self.model.watch(self.random.randrange(4))
         elif chance < 0.7:
             self.model.compact(self.random.choice((0, 1 << 12, 1 << 30)))
+        elif chance < 0.85 and len(self.model.views) < 4:
+            part = self.random.choice(("key", "value", "value", "value"))
+            self.model.open_old_rows(part, self.random.randrange(KEYS))
+            self.opened_at.append(len(self.model.script.lines))
+            self.model.script.add("rehash", None)
 
 
 @pytest.mark.parametrize("with_prefix", [False, True])
@@ -478,3 +506,36 @@ def test_memory_is_bounded_while_a_view_is_open(provider_jvm: ProviderJvm) -> No
         model.script.add("held", None)
     held = held_after(model, provider_jvm, False, "")
     assert max(held) < 3 * live_bytes(model.entries) + 2 * FIXED_BYTES
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_pages_without_old_rows_are_not_read(
+    provider_jvm: ProviderJvm, part: str, local_directory: str
+) -> None:
+    model = MapModel()
+    times = [number for number in MANY_KEYS if number % 4 != 3]
+    for number in times:
+        model.put(number, Value(200, number))
+    tenth, middle = times[len(times) // 10], times[len(times) // 2]
+    asked = [ask_for_old_rows(model, part, up_to) for up_to in (times[-1], tenth)]
+    for number in old_entries(model.entries, part, tenth):
+        model.remove(number)
+    asked.append(ask_for_old_rows(model, part, tenth))
+    # A record in the middle has a new value, by which it is old, or a record at the tail is.
+    model.put(middle if part == "value" else 0, Value(200, 0))
+    asked.append(ask_for_old_rows(model, part, tenth))
+    results = model.script.run_on(provider_jvm.new("MapScript", False, local_directory))
+    everywhere, old, none, one = (int(results[line].split(";")[0]) for line in asked)
+    # The first pages are small.
+    assert everywhere > 30
+    assert 1 < old < everywhere / 3
+    assert (none, one) == (0, 1)
+
+
+def ask_for_old_rows(model: MapModel, part: str, up_to: int) -> int:
+    """Returns the line of the script that tells in how many pages they are looked for."""
+    model.open_old_rows(part, up_to)
+    model.script.add(f"pages view-{model.opened}", None)
+    asked = len(model.script.lines) - 1
+    model.release(0)
+    return asked

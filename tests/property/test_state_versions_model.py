@@ -19,6 +19,7 @@ from tests.support.provider_jvm import (
     ProviderJvm,
     Script,
     Value,
+    old_entries,
     prefix_of,
     provider_jvm,
     shown,
@@ -120,6 +121,12 @@ class VersionsModel:
         self.readers[name] = dict(self.current)
         self._add(f"view {name}")
 
+    def open_old_rows(self, part: str, up_to: int) -> None:
+        """Open a view of what is old, as an operator does that evicts."""
+        name = self._new_name()
+        self.readers[name] = old_entries(self.current, part, up_to)
+        self._add(f"old {name} {part} {up_to}")
+
     def close_reader(self, place: int) -> None:
         """Read all of what an open reader has to show, if there is one, and close it."""
         if self.readers:
@@ -186,13 +193,18 @@ class OpenView:
 
 
 @dataclass(frozen=True)
+class OpenOldRows:
+    part: str
+    up_to: int
+
+
+@dataclass(frozen=True)
 class CloseReader:
     place: int
 
 
-Step = (
-    Begin | Put | Remove | Commit | Abort | LookUp | ReadAll | OpenReader | OpenView | CloseReader
-)
+Change = Begin | Put | Remove | Commit | Abort
+Step = Change | LookUp | ReadAll | OpenReader | OpenView | OpenOldRows | CloseReader
 
 keys = st.integers(0, 40)
 counts = st.integers(1, 40)
@@ -211,6 +223,8 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(ReadAll),
     st.builds(OpenReader, backs),
     st.builds(OpenView),
+    st.builds(OpenOldRows, st.just("key"), keys),
+    st.builds(OpenOldRows, st.just("value"), st.integers(0, 9)),
     st.builds(CloseReader, backs),
 )
 histories = st.integers(0, 40).flatmap(
@@ -241,6 +255,8 @@ def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
             model.open_reader(step.back)
         case OpenView():
             model.open_view()
+        case OpenOldRows():
+            model.open_old_rows(step.part, step.up_to)
         case CloseReader():
             model.close_reader(step.place)
 
@@ -283,6 +299,8 @@ def random_step(choice: random.Random, longest_words: int) -> Step:
         Begin(choice.randrange(4)),
         OpenReader(choice.randrange(3)),
         OpenView(),
+        *[OpenOldRows("value", choice.randrange(1 << 32))] * 2,
+        OpenOldRows("key", choice.randrange(600)),
         *[CloseReader(choice.randrange(4))] * 2,
     ]
     return choice.choice(some)

@@ -51,6 +51,38 @@ def distinct(stream: Stream) -> DataFrame:
     return stream.source().dropDuplicates(["key"])
 
 
+def with_moments(stream: Stream) -> DataFrame:
+    moments = stream.source().withColumn("moment", F.timestamp_seconds(86400 + F.col("value")))
+    return moments.withWatermark("moment", "1 second")
+
+
+def windows(stream: Stream) -> DataFrame:
+    return with_moments(stream).groupBy(F.window("moment", "10 seconds"), "key").count()
+
+
+def sessions(stream: Stream) -> DataFrame:
+    return with_moments(stream).groupBy(F.session_window("moment", "3 seconds"), "key").count()
+
+
+def distinct_moments(stream: Stream) -> DataFrame:
+    return with_moments(stream).dropDuplicates(["key", "moment"])
+
+
+def distinct_within(stream: Stream) -> DataFrame:
+    return with_moments(stream).dropDuplicatesWithinWatermark(["key"])
+
+
+def joined(stream: Stream, how: str = "inner") -> DataFrame:
+    """Keys have several values, and rows meet those of the ten seconds around them."""
+    left, right = with_moments(stream).alias("l"), with_moments(stream).alias("r")
+    apart = "r.moment BETWEEN l.moment - INTERVAL 5 SECONDS AND l.moment + INTERVAL 5 SECONDS"
+    return left.join(right, F.expr(f"l.key = r.key AND {apart}"), how)
+
+
+def joined_by_moment(stream: Stream) -> DataFrame:
+    return with_moments(stream).join(with_moments(stream), ["key", "moment"]).select("key")
+
+
 def stream_of(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE) -> Stream:
     """A stream with all its input."""
     stream = Stream(spark, folder, settings)
@@ -95,9 +127,12 @@ IN_ORDER = [
         (texts, ["SortAggregate", "Sort", *IN_ORDER[3:], "SortAggregate", "Sort"]),
         (overall, [*HASHED, "HashAggregate"]),
         (distinct, ["StreamingDeduplicate", "StatePrefetch"]),
+        (windows, [*IN_ORDER[:4], "StateEviction", *IN_ORDER[4:]]),
+        (distinct_moments, ["StreamingDeduplicate", "StateEviction", "StatePrefetch"]),
+        (joined, ["StreamingSymmetricHashJoin", "StateEviction", "Filter"]),
     ],
 )
-def test_aggregates_above_a_store_take_groups_in_order_and_state_is_prefetched(
+def test_the_plan_around_a_store_is_changed(
     spark: SparkSession, tmp_path: Path, build: Build, expected: list[str]
 ) -> None:
     assert plan_of(stream_of(spark, tmp_path), build)[: len(expected)] == expected
@@ -136,17 +171,83 @@ def test_the_state_of_rows_is_prefetched(spark: SparkSession, tmp_path: Path) ->
     query = stream.run(totals(stream), output_mode="complete")
     rows = spark.read.parquet(str(stream.folder / "output/epoch=1")).collect()
     assert {row["key"]: (row["rows"], row["total"]) for row in rows} == totals_of(stream.fed)
-    (prefetched,) = prefetched_rows(last_plan(query))
+    (prefetched,) = metrics_of(last_plan(query), "StatePrefetch", "numPrefetchedRows")
     assert 0.8 * len(first & last) < prefetched <= len(first & last)
 
 
-def prefetched_rows(plan: Any) -> list[int]:
-    """The metric of each StatePrefetch in a plan."""
+def metrics_of(plan: Any, operator: str, metric: str) -> list[int]:
+    """The metric of each operator of that name in a plan."""
     children = [plan.children().apply(place) for place in range(plan.children().size())]
-    below = [count for child in children for count in prefetched_rows(child)]
-    if plan.nodeName() != "StatePrefetch":
+    below = [count for child in children for count in metrics_of(child, operator, metric)]
+    if plan.nodeName() != operator:
         return below
-    return [plan.metrics().apply("numPrefetchedRows").value(), *below]
+    return [plan.metrics().apply(metric).value(), *below]
+
+
+@pytest.mark.parametrize(
+    ("build", "mode"),
+    [
+        *[(windows, "append"), (windows, "update"), (sessions, "append")],
+        *[(distinct_moments, "append"), (distinct_within, "append")],
+    ],
+)
+def test_an_operator_is_given_the_rows_that_it_evicts(
+    spark: SparkSession, tmp_path: Path, build: Build, mode: str
+) -> None:
+    stream = stream_of_moments(spark, tmp_path)
+    query = stream.run(build(stream), output_mode=mode)
+    evictions = [batch["stateOperators"][0]["numRowsRemoved"] for batch in query.recentProgress]
+    assert sum(evictions) > evictions[-1] > 5
+    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [evictions[-1]]
+
+
+def stream_of_moments(spark: SparkSession, folder: Path) -> Stream:
+    """Each batch lies a while after the one before it."""
+    stream = Stream(spark, folder, ON_COWSTATE)
+    for batch in range(BATCHES):
+        stream.feed([(f"key{n % 40}", 100 * batch + n % 7) for n in range(400)])
+    return stream
+
+
+@pytest.mark.parametrize("how", ["inner", "left_outer", "right_outer", "full_outer", "left_semi"])
+def test_a_join_is_given_each_key_with_old_values_once(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    stream = stream_of_moments(spark, tmp_path)
+    query = stream.run(joined(stream, how), output_mode="append")
+    removed = query.lastProgress["stateOperators"][0]["numRowsRemoved"]
+    # What a semi join has matched on the left is not kept.
+    sides = 1 if how == "left_semi" else 2
+    assert removed == sides * 400
+    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [sides * 40]
+
+
+def test_a_join_by_event_time_is_given_the_keys_that_are_old(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = stream_of_moments(spark, tmp_path)
+    query = stream.run(joined_by_moment(stream), output_mode="append")
+    assert query.lastProgress["stateOperators"][0]["numRowsRemoved"] == 2 * 400
+    old_keys = 2 * len({(f"key{n % 40}", n % 7) for n in range(400)})
+    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [old_keys]
+
+
+@pytest.mark.parametrize("how", ["inner", "full_outer"])
+def test_a_task_that_reads_several_partitions_evicts_from_each(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    states = []
+    for name, tasks in (("one", 1), ("two", 2)):
+        stream = stream_of_moments(spark, tmp_path / name)
+        stream.run(
+            joined(stream, how),
+            sink=lambda batch, _, tasks=tasks: batch.coalesce(tasks).collect(),
+            output_mode="append",
+        )
+        reader = spark.read.format("statestore").option("joinSide", "left")
+        states.append(sorted(reader.load(str(stream.checkpoint)).collect()))
+    assert states[0] == states[1]
+    assert len({row["partition_id"] for row in states[0]}) == 2
 
 
 def first_row(batch: DataFrame, _: int) -> None:

@@ -102,6 +102,21 @@ def joined(how: str) -> Job:
     return Job(build, stores=JOIN_STORES)
 
 
+def joined_by_many_types(left: DataFrame, right: DataFrame) -> DataFrame:
+    """By keys of fixed and of variable length, some of which are null."""
+    keys = {
+        "name": F.struct("key", F.length("key").alias("length")),
+        "parts": F.array("key", F.lit(None)),
+        "number": (F.col("amount") % 2).cast("decimal(25, 3)"),
+        "flag": F.col("amount") % 3 == 0,
+    }
+    lefts = marked(left).withColumns(keys).alias("l")
+    rights = marked(right).withColumns(keys).alias("r")
+    same = " AND ".join(f"l.{name} <=> r.{name}" for name in keys)
+    near = "r.moment BETWEEN l.moment AND l.moment + INTERVAL 40 SECONDS"
+    return lefts.join(rights, F.expr(f"{same} AND {near}"), "left_outer").select("l.*", "r.text")
+
+
 def distinct_then_counted(events: DataFrame, _: DataFrame) -> DataFrame:
     kept = marked(events).dropDuplicates(["key", "moment"])
     return totals(kept.groupBy(F.window("moment", "30 seconds"), "key"))
@@ -162,6 +177,7 @@ OPERATOR_JOBS = {
     "right outer join": (joined("right_outer"), JOINED),
     "full outer join": (joined("full_outer"), JOINED),
     "left semi join": (joined("left_semi"), JOINED),
+    "join by keys of many types": (Job(joined_by_many_types, stores=JOIN_STORES), JOINED),
     "applyInPandasWithState": (Job(grouped_in_pandas, "update"), SPARSE),
     "limit": (Job(limited, shrinks=False), SHAPE),
     "dropDuplicates, then aggregation": (Job(distinct_then_counted, stores=TWO_OPERATORS), SHAPE),

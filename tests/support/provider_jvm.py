@@ -55,6 +55,18 @@ def prefix_of(number: int) -> int:
     return number % 13 if number % 2 else 100 + number // 8
 
 
+def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int, Value]:
+    """Those whose time, that of the key or of the value, is `up_to` or before."""
+
+    def time_of(number: int, value: Value) -> int | None:
+        if part == "key":
+            return number
+        return None if value.seed % 4 == 3 else value.seed
+
+    times = {number: time_of(number, value) for number, value in entries.items()}
+    return {n: entries[n] for n, time in times.items() if time is not None and time <= up_to}
+
+
 def shown(entries: Mapping[int, Value]) -> str:
     """Entries as the JVM shows them."""
     return " ".join(sorted(f"{number}={value}" for number, value in entries.items()))

@@ -40,6 +40,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val index = new KeyIndex(records, memory)
   private val prefixes = prefixOf.map(new PrefixLinks(records, memory, _))
   private val finds = new RecentFinds(account)
+  /** Of the time by which rows were last looked for. */
+  private var zones: Option[ZoneMap] = None
   /** The record behind the last that was read, 0 if there is none; and whether reads go that way. */
   private var following = 0L
   private var readsInOrder = false
@@ -182,6 +184,7 @@ private[cowstate] final class CopyOnWritePagedMap(
         Platform.putInt(base, at + Modified, epoch)
         Platform.putInt(base, at + Checksum, checksum)
         Words.copy(value, base, at + records.headerBytes + key.getSizeInBytes)
+        if (zones.isDefined) zones.get.changed(address)
       } else {
         val copy = append(key, value, checksum)
         if (!hasSlot) index.findAddress(address, hash)
@@ -229,7 +232,24 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** What the map holds now. It stays readable, by any thread, until it is released. */
   def openView(): MapView = {
     memory.checkOpen()
-    val view = new MapView(this, records.contents, epoch, records.headerBytes)
+    opened(new MapView(this, records.contents(), epoch, records.headerBytes))
+  }
+
+  /**
+   * As `openView`, of the entries whose time is `upTo` or before. It reads pages that have such an
+   * entry, and what is new since it was called last for the same time.
+   */
+  def openOldRows(time: RowTime, upTo: Long, keyFields: Int, valueFields: Int): MapView = {
+    memory.checkOpen()
+    def times = new TimeReader(time, keyFields, valueFields)
+    val known = zones.filter(_.times.isOf(time, keyFields, valueFields))
+    zones = known.orElse(Some(new ZoneMap(records, times)))
+    val pages = records.contents(zones.get.mayHave(_, upTo))
+    val old = new OldRows(times, upTo)
+    opened(new MapView(this, pages, epoch, records.headerBytes, Some(old)))
+  }
+
+  private def opened(view: MapView): MapView = {
     views.open(epoch)
     beginEpoch()
     view

@@ -5,7 +5,7 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * The entries of a map at one moment: its pages, how far each was filled, and which of their records
- * had died. Nothing of the table is copied.
+ * had died. Nothing of the table is copied. With `old`, it shows only those entries.
  *
  * That is one record of each key that the map had, whatever the map does afterwards:
  *
@@ -20,7 +20,8 @@ private[cowstate] final class MapView(
     map: CopyOnWritePagedMap,
     pages: Array[PageContents],
     private[cowstate] val epoch: Int,
-    headerBytes: Int) {
+    headerBytes: Int,
+    old: Option[OldRows] = None) {
   import RecordPages._
 
   private val checksums = map.checksums
@@ -85,14 +86,14 @@ private[cowstate] final class MapView(
       while (index < pages.length) {
         val contents = pages(index)
         base = contents.page.base
-        while (at < contents.used) {
+        while (at < contents.end) {
           val from = at
           val offset = contents.page.start + from
           keyLength = Platform.getInt(base, offset + KeyLength)
           valueLength = Platform.getInt(base, offset + ValueLength)
           at += headerBytes + keyLength + valueLength
-          if (!isDead(contents.deaths, from)) {
-            keyOffset = offset + headerBytes
+          keyOffset = offset + headerBytes
+          if (!isDead(contents.deaths, from) && isWanted) {
             checksum = Platform.getInt(base, offset + Checksum)
             return true
           }
@@ -102,5 +103,8 @@ private[cowstate] final class MapView(
       }
       false
     }
+
+    private def isWanted: Boolean =
+      old.isEmpty || old.get.has(base, keyOffset, keyLength, valueLength)
   }
 }

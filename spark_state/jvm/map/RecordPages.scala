@@ -68,10 +68,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def liveBytes: Long = usedTotal - deadTotal
   def pageCount: Int = count
 
-  def base(address: Long): AnyRef = bases((address >>> OffsetBits).toInt)
+  def base(address: Long): AnyRef = bases(pageOf(address))
 
   def offset(address: Long): Long =
-    starts((address >>> OffsetBits).toInt) + ((address & OffsetMask) << 3)
+    starts(pageOf(address)) + ((address & OffsetMask) << 3)
 
   def getLong(address: Long, field: Int): Long =
     Platform.getLong(base(address), offset(address) + field)
@@ -88,7 +88,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** Whether a record may be changed where it is; else the change goes to a copy of it. */
   def isChangedInPlace(address: Long): Boolean =
     changesOldPages ||
-      nextSerial - serials((address >>> OffsetBits).toInt) <= memory.pagesChangedInPlace
+      nextSerial - serials(pageOf(address)) < memory.pagesChangedInPlace
 
   /** Room for a record at the tail, in an epoch. Its lengths and links are set, and nothing else. */
   def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
@@ -116,7 +116,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   /** Mark a record as dead from `epoch` on. */
   def bury(address: Long, epoch: Int): Unit = {
-    val number = (address >>> OffsetBits).toInt
+    val number = pageOf(address)
     val size = sizeOf(address)
     val wasSparse = isSparse(number)
     val bit = (address & OffsetMask).toInt >>> 1
@@ -151,10 +151,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   private def isSparse(number: Int): Boolean = dead(number) * 2L > used(number)
 
-  /** Call `f` with the address of each live record of a page. */
-  def foreachLive(number: Int)(f: Long => Unit): Unit = {
+  /** Call `f` with the address of each live record of a page, from the one at a byte on. */
+  def foreachLive(number: Int, from: Int = 0)(f: Long => Unit): Unit = {
     val end = used(number)
-    var at = 0
+    var at = from
     while (at < end) {
       val address = (number.toLong << OffsetBits) | (at >>> 3)
       val size = sizeOf(address)
@@ -164,7 +164,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   }
 
   def isAlive(address: Long): Boolean = {
-    val number = (address >>> OffsetBits).toInt
+    val number = pageOf(address)
     pages(number) != null && !isDead(deaths(number), (address & OffsetMask).toInt << 3)
   }
 
@@ -207,10 +207,17 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** The numbers of pages that hold anything, ascending. */
   def numbers: Iterator[Int] = Iterator.range(1, nextNumber).filter(pages(_) != null)
 
-  /** All pages as they are now. */
-  def contents: Array[PageContents] = numbers.map { number =>
-    new PageContents(pages(number), used(number), deaths(number))
+  /** All pages as they are now, with nothing to read in those that are not wanted. */
+  def contents(isWanted: Int => Boolean = _ => true): Array[PageContents] = numbers.map { number =>
+    val end = if (isWanted(number)) used(number) else 0
+    new PageContents(pages(number), end, deaths(number))
   }.toArray
+
+  /** How many bytes of a page are records. */
+  def usedBytes(number: Int): Int = used(number)
+
+  /** Tells a page from others that had its number before. */
+  def serial(number: Int): Int = serials(number)
 
   def sizeOf(address: Long): Int =
     recordBytes(getInt(address, KeyLength), getInt(address, ValueLength))
@@ -218,13 +225,13 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** The record behind one in its page, dead or alive; 0 if there is none. */
   def after(address: Long): Long = {
     val size = sizeOf(address)
-    val isLast = ((address & OffsetMask) << 3) + size >= used((address >>> OffsetBits).toInt)
+    val isLast = ((address & OffsetMask) << 3) + size >= used(pageOf(address))
     if (isLast) 0L else address + (size >>> 3)
   }
 
   /** For tests: whether a record begins at an address, dead or alive, or its page is gone. */
   def mayBegin(address: Long): Boolean = {
-    val number = (address >>> OffsetBits).toInt
+    val number = pageOf(address)
     var at = number.toLong << OffsetBits
     if (pages(number) != null) while (at != 0 && at < address) at = after(at)
     pages(number) == null || at == address
@@ -244,8 +251,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     bases(number) = page.base
     starts(number) = page.start
     born(number) = epoch
-    serials(number) = nextSerial
     nextSerial += 1
+    serials(number) = nextSerial
     if (tail != 0 && isSparse(tail)) sparse.add(tail)
     tail = number
     tailBytes = math.max(wanted, math.min(page.bytes, MaxPageBytes).toInt)
@@ -272,9 +279,9 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   }
 }
 
-/** A page at one moment: how many of its bytes are used, and which records had died; null: none. */
+/** A page at one moment: where its records end, and which of them had died; null: none. */
 private[cowstate] final class PageContents(
-    val page: Block, val used: Int, val deaths: Array[Long])
+    val page: Block, val end: Int, val deaths: Array[Long])
 
 private[cowstate] object RecordPages {
   val Modified = 0
@@ -298,6 +305,8 @@ private[cowstate] object RecordPages {
   private val MaxPageBytes = (256 << 10) - 64
   /** Bytes of a page for each bit of its bitmap. */
   private val BytesOfBit = 16
+
+  def pageOf(address: Long): Int = (address >>> OffsetBits).toInt
 
   private def wordsOf(page: Block): Int =
     Math.toIntExact((page.bytes / BytesOfBit + 63) / 64)

@@ -9,8 +9,7 @@ import org.apache.spark.sql.execution.aggregate.{
   BaseAggregateExec, HashAggregateExec, ObjectHashAggregateExec, SortAggregateExec
 }
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
-  BaseStreamingDeduplicateExec, StatefulOperator, StatefulOperatorStateInfo, StateStoreRestoreExec,
-  StateStoreSaveExec
+  BaseStreamingDeduplicateExec, StatefulOperator, StateStoreRestoreExec, StateStoreSaveExec
 }
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SparkClassUtils
@@ -46,10 +45,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     override def apply(plan: SparkPlan): SparkPlan =
       if (plan.exists(_.isInstanceOf[StatefulOperator]) && isWanted(conf)) {
         plan.transformUp {
-          case restore: StateStoreRestoreExec =>
-            prefetched(restore, restore.keyExpressions, restore.stateInfo)
-          case deduplicate: BaseStreamingDeduplicateExec =>
-            prefetched(deduplicate, deduplicate.keyExpressions, deduplicate.stateInfo)
+          case operator: StatefulOperator if !isInformed(operator) => informed(operator)
           case aggregate: BaseAggregateExec if aggregate.groupingExpressions.nonEmpty =>
             group(aggregate)
         }
@@ -66,17 +62,37 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     try classOf[CowStateStoreProvider].isAssignableFrom(SparkClassUtils.classForName[Any](provider))
     catch { case NonFatal(_) | _: LinkageError => false } // Spark says later what is wrong with it
 
-  private def prefetched(
-      plan: SparkPlan,
-      keys: Seq[Expression],
-      state: Option[StatefulOperatorStateInfo]): SparkPlan =
-    (plan.children, state) match {
-      case (Seq(_: StatePrefetchExec), _) => plan
-      case (Seq(child), Some(info)) if keys.nonEmpty =>
-        plan.withNewChildren(
-          Seq(StatePrefetchExec(keys, info.checkpointLocation, info.operatorId, child)))
-      case _ => plan
+  private def isInformed(operator: SparkPlan): Boolean =
+    operator.children.exists {
+      case _: StatePrefetchExec | _: StateEvictionExec => true
+      case _ => false
     }
+
+  /** The operator, with nodes below it that prefetch for it and tell what it evicts. */
+  private def informed(operator: StatefulOperator): SparkPlan = {
+    lazy val info = operator.getStateInfo
+    def prefetching(child: SparkPlan) = keysLookedUp(operator) match {
+      case Nil => child
+      case keys => StatePrefetchExec(keys, info.checkpointLocation, info.operatorId, child)
+    }
+    def evicting(child: SparkPlan) = Evictions.of(operator) match {
+      case none if none.isEmpty => child
+      case evictions =>
+        StateEvictionExec(evictions, info.checkpointLocation, info.operatorId, child)
+    }
+    // The first input of a join is read before the join evicts from either side.
+    operator.children match {
+      case first +: others => operator.withNewChildren(evicting(prefetching(first)) +: others)
+      case _ => operator
+    }
+  }
+
+  /** The keys of input rows that the operator looks up in its only store. */
+  private def keysLookedUp(operator: SparkPlan): Seq[Expression] = operator match {
+    case restore: StateStoreRestoreExec => restore.keyExpressions
+    case distinct: BaseStreamingDeduplicateExec => distinct.keyExpressions
+    case _ => Nil
+  }
 
   private def group(aggregate: BaseAggregateExec): SparkPlan = (aggregate, aggregate.child) match {
     case (_: HashAggregateExec | _: ObjectHashAggregateExec, restore: StateStoreRestoreExec)

@@ -107,7 +107,7 @@ private[cowstate] final class CowStateStore(
   extends StoreOfSpark with WithoutColumnFamilies with PrefetchingStore with Logging {
   import CowStateStore._
 
-  private val shape = provider.rowShape
+  val shape: StoreShape = provider.rowShape
   private val versions = state.versions
   private val map = versions.map
   val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
@@ -159,17 +159,44 @@ private[cowstate] final class CowStateStore(
     pairs(entries.iterator, () => ())
   }
 
-  /** What the store holds now. Changes made while iterating do not show. */
+  /**
+   * What the store holds now, or, if its operator is known to look for rows that it evicts, these.
+   * Changes made while iterating do not show.
+   */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     val (rows, release) =
       if (phase == Committed) versions.entries(newState, shape.keyFields, shape.valueFields)
-      else {
-        val view = map.synchronized(map.openView())
-        (view.rows(shape.keyFields, shape.valueFields), () => view.release())
-      }
+      else evicted.getOrElse(rowsOf(map.openView()))
     views = release :: views
     pairs(rows, release)
+  }
+
+  /** What the operator will evict, as far as the task knows, and how to let go of it. */
+  private def evicted: Option[(Iterator[(UnsafeRow, UnsafeRow)], () => Unit)] =
+    StoresOfTask.evictionFrom(id).flatMap { case (eviction, found) =>
+      storeOf(eviction).map { store =>
+        val (oldRows, release) = store.oldRows(eviction)
+        val rows =
+          if (store eq this) oldRows else new KeysOfOldValues(this, store, eviction, oldRows)
+        (rows.tapEach(_ => found += 1), release)
+      }
+    }
+
+  private def storeOf(eviction: StoreEviction): Option[CowStateStore] =
+    if (eviction.timesIn == id.storeName) Some(this)
+    else {
+      StoresOfTask.of(id.checkpointRootLocation, id.operatorId, eviction.timesIn).collect {
+        case store: CowStateStore if store.id.partitionId == id.partitionId => store
+      }
+    }
+
+  private def oldRows(eviction: StoreEviction): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) =
+    rowsOf(map.openOldRows(eviction.time, eviction.upTo, shape.keyFields, shape.valueFields))
+
+  private def rowsOf(open: => MapView): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) = {
+    val view = map.synchronized(open)
+    (view.rows(shape.keyFields, shape.valueFields), () => view.release())
   }
 
   override def commit(): Long =

@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /** A store that can bring what its lookups read into the processor's caches. */
@@ -16,13 +17,17 @@ private[cowstate] trait PrefetchingStore {
   def prefetch(hashes: Array[Int], count: Int): Int
 }
 
-/** The stores that tasks of this executor have opened. An operator finds that of the one above it. */
+/**
+ * The stores that tasks of this executor have opened, and what their operators will evict. Operators
+ * that were put below another one use this to find its stores, and its stores to find each other.
+ */
 private[cowstate] object StoresOfTask {
   /** A task may read several partitions, one after the other, and finds the store opened last. */
   private final case class Opened(
       taskAttempt: Long, checkpoint: String, operator: Long, store: String)
 
   private val stores = new ConcurrentHashMap[Opened, PrefetchingStore]
+  private val evictions = new ConcurrentHashMap[Opened, (StoreEviction, SQLMetric)]
 
   /** To be called where a store is opened. It is forgotten when the task ends. */
   def opened(store: PrefetchingStore): Unit = Option(TaskContext.get()).foreach { task =>
@@ -35,9 +40,32 @@ private[cowstate] object StoresOfTask {
   }
 
   /** What the running task has opened for an operator of a query. */
-  def of(checkpoint: String, operator: Long): Option[PrefetchingStore] =
+  def of(
+      checkpoint: String,
+      operator: Long,
+      store: String = StateStoreId.DEFAULT_STORE_NAME): Option[PrefetchingStore] =
     Option(TaskContext.get()).flatMap { task =>
-      Option(stores.get(Opened(
-            task.taskAttemptId(), checkpoint, operator, StateStoreId.DEFAULT_STORE_NAME)))
+      Option(stores.get(Opened(task.taskAttemptId(), checkpoint, operator, store)))
+    }
+
+  /** What an operator will evict in the running task, by store; and what counts the rows found. */
+  def willEvict(
+      checkpoint: String,
+      operator: Long,
+      byStore: Map[String, StoreEviction],
+      oldRows: SQLMetric): Unit = Option(TaskContext.get()).foreach { task =>
+    byStore.foreach { case (store, eviction) =>
+      val key = Opened(task.taskAttemptId(), checkpoint, operator, store)
+      if (evictions.put(key, (eviction, oldRows)) == null) {
+        task.addTaskCompletionListener[Unit](_ => evictions.remove(key))
+      }
+    }
+  }
+
+  /** What the operator of a store will evict from it in the running task. */
+  def evictionFrom(id: StateStoreId): Option[(StoreEviction, SQLMetric)] =
+    Option(TaskContext.get()).flatMap { task =>
+      Option(evictions.get(Opened(
+            task.taskAttemptId(), id.checkpointRootLocation, id.operatorId, id.storeName)))
     }
 }

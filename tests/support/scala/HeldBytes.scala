@@ -80,6 +80,9 @@ object HeldBytes {
       Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L))
   }
 
+  /** How many pages a view has anything to read in. */
+  def pagesToRead(view: MapView): Int = field[Array[PageContents]](view, "pages").count(_.end > 0)
+
   /** The view that a function releases. */
   def viewOf(release: () => Unit): MapView =
     release.getClass.getDeclaredFields.map(f => field[AnyRef](release, f.getName)).collectFirst {

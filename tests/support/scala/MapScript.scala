@@ -60,6 +60,11 @@ final class MapScript(withPrefix: Boolean, localDirectory: String) {
     case List("open", name) =>
       views(name) = new OpenView(map.openView())
       ""
+    case List("old", name, part, upTo) =>
+      views(name) = new OpenView(
+        map.openOldRows(timeOf(part), upTo.toLong, KeyFields, ValueFields))
+      ""
+    case List("pages", name) => HeldBytes.pagesToRead(views(name).view).toString
     case List("read", name, count) =>
       views(name).read(count.toInt)
       ""

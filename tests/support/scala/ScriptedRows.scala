@@ -1,7 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.types.{BinaryType, LongType, StructType}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, LeafExpression, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
+import org.apache.spark.sql.types.{BinaryType, DataType, LongType, StructType}
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -34,6 +36,21 @@ object ScriptedRows {
   def value(text: String): UnsafeRow = {
     val parts = text.split(':')
     row(ValueFields, Array.tabulate(parts(0).toInt)(parts(1).toLong + _ * Step))
+  }
+
+  /** The number of a key, or the seed of a value, of which some have no time. */
+  def timeOf(part: String): RowTime = part match {
+    case "key" => RowTime(BoundReference(1, LongType, nullable = false), isOfKey = true)
+    case "value" => RowTime(SeedOfValue(), isOfKey = false)
+  }
+
+  private final case class SeedOfValue() extends LeafExpression with CodegenFallback {
+    override def dataType: DataType = LongType
+    override def nullable: Boolean = true
+    override def eval(row: InternalRow): Any = {
+      val seed = word(row.asInstanceOf[UnsafeRow], 0)
+      if (seed % 4 == 3) null else seed
+    }
   }
 
   /** The number of a key, after comparing all of it. */

@@ -94,6 +94,10 @@ final class VersionsScript(
       val view = map.openView()
       opened(name) = (view.rows(KeyFields, ValueFields), () => view.release())
       ""
+    case List("old", name, part, upTo) =>
+      val view = map.openOldRows(timeOf(part), upTo.toLong, KeyFields, ValueFields)
+      opened(name) = (view.rows(KeyFields, ValueFields), () => view.release())
+      ""
     case List("close", name) =>
       val (rows, release) = opened.remove(name).get
       try show(rows)

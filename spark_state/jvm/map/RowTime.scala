@@ -1,0 +1,45 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, UnsafeRow}
+
+/**
+ * The event time by which a row becomes too old, in the unit of the column, as microseconds.
+ *
+ * @param expression of a long, bound to the fields of the key or of the value
+ */
+private[cowstate] final case class RowTime(expression: Expression, isOfKey: Boolean) {
+
+  /** The time of a row; `Never` if it is null. Spark evicts no row without a time. */
+  def of(row: UnsafeRow): Long = expression match {
+    case BoundReference(ordinal, _, _) =>
+      if (row.isNullAt(ordinal)) RowTime.Never else row.getLong(ordinal)
+    case other =>
+      val time = other.eval(row)
+      if (time == null) RowTime.Never else time.asInstanceOf[Long]
+  }
+}
+
+private[cowstate] object RowTime {
+  val Never: Long = Long.MaxValue
+}
+
+/** Reads the times of the rows of a store where they are. Not safe for several threads. */
+private[cowstate] final class TimeReader(val time: RowTime, keyFields: Int, valueFields: Int) {
+  private val row = new UnsafeRow(if (time.isOfKey) keyFields else valueFields)
+
+  def isOf(other: RowTime, otherKeyFields: Int, otherValueFields: Int): Boolean =
+    time == other &&
+      row.numFields == (if (other.isOfKey) otherKeyFields else otherValueFields)
+
+  def read(base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int): Long = {
+    if (time.isOfKey) row.pointTo(base, keyOffset, keyLength)
+    else row.pointTo(base, keyOffset + keyLength, valueLength)
+    time.of(row)
+  }
+}
+
+/** Tells the rows whose time is `upTo` or before. */
+private[cowstate] final class OldRows(times: TimeReader, upTo: Long) {
+  def has(base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int): Boolean =
+    times.read(base, keyOffset, keyLength, valueLength) <= upTo
+}

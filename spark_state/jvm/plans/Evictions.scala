@@ -1,0 +1,79 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
+import org.apache.spark.sql.catalyst.streaming.InternalOutputModes.{Append, Update}
+import org.apache.spark.sql.catalyst.util.DateTimeUtils
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.operators.stateful._
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper._
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.types.{LongType, TimestampNTZType, TimestampType}
+
+/** What operators of Spark evict from their stores, as their plan says. */
+private[cowstate] object Evictions {
+
+  /** By the name of the store. */
+  def of(operator: SparkPlan): Map[String, StoreEviction] = operator match {
+    case join: StreamingSymmetricHashJoinExec =>
+      val old = join.stateWatermarkPredicates
+      ofSide(JoinStores.Left, join.left, old.left) ++
+        ofSide(JoinStores.Right, join.right, old.right)
+    case save: StateStoreSaveExec
+        if save.outputMode.exists(mode => mode == Append || mode == Update) =>
+      ofDefault(byKey(save))
+    case sessions: SessionWindowStateStoreSaveExec if sessions.outputMode.contains(Append) =>
+      ofDefault(sessions.watermarkExpressionForEviction.flatMap(
+          timeAndEnd(_, sessions.child.output, isOfKey = false)))
+    case distinct: StreamingDeduplicateExec => ofDefault(byKey(distinct))
+    case distinct: StreamingDeduplicateWithinWatermarkExec =>
+      val expiry = RowTime(BoundReference(0, LongType, nullable = false), isOfKey = false)
+      ofDefault(distinct.eventTimeWatermarkForEviction.map(watermark =>
+          expiry -> DateTimeUtils.millisToMicros(watermark)))
+    case _ => Map.empty
+  }
+
+  private def ofDefault(found: Option[(RowTime, Long)]): Map[String, StoreEviction] = {
+    val store = StateStoreId.DEFAULT_STORE_NAME
+    found.map { case (time, upTo) => store -> StoreEviction(time, upTo, store) }.toMap
+  }
+
+  private def byKey(operator: WatermarkSupport): Option[(RowTime, Long)] = {
+    val keys = operator.keyExpressions
+    if (!keys.exists(_.metadata.contains(EventTimeWatermark.delayKey))) None
+    else operator.watermarkExpressionForEviction.flatMap(timeAndEnd(_, keys, isOfKey = true))
+  }
+
+  /** A join passes over the counts of its keys, whether it evicts by key or by value. */
+  private def ofSide(
+      stores: JoinStores,
+      input: SparkPlan,
+      old: Option[JoinStateWatermarkPredicate]): Map[String, StoreEviction] = {
+    val eviction = old.flatMap {
+      case byKey: JoinStateKeyWatermarkPredicate =>
+        timeAndEnd(byKey.expr, Nil, isOfKey = true).map(_ -> stores.counts)
+      case byValue: JoinStateValueWatermarkPredicate =>
+        timeAndEnd(byValue.expr, input.output, isOfKey = false).map(_ -> stores.values)
+    }
+    eviction.map { case ((time, upTo), timesIn) =>
+      stores.counts -> StoreEviction(time, upTo, timesIn)
+    }.toMap
+  }
+
+  /** All of Spark's predicates are of this form. Nothing is known of others. */
+  private def timeAndEnd(
+      predicate: Expression, row: Seq[Attribute], isOfKey: Boolean): Option[(RowTime, Long)] =
+    predicate match {
+      case LessThanOrEqual(time, Literal(upTo: Long, _)) if isLong(time) =>
+        val bound = BindReferences.bindReference(time, AttributeSeq(row), allowFailures = true)
+        Option.when(bound.references.isEmpty && bound.deterministic)(RowTime(bound, isOfKey) ->
+          upTo)
+      case _ => None
+    }
+
+  private def isLong(time: Expression): Boolean = time.dataType match {
+    case LongType | TimestampType | TimestampNTZType => true
+    case _ => false
+  }
+}
