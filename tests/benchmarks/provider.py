@@ -14,6 +14,8 @@ provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
              `--no-snapshots` leaves out
     session  session windows (one half of c)
     join     inner join of two streams (the other half)
+    e        distinct keys, 4.5M of them, 10,000 rows a batch, with a watermark that makes none of
+             them too old. It runs only if it is named
     d        40M keys with 18 sums each, 8 GB of records: what `--providers disk rocksdb --memory
              1g` is for. It runs only if it is named
     soak     500 batches that update the same keys, some values with another length each time.
@@ -71,7 +73,7 @@ from provider_run.queries import SCENARIOS
 from spark_state.jvm.scala_compiler import compile_jar
 
 HERE = Path(__file__).resolve().parent
-LETTERS = {"a": ("a",), "b": ("b",), "c": ("session", "join"), "d": ("d",)}
+LETTERS = {"a": ("a",), "b": ("b",), "c": ("session", "join"), "d": ("d",), "e": ("e",)}
 USUAL = ("a", "b", "c")
 FIGURES = (
     *("wall_ms", "commit_ms", "task_cpu_ms"),

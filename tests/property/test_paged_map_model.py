@@ -11,24 +11,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider_jvm import (
-    ProviderJvm,
-    Script,
-    Value,
-    key_bytes,
-    old_entries,
-    prefix_of,
-    provider_jvm,
-    shown,
-    shown_prefix,
-)
+from tests.support.map_model import MapModel
+from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -41,107 +32,6 @@ LONG_VALUE_WORDS = 2_000
 RECORD_HEADER_BYTES = 16
 # The pages that are being filled and those being emptied.
 FIXED_BYTES = 1 << 19
-
-
-@dataclass
-class MapModel:
-    """A script, the dict that it must agree with, and what each open view must show."""
-
-    script: Script = field(default_factory=Script)
-    entries: dict[int, Value] = field(default_factory=dict)
-    views: dict[str, dict[int, Value]] = field(default_factory=dict)
-    opened: int = 0
-
-    def _add(self, line: str, result: str = "") -> None:
-        self.script.add(line, f"{result};{len(self.entries)}")
-
-    def put(self, key: int, value: Value) -> None:
-        self.entries[key] = value
-        self._add(f"put {key} {value}")
-
-    def put_all(self, keys: Sequence[int], value: Value) -> None:
-        self.entries |= dict.fromkeys(keys, value)
-        self._add(f"puts {','.join(map(str, keys))} {value}")
-
-    def add_all(self, keys: Sequence[int], value: Value) -> None:
-        """Add those that are not there."""
-        for key in keys:
-            if key not in self.entries:
-                self.entries[key] = value
-                self._add(f"add {key} {value}")
-
-    def reserve(self, count: int) -> None:
-        self._add(f"reserve {count}")
-
-    def trim(self) -> None:
-        self._add("trim")
-
-    def remove(self, key: int) -> None:
-        was_there = self.entries.pop(key, None) is not None
-        self._add(f"remove {key}", str(was_there).lower())
-
-    def get(self, key: int) -> None:
-        self._add(f"get {key}", str(self.entries.get(key, "-")))
-        self._add(f"contains {key}", str(key in self.entries).lower())
-
-    def prefetch(self, keys: Sequence[int]) -> None:
-        self._add(f"prefetch {','.join(map(str, keys))}")
-
-    def scan(self, key: int) -> None:
-        prefix = prefix_of(key)
-        self._add(f"scan {prefix}", shown_prefix(self.entries, prefix))
-
-    def compact(self, limit_bytes: int) -> None:
-        self._add(f"compact {limit_bytes}")
-
-    def open_view(self) -> None:
-        self.opened += 1
-        name = f"view-{self.opened}"
-        self.views[name] = dict(self.entries)
-        self._add(f"open {name}")
-
-    def open_old_rows(self, part: str, up_to: int) -> dict[int, Value]:
-        """Open a view of what is old, which is returned."""
-        self.opened += 1
-        name = f"view-{self.opened}"
-        self.views[name] = old_entries(self.entries, part, up_to)
-        self._add(f"old {name} {part} {up_to}")
-        return self.views[name]
-
-    def watch(self, place: int) -> None:
-        """Let another thread read an open view, if there is one, until it is released."""
-        if self.views:
-            self._add(f"watch {self._view(place)}")
-
-    def read(self, place: int, count: int) -> None:
-        """Read some more of an open view, if there is one, by its own reader."""
-        if self.views:
-            self._add(f"read {self._view(place)} {count}")
-
-    def read_all(self, place: int) -> None:
-        """Read an open view from its beginning to its end, if there is one."""
-        if self.views:
-            name = self._view(place)
-            self._add(f"entries {name}", shown(self.views[name]))
-
-    def release(self, place: int) -> None:
-        """Release an open view, if there is one, after comparing all that was read of it."""
-        if self.views:
-            name = self._view(place)
-            self._add(f"release {name}", shown(self.views.pop(name)))
-
-    def _view(self, place: int) -> str:
-        return list(self.views)[place % len(self.views)]
-
-    def end(self, with_prefix: bool) -> None:
-        """Compare what is left."""
-        while self.views:
-            self.release(0)
-        self.open_view()
-        self.release(0)
-        if with_prefix:
-            for key in {prefix_of(key): key for key in self.entries}.values():
-                self.scan(key)
 
 
 @dataclass(frozen=True)
@@ -506,36 +396,3 @@ def test_memory_is_bounded_while_a_view_is_open(provider_jvm: ProviderJvm) -> No
         model.script.add("held", None)
     held = held_after(model, provider_jvm, False, "")
     assert max(held) < 3 * live_bytes(model.entries) + 2 * FIXED_BYTES
-
-
-@pytest.mark.parametrize("part", ["key", "value"])
-def test_pages_without_old_rows_are_not_read(
-    provider_jvm: ProviderJvm, part: str, local_directory: str
-) -> None:
-    model = MapModel()
-    times = [number for number in MANY_KEYS if number % 4 != 3]
-    for number in times:
-        model.put(number, Value(200, number))
-    tenth, middle = times[len(times) // 10], times[len(times) // 2]
-    asked = [ask_for_old_rows(model, part, up_to) for up_to in (times[-1], tenth)]
-    for number in old_entries(model.entries, part, tenth):
-        model.remove(number)
-    asked.append(ask_for_old_rows(model, part, tenth))
-    # A record in the middle has a new value, by which it is old, or a record at the tail is.
-    model.put(middle if part == "value" else 0, Value(200, 0))
-    asked.append(ask_for_old_rows(model, part, tenth))
-    results = model.script.run_on(provider_jvm.new("MapScript", False, local_directory))
-    everywhere, old, none, one = (int(results[line].split(";")[0]) for line in asked)
-    # The first pages are small.
-    assert everywhere > 30
-    assert 1 < old < everywhere / 3
-    assert (none, one) == (0, 1)
-
-
-def ask_for_old_rows(model: MapModel, part: str, up_to: int) -> int:
-    """Returns the line of the script that tells in how many pages they are looked for."""
-    model.open_old_rows(part, up_to)
-    model.script.add(f"pages view-{model.opened}", None)
-    asked = len(model.script.lines) - 1
-    model.release(0)
-    return asked

@@ -76,7 +76,7 @@ def joined(stream: Stream, how: str = "inner") -> DataFrame:
     """Keys have several values, and rows meet those of the ten seconds around them."""
     left, right = with_moments(stream).alias("l"), with_moments(stream).alias("r")
     apart = "r.moment BETWEEN l.moment - INTERVAL 5 SECONDS AND l.moment + INTERVAL 5 SECONDS"
-    return left.join(right, F.expr(f"l.key = r.key AND {apart}"), how)
+    return left.join(right, F.expr(f"l.key = r.key AND {apart}"), how).select("l.key")
 
 
 def joined_by_moment(stream: Stream) -> DataFrame:

@@ -40,7 +40,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val index = new KeyIndex(records, memory)
   private val prefixes = prefixOf.map(new PrefixLinks(records, memory, _))
   private val finds = new RecentFinds(account)
-  /** Of the time by which rows were last looked for. */
+  /** For the event time by which rows were last looked for. */
   private var zones: Option[ZoneMap] = None
   /** The record behind the last that was read, 0 if there is none; and whether reads go that way. */
   private var following = 0L
@@ -242,8 +242,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   def openOldRows(time: RowTime, upTo: Long, keyFields: Int, valueFields: Int): MapView = {
     memory.checkOpen()
     def times = new TimeReader(time, keyFields, valueFields)
-    val known = zones.filter(_.times.isOf(time, keyFields, valueFields))
-    zones = known.orElse(Some(new ZoneMap(records, times)))
+    zones = zones.filter(_.times.isOf(time, keyFields, valueFields))
+      .orElse(Some(new ZoneMap(records, times)))
     val pages = records.contents(zones.get.mayHave(_, upTo))
     val old = new OldRows(times, upTo)
     opened(new MapView(this, pages, epoch, records.headerBytes, Some(old)))

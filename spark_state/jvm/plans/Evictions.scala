@@ -34,9 +34,9 @@ private[cowstate] object Evictions {
     case _ => Map.empty
   }
 
-  private def ofDefault(found: Option[(RowTime, Long)]): Map[String, StoreEviction] = {
+  private def ofDefault(timeAndEnd: Option[(RowTime, Long)]): Map[String, StoreEviction] = {
     val store = StateStoreId.DEFAULT_STORE_NAME
-    found.map { case (time, upTo) => store -> StoreEviction(time, upTo, store) }.toMap
+    timeAndEnd.map { case (time, upTo) => store -> StoreEviction(time, upTo, store) }.toMap
   }
 
   private def byKey(operator: WatermarkSupport): Option[(RowTime, Long)] = {

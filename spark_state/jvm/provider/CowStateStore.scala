@@ -174,12 +174,12 @@ private[cowstate] final class CowStateStore(
 
   /** What the operator will evict, as far as the task knows, and how to let go of it. */
   private def evicted: Option[(Iterator[(UnsafeRow, UnsafeRow)], () => Unit)] =
-    StoresOfTask.evictionFrom(id).flatMap { case (eviction, found) =>
+    StoresOfTask.evictionFrom(id).flatMap { case (eviction, oldRowCount) =>
       storeOf(eviction).map { store =>
         val (oldRows, release) = store.oldRows(eviction)
         val rows =
           if (store eq this) oldRows else new KeysOfOldValues(this, store, eviction, oldRows)
-        (rows.tapEach(_ => found += 1), release)
+        (rows.tapEach(_ => oldRowCount += 1), release)
       }
     }
 

@@ -39,19 +39,27 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A query. `counts`: its state counts the rows read; `restarts`: first batches are measured."""
+    """A query. `counts`: its state counts the rows read; `restarts`: first batches are measured.
+
+    `fills`: its state has each key once, and is filled first, as it is with `counts`.
+    """
 
     build: Callable[[SparkSession, Load, int], DataFrame]
     mode: str
     load: Load
     counts: bool = False
     restarts: bool = False
+    fills: bool = False
+
+    @property
+    def has_each_key(self) -> bool:
+        return self.counts or self.fills
 
 
-def rows_of(spark: SparkSession, rows: int) -> DataFrame:
+def rows_of(spark: SparkSession, rows: int, first_ms: int = 0) -> DataFrame:
     """`value` counts up; a batch's `timestamp` is a second after that of the one before."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-    return source.option("advanceMillisPerBatch", 1000).load()
+    return source.option("advanceMillisPerBatch", 1000).option("startTimestamp", first_ms).load()
 
 
 def key_of(load: Load) -> Column:
@@ -75,6 +83,12 @@ def count_and_text(spark: SparkSession, load: Load, rows: int) -> DataFrame:
     text = F.repeat(F.lit("x"), F.pmod(F.hash("value"), F.lit(40)).cast("int"))
     totals = F.count("*").alias("count"), F.last(text).alias("text")
     return rows_of(spark, rows).groupBy(key_of(load)).agg(*totals)
+
+
+def distinct_keys(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    """None of them becomes too old while it runs. Rows of the moment 0 would be late."""
+    events = rows_of(spark, rows, first_ms=1000).withWatermark("timestamp", "1 day")
+    return events.withColumn("key", key_of(load)).dropDuplicatesWithinWatermark(["key"])
 
 
 def with_answers(df: DataFrame) -> DataFrame:
@@ -112,6 +126,7 @@ SCENARIOS = {
     ),
     "session": Scenario(session_windows, "append", Load(150_000, 50_000, 50_000, 8, 15)),
     "join": Scenario(stream_join, "append", Load(50_000, 50_000, 50_000, 16, 15)),
+    "e": Scenario(distinct_keys, "append", Load(4_500_000, 10_000, 1_500_000, 5, 15), fills=True),
     "d": Scenario(many_sums, "update", Load(40_000_000, 500_000, 500_000, 3, 8), counts=True),
     "soak": Scenario(
         count_and_text,
