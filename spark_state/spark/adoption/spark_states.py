@@ -47,6 +47,7 @@ from spark_state.state_descriptor import StateDescriptor
 
 KEY_GROUP, STATE_INDEX = "key_group", "state"
 _VALUE, _EXPIRATION = "value", "ttlExpirationMs"
+_REPORT_OF_SNAPSHOTS = "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
 _HASH_OF_MAPS = "spark.sql.legacy.allowHashOnMapType"
 _UNKNOWN_TTL_MS = 1
 """A time to live is in no checkpoint of Spark. The processor declares it with its first epoch."""
@@ -81,8 +82,16 @@ def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
 
 @contextmanager
 def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[None]:
-    """Let Spark's reader read the format of this checkpoint, which only the session knows."""
-    with _setting(spark, CHECKPOINT_FORMAT, "1" if checkpoint.state_ids is None else "2"):
+    """Let Spark's reader read the format of this checkpoint, which only the session knows.
+
+    A store that it loads would tell the session's coordinator of stores about snapshots. On Spark
+    4.2 there is none before the session's first query, and the read would fail.
+    """
+    checkpoint_format = "1" if checkpoint.state_ids is None else "2"
+    with (
+        _setting(spark, CHECKPOINT_FORMAT, checkpoint_format),
+        _setting(spark, _REPORT_OF_SNAPSHOTS, "false"),
+    ):
         yield
 
 
