@@ -168,6 +168,7 @@ OPERATOR_JOBS = {
     "aggregation without keys": (Job(overall, "update", shrinks=False), SHAPE),
     "aggregation, append with eviction": (Job(by_window), SHAPE),
     "aggregation, update with eviction": (Job(by_window, "update"), SHAPE),
+    "aggregation, complete with watermark": (Job(by_window, "complete", shrinks=False), SHAPE),
     "dropDuplicates": (Job(distinct, shrinks=False), SHAPE),
     "dropDuplicates with eviction": (Job(distinct_marked), SHAPE),
     "dropDuplicatesWithinWatermark": (Job(distinct_within_watermark), SHAPE),

@@ -236,16 +236,27 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * As `openView`, of the entries whose time is `upTo` or before. It reads pages that have such an
-   * entry, and what is new since it was called last for the same time.
+   * To be called before `openOldRows`: reads the times of what is new since it was called last for
+   * the same time. That may be all entries, so it takes the map's lock page by page. Whoever has
+   * the lock in between reads only: the caller is who changes the map.
    */
-  def openOldRows(time: RowTime, upTo: Long, keyFields: Int, valueFields: Int): MapView = {
+  def readTimes(time: RowTime, keyFields: Int, valueFields: Int): Unit = {
+    if (!zones.exists(_.times.isOf(time, keyFields, valueFields))) {
+      zones = Some(new ZoneMap(records, new TimeReader(time, keyFields, valueFields)))
+    }
+    records.numbers.foreach(number =>
+      synchronized {
+        memory.checkOpen()
+        zones.get.readNew(number)
+      })
+  }
+
+  /** As `openView`, of the entries whose time is `upTo` or before. */
+  def openOldRows(upTo: Long): MapView = {
     memory.checkOpen()
-    def times = new TimeReader(time, keyFields, valueFields)
-    zones = zones.filter(_.times.isOf(time, keyFields, valueFields))
-      .orElse(Some(new ZoneMap(records, times)))
-    val pages = records.contents(zones.get.mayHave(_, upTo))
-    val old = new OldRows(times, upTo)
+    val pages = records.contents(zones.get.takeOld(_, upTo))
+    // Other threads may read a view, so it has a reader of its own.
+    val old = new OldRows(zones.get.times.another(), upTo)
     opened(new MapView(this, pages, epoch, records.headerBytes, Some(old)))
   }
 

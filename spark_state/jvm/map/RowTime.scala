@@ -11,6 +11,7 @@ private[cowstate] final case class RowTime(expression: Expression, isOfKey: Bool
 
   /** The time of a row; `Never` if it is null. Spark evicts no row without a time. */
   def of(row: UnsafeRow): Long = expression match {
+    // As it evaluates itself, but without an object for each long.
     case BoundReference(ordinal, _, _) =>
       if (row.isNullAt(ordinal)) RowTime.Never else row.getLong(ordinal)
     case other =>
@@ -30,6 +31,8 @@ private[cowstate] final class TimeReader(val time: RowTime, keyFields: Int, valu
   def isOf(other: RowTime, otherKeyFields: Int, otherValueFields: Int): Boolean =
     time == other &&
       row.numFields == (if (other.isOfKey) otherKeyFields else otherValueFields)
+
+  def another(): TimeReader = new TimeReader(time, keyFields, valueFields)
 
   def read(base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int): Long = {
     if (time.isOfKey) row.pointTo(base, keyOffset, keyLength)

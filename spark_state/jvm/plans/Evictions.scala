@@ -41,8 +41,14 @@ private[cowstate] object Evictions {
 
   private def byKey(operator: WatermarkSupport): Option[(RowTime, Long)] = {
     val keys = operator.keyExpressions
-    if (!keys.exists(_.metadata.contains(EventTimeWatermark.delayKey))) None
-    else operator.watermarkExpressionForEviction.flatMap(timeAndEnd(_, keys, isOfKey = true))
+    val eventTimes = keys.filter(_.metadata.contains(EventTimeWatermark.delayKey))
+    // Which one of several it takes depends on the operator and on the version of Spark.
+    if (eventTimes.map(_.exprId).distinct.size != 1) None
+    else {
+      operator.watermarkExpressionForEviction
+        .filter(_.references.subsetOf(AttributeSet(eventTimes)))
+        .flatMap(timeAndEnd(_, keys, isOfKey = true))
+    }
   }
 
   /** A join passes over the counts of its keys, whether it evicts by key or by value. */

@@ -29,9 +29,9 @@ private[cowstate] case class StateEvictionExec(
   override protected def doExecute(): RDD[InternalRow] = {
     // Tasks get these, and not the whole plan.
     val (evictionsOfTask, query, above) = (evictions, checkpoint, operator)
-    val oldRows = longMetric("numOldRows")
+    val oldRowCount = longMetric("numOldRows")
     child.execute().mapPartitionsInternal { rows =>
-      StoresOfTask.willEvict(query, above, evictionsOfTask, oldRows)
+      StoresOfTask.willEvict(query, above, evictionsOfTask, oldRowCount)
       rows
     }
   }

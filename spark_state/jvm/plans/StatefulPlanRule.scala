@@ -33,7 +33,9 @@ import org.apache.spark.util.SparkClassUtils
  * The upper one of them says that its rows are sorted, and an UnorderedExec above it says nothing.
  * What the lower one says ends at the store.
  *
- * Below operators that look up the key of each row comes a StatePrefetchExec.
+ * Below operators that look up the key of each row comes a StatePrefetchExec, and below those that
+ * evict old rows a StateEvictionExec. When these ask a store for all rows, to find the old ones, it
+ * answers with the old ones alone.
  *
  * Spark asks for this rule when it has planned the batch and checked its operators, before it
  * generates code.

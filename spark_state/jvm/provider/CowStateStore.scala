@@ -66,9 +66,10 @@ private[cowstate] final class CowReadStore(
   override def prefetch(hashes: Array[Int], count: Int): Int =
     loaded.versions.prefetch(hashes, count)
 
+  /** All rows, also where the operator of the write store looks for old ones. */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
-    if (writer != null) return writer.iterator(colFamilyName)
+    if (writer != null) return writer.allRows()
     val (rows, release) = loaded.versions.entries(state, shape.keyFields, shape.valueFields)
     views = release :: views
     pairs(rows, release)
@@ -165,15 +166,20 @@ private[cowstate] final class CowStateStore(
    */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
+    val oldRows = if (phase == Committed) None else oldRowsForOperator
+    oldRows.map { case (rows, release) => pairs(rows, release) }.getOrElse(allRows())
+  }
+
+  /** What the store holds now. */
+  def allRows(): StateStoreIterator[UnsafeRowPair] = {
     val (rows, release) =
-      if (phase == Committed) versions.entries(newState, shape.keyFields, shape.valueFields)
-      else evicted.getOrElse(rowsOf(map.openView()))
-    views = release :: views
+      if (phase == Committed) kept(versions.entries(newState, shape.keyFields, shape.valueFields))
+      else rowsOf(map.openView())
     pairs(rows, release)
   }
 
-  /** What the operator will evict, as far as the task knows, and how to let go of it. */
-  private def evicted: Option[(Iterator[(UnsafeRow, UnsafeRow)], () => Unit)] =
+  /** None if the task does not know what the operator evicts. */
+  private def oldRowsForOperator: Option[RowsAndRelease] =
     StoresOfTask.evictionFrom(id).flatMap { case (eviction, oldRowCount) =>
       storeOf(eviction).map { store =>
         val (oldRows, release) = store.oldRows(eviction)
@@ -191,12 +197,20 @@ private[cowstate] final class CowStateStore(
       }
     }
 
-  private def oldRows(eviction: StoreEviction): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) =
-    rowsOf(map.openOldRows(eviction.time, eviction.upTo, shape.keyFields, shape.valueFields))
+  private def oldRows(eviction: StoreEviction): RowsAndRelease = {
+    map.readTimes(eviction.time, shape.keyFields, shape.valueFields)
+    rowsOf(map.openOldRows(eviction.upTo))
+  }
 
-  private def rowsOf(open: => MapView): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) = {
+  private def rowsOf(open: => MapView): RowsAndRelease = {
     val view = map.synchronized(open)
-    (view.rows(shape.keyFields, shape.valueFields), () => view.release())
+    kept((view.rows(shape.keyFields, shape.valueFields), () => view.release()))
+  }
+
+  /** They are released at the end of the batch, if not before. */
+  private def kept(rows: RowsAndRelease): RowsAndRelease = {
+    views = rows._2 :: views
+    rows
   }
 
   override def commit(): Long =
@@ -215,6 +229,7 @@ private[cowstate] final class CowStateStore(
         throw e
     }
     releaseViews()
+    StoresOfTask.hasEvicted(id)
     versions.commit(newState)
     state.committed(changelogName, changelog.rows.writtenBytes)
     phase = Committed
@@ -290,6 +305,8 @@ private[cowstate] object CowStateStore {
   private case object Updating extends Phase
   private case object Committed extends Phase
   private case object Aborted extends Phase
+
+  private type RowsAndRelease = (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)
 
   def pairs(
       rows: Iterator[(UnsafeRow, UnsafeRow)],

@@ -6,9 +6,11 @@ import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjecti
  * The rows of `counts` whose keys have an old value in `values`. A side of Spark's join has for each
  * key its number of values in one store, and in another one the values, by key and index from 0.
  *
- * A join takes a key, looks at its values, removes the old ones and puts others at their indexes; then
- * it asks for the next key. So a key comes here once: after that none of the values by which it
- * would come again is there, or what is there is not old.
+ * A join takes a key, removes its old values, and puts others at their indexes. It asks for the next
+ * key before it writes how many are left. So until then the count of that key is wrong here, and
+ * of no other. But it does not come again at that moment: its old values are gone. The same is why
+ * a key with several values comes once. One that has one value left may come again, which a join
+ * bears: the value is not old.
  */
 private[cowstate] final class KeysOfOldValues(
     counts: CowStateStore,

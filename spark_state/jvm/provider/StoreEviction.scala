@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 /**
- * Which rows of a store an operator removes at the end of a batch: those whose time is `upTo` or
- * before. It asks the store for all its rows to find them, and for no other reason.
+ * Which rows of a store an operator evicts in a batch: those whose time is `upTo` or before. It asks
+ * the store for all its rows to find them, and for no other reason.
  *
  * @param timesIn the store of the same operator and partition whose rows have the time; another one
  *                for what a join keeps of its keys

@@ -53,13 +53,19 @@ private[cowstate] object StoresOfTask {
       checkpoint: String,
       operator: Long,
       byStore: Map[String, StoreEviction],
-      oldRows: SQLMetric): Unit = Option(TaskContext.get()).foreach { task =>
+      oldRowCount: SQLMetric): Unit = Option(TaskContext.get()).foreach { task =>
     byStore.foreach { case (store, eviction) =>
       val key = Opened(task.taskAttemptId(), checkpoint, operator, store)
-      if (evictions.put(key, (eviction, oldRows)) == null) {
+      if (evictions.put(key, (eviction, oldRowCount)) == null) {
         task.addTaskCompletionListener[Unit](_ => evictions.remove(key))
       }
     }
+  }
+
+  /** The operator of a store has committed: whoever asks later in the task wants all rows. */
+  def hasEvicted(id: StateStoreId): Unit = Option(TaskContext.get()).foreach { task =>
+    evictions.remove(
+      Opened(task.taskAttemptId(), id.checkpointRootLocation, id.operatorId, id.storeName))
   }
 
   /** What the operator of a store will evict from it in the running task. */

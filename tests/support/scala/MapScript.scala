@@ -61,8 +61,8 @@ final class MapScript(withPrefix: Boolean, localDirectory: String) {
       views(name) = new OpenView(map.openView())
       ""
     case List("old", name, part, upTo) =>
-      views(name) = new OpenView(
-        map.openOldRows(timeOf(part), upTo.toLong, KeyFields, ValueFields))
+      map.readTimes(timeOf(part), KeyFields, ValueFields)
+      views(name) = new OpenView(map.openOldRows(upTo.toLong))
       ""
     case List("pages", name) => HeldBytes.pagesToRead(views(name).view).toString
     case List("read", name, count) =>

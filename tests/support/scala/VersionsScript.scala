@@ -95,7 +95,8 @@ final class VersionsScript(
       opened(name) = (view.rows(KeyFields, ValueFields), () => view.release())
       ""
     case List("old", name, part, upTo) =>
-      val view = map.openOldRows(timeOf(part), upTo.toLong, KeyFields, ValueFields)
+      map.readTimes(timeOf(part), KeyFields, ValueFields)
+      val view = map.openOldRows(upTo.toLong)
       opened(name) = (view.rows(KeyFields, ValueFields), () => view.release())
       ""
     case List("close", name) =>
