@@ -7,10 +7,9 @@ import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjecti
  * key its number of values in one store, and in another one the values, by key and index from 0.
  *
  * A join takes a key, removes its old values, and puts others at their indexes. It asks for the next
- * key before it writes how many are left. So until then the count of that key is wrong here, and
- * of no other. But it does not come again at that moment: its old values are gone. The same is why
- * a key with several values comes once. One that has one value left may come again, which a join
- * bears: the value is not old.
+ * key before it writes how many values are left. At that moment the count of this one key is wrong,
+ * but its old values are gone, so it does not come again. A key that has one value left may come
+ * again later, because its index alone decides. Then the join finds that the value is not old.
  */
 private[cowstate] final class KeysOfOldValues(
     counts: CowStateStore,
