@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, UnsafeRow}
 
 /**
- * The event time by which a row becomes too old, in the unit of the column, as microseconds.
+ * The event time by which a row becomes too old, in microseconds.
  *
  * @param expression of a long, bound to the fields of the key or of the value
  */

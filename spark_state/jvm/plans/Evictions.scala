@@ -18,8 +18,8 @@ private[cowstate] object Evictions {
   def of(operator: SparkPlan): Map[String, StoreEviction] = operator match {
     case join: StreamingSymmetricHashJoinExec =>
       val old = join.stateWatermarkPredicates
-      ofSide(JoinStores.Left, join.left, old.left) ++
-        ofSide(JoinStores.Right, join.right, old.right)
+      ofSide(LeftSide, join.left, old.left) ++
+        ofSide(RightSide, join.right, old.right)
     case save: StateStoreSaveExec
         if save.outputMode.exists(mode => mode == Append || mode == Update) =>
       ofDefault(byKey(save))
@@ -53,17 +53,18 @@ private[cowstate] object Evictions {
 
   /** A join passes over the counts of its keys, whether it evicts by key or by value. */
   private def ofSide(
-      stores: JoinStores,
+      side: JoinSide,
       input: SparkPlan,
       old: Option[JoinStateWatermarkPredicate]): Map[String, StoreEviction] = {
+    val (counts, values) = (s"$side-keyToNumValues", s"$side-keyWithIndexToValue")
     val eviction = old.flatMap {
       case byKey: JoinStateKeyWatermarkPredicate =>
-        timeAndEnd(byKey.expr, Nil, isOfKey = true).map(_ -> stores.counts)
+        timeAndEnd(byKey.expr, Nil, isOfKey = true).map(_ -> counts)
       case byValue: JoinStateValueWatermarkPredicate =>
-        timeAndEnd(byValue.expr, input.output, isOfKey = false).map(_ -> stores.values)
+        timeAndEnd(byValue.expr, input.output, isOfKey = false).map(_ -> values)
     }
     eviction.map { case ((time, upTo), timesIn) =>
-      stores.counts -> StoreEviction(time, upTo, timesIn)
+      counts -> StoreEviction(time, upTo, timesIn)
     }.toMap
   }
 

@@ -2,9 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning
-import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 
 /**
@@ -17,11 +15,7 @@ import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
  */
 private[cowstate] case class StateEvictionExec(
     evictions: Map[String, StoreEviction], checkpoint: String, operator: Long, child: SparkPlan)
-  extends UnaryExecNode {
-  override def output: Seq[Attribute] = child.output
-  override def outputPartitioning: Partitioning = child.outputPartitioning
-  override def outputOrdering: Seq[SortOrder] = child.outputOrdering
-
+  extends RowsOfChildExec {
   override lazy val metrics: Map[String, SQLMetric] = Map(
     "numOldRows" -> SQLMetrics.createMetric(
       sparkContext, "number of state rows that were found to be old"))

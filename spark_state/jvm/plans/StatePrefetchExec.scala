@@ -2,11 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{
-  Attribute, Expression, SortOrder, UnsafeProjection, UnsafeRow
-}
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning
-import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.catalyst.expressions.{Expression, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.unsafe.Platform
 
@@ -22,11 +19,7 @@ import org.apache.spark.unsafe.Platform
  */
 private[cowstate] case class StatePrefetchExec(
     keys: Seq[Expression], checkpoint: String, operator: Long, child: SparkPlan)
-  extends UnaryExecNode {
-  override def output: Seq[Attribute] = child.output
-  override def outputPartitioning: Partitioning = child.outputPartitioning
-  override def outputOrdering: Seq[SortOrder] = child.outputOrdering
-
+  extends RowsOfChildExec {
   override lazy val metrics: Map[String, SQLMetric] = Map(
     "numPrefetchedRows" -> SQLMetrics.createMetric(
       sparkContext, "number of rows whose state was prefetched"))

@@ -2,9 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning
-import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.catalyst.expressions.SortOrder
+import org.apache.spark.sql.execution.SparkPlan
 
 /**
  * The rows of its child, of whose order it says nothing.
@@ -13,9 +12,7 @@ import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
  * input is only grouped. Whoever plans with the batch, as functions of `foreachBatch` do, would leave
  * out a sort that is needed.
  */
-private[cowstate] case class UnorderedExec(child: SparkPlan) extends UnaryExecNode {
-  override def output: Seq[Attribute] = child.output
-  override def outputPartitioning: Partitioning = child.outputPartitioning
+private[cowstate] case class UnorderedExec(child: SparkPlan) extends RowsOfChildExec {
   override def outputOrdering: Seq[SortOrder] = Nil
 
   override protected def doExecute(): RDD[InternalRow] = child.execute()

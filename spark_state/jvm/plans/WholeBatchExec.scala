@@ -3,9 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.TaskContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning
-import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.execution.SparkPlan
 
 /**
  * Hands on the rows of its child as they are, and reads those that nobody asked for when the task
@@ -15,11 +13,7 @@ import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
  * all before it puts out one. The aggregates that stand in for it do not, and somebody above may
  * take a few rows only, as `show` does.
  */
-private[cowstate] case class WholeBatchExec(child: SparkPlan) extends UnaryExecNode {
-  override def output: Seq[Attribute] = child.output
-  override def outputPartitioning: Partitioning = child.outputPartitioning
-  override def outputOrdering: Seq[SortOrder] = child.outputOrdering
-
+private[cowstate] case class WholeBatchExec(child: SparkPlan) extends RowsOfChildExec {
   override protected def doExecute(): RDD[InternalRow] =
     child.execute().mapPartitionsInternal(new WholeBatch(_))
 

@@ -1,0 +1,12 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning
+import org.apache.spark.sql.execution.UnaryExecNode
+
+/** Puts out the rows of its child as they are. */
+private[cowstate] trait RowsOfChildExec extends UnaryExecNode {
+  override def output: Seq[Attribute] = child.output
+  override def outputPartitioning: Partitioning = child.outputPartitioning
+  override def outputOrdering: Seq[SortOrder] = child.outputOrdering
+}
