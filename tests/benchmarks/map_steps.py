@@ -9,7 +9,9 @@ round draws `--updates` keys at random, leaves out repeated ones, and does each 
     hash       the hash of the key
     line       a read of memory at a random place, in an array as large as the map
     contains   hash, a line of the table, and the key of the record
-    get        the same, with a copy of the value
+    prefetched the same, after the lines and records of 64 keys were fetched together
+    absent     a search for keys that are not there
+    get        as `contains`, with a copy of the value
     put        the value is replaced where it is, and the old one logged; all were read before
     put alone  the same without reads before it
     changelog  key and value go to the columns of the changelog, which are compressed every 4 MiB

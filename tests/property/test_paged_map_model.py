@@ -106,6 +106,15 @@ class EvictOld:
 
 
 @dataclass(frozen=True)
+class EvictAtOnce:
+    """Let the map find what is old, and remove multiples of `stride` of it."""
+
+    part: str
+    up_to: int
+    stride: int
+
+
+@dataclass(frozen=True)
 class Compact:
     limit_bytes: int
 
@@ -128,7 +137,7 @@ class Release:
     place: int
 
 
-Change = PutSome | Fill | Trim | RemoveSome | Update | Evict | EvictOld | Compact
+Change = PutSome | Fill | Trim | RemoveSome | Update | Evict | EvictOld | EvictAtOnce | Compact
 Step = Change | LookUp | Open | Read | Release
 
 keys = st.integers(0, 300)
@@ -158,6 +167,8 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Evict, keys, counts, strides, st.sampled_from([1, 1, 2, 5]), st.booleans()),
     st.builds(EvictOld, st.just("key"), keys, st.booleans()),
     st.builds(EvictOld, st.just("value"), st.integers(0, 9), st.booleans()),
+    st.builds(EvictAtOnce, st.just("key"), keys, st.sampled_from([1, 1, 2, 5])),
+    st.builds(EvictAtOnce, st.just("value"), st.integers(0, 9), st.sampled_from([1, 1, 2, 5])),
     st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
     st.builds(Open),
     st.builds(Read, places, st.integers(0, 40)),
@@ -206,6 +217,8 @@ def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
             for key in list(model.open_old_rows(step.part, step.up_to))[:: 1 if step.all else 2]:
                 model.get(key)
                 model.remove(key)
+        case EvictAtOnce():
+            model.evict(step.part, step.up_to, step.stride)
         case Fill():
             model.reserve(step.reserved)
             model.add_all(range(step.start, step.start + step.count), step.value)
@@ -295,6 +308,10 @@ class Life:
             self.model.watch(self.random.randrange(4))
         elif chance < 0.7:
             self.model.compact(self.random.choice((0, 1 << 12, 1 << 30)))
+        elif chance < 0.75:
+            # The keys of whole pages, and some of all pages.
+            part, stride = self.random.choice((("key", 7), ("value", 1), ("value", 3)))
+            self.model.evict(part, self.random.randrange(KEYS // 4), stride)
         elif chance < 0.85 and len(self.model.views) < 4:
             part = self.random.choice(("key", "value", "value", "value"))
             self.model.open_old_rows(part, self.random.randrange(KEYS))

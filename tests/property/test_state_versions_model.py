@@ -80,6 +80,13 @@ class VersionsModel:
         self.current.pop(key, None)
         self._add(f"remove {key}")
 
+    def evict(self, part: str, up_to: int) -> None:
+        """Let the map find what is old, and remove it."""
+        self.begin(0)
+        for key in old_entries(self.current, part, up_to):
+            del self.current[key]
+        self._add(f"evict {part} {up_to}")
+
     def commit(self) -> None:
         self.begin(0)
         version = int(self.held[0].split("/")[0]) + 1
@@ -163,6 +170,12 @@ class Remove:
 
 
 @dataclass(frozen=True)
+class Evict:
+    part: str
+    up_to: int
+
+
+@dataclass(frozen=True)
 class Commit:
     pass
 
@@ -203,7 +216,7 @@ class CloseReader:
     place: int
 
 
-Change = Begin | Put | Remove | Commit | Abort
+Change = Begin | Put | Remove | Evict | Commit | Abort
 Step = Change | LookUp | ReadAll | OpenReader | OpenView | OpenOldRows | CloseReader
 
 keys = st.integers(0, 40)
@@ -216,6 +229,8 @@ steps: st.SearchStrategy[Step] = st.one_of(
     puts,
     st.builds(Begin, backs),
     st.builds(Remove, keys, counts),
+    st.builds(Evict, st.just("key"), keys),
+    st.builds(Evict, st.just("value"), st.integers(0, 9)),
     st.builds(Commit),
     st.builds(Commit),
     st.builds(Abort),
@@ -241,6 +256,8 @@ def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
         case Remove():
             for key in range(step.start, step.start + step.count):
                 model.remove(key)
+        case Evict():
+            model.evict(step.part, step.up_to)
         case Begin():
             model.begin(step.back)
         case Commit():
@@ -301,6 +318,8 @@ def random_step(choice: random.Random, longest_words: int) -> Step:
         OpenView(),
         *[OpenOldRows("value", choice.randrange(1 << 32))] * 2,
         OpenOldRows("key", choice.randrange(600)),
+        Evict("value", choice.randrange(1 << 30)),
+        Evict("key", choice.randrange(60)),
         *[CloseReader(choice.randrange(4))] * 2,
     ]
     return choice.choice(some)

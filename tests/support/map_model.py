@@ -73,6 +73,14 @@ class MapModel:
         self._add(f"old {name} {part} {up_to}")
         return self.views[name]
 
+    def evict(self, part: str, up_to: int, stride: int) -> None:
+        """Remove what is old, and is a multiple of `stride`."""
+        old = old_entries(self.entries, part, up_to)
+        for key in old:
+            if key % stride == 0:
+                del self.entries[key]
+        self._add(f"evict {part} {up_to} {stride}", str(len(old)))
+
     def watch(self, place: int) -> None:
         """Let another thread read an open view, if there is one, until it is released."""
         if self.views:

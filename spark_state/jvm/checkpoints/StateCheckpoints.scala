@@ -102,7 +102,7 @@ final class StateCheckpoints(
   def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, FileSize)] = {
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
-    val hashes = new Array[Int](CopyOnWritePagedMap.PrefetchWindow)
+    val hashes = new Array[Int](Prefetches.Window)
     lineage.adopted.foreach(adopted(_, map))
     val sizes = mutable.LinkedHashMap.empty[StateFileName, FileSize]
     val onFile = (file: OpenFile) => {
@@ -252,29 +252,6 @@ final class StateCheckpoints(
     batch.pointToKey(row, key)
     (key, if (batch.pointToValue(row, value)) value else null)
   }
-}
-
-/** A state file that is being written; it has a name after `commit`. */
-final class PendingStateFile(
-    create: () => StateFileOutput,
-    codec: String,
-    header: Seq[(String, String)],
-    checksums: RowChecksums) {
-  private var output: StateFileOutput = _
-
-  val rows = new StateFileWriter(() => open(), codec, header, checksums)
-
-  private def open() = {
-    output = create()
-    output.stream
-  }
-
-  def commit(): Unit = {
-    rows.finish()
-    output.commit()
-  }
-
-  def cancel(): Unit = if (output != null) output.cancel()
 }
 
 object StateCheckpoints {

@@ -40,6 +40,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val index = new KeyIndex(records, memory)
   private val prefixes = prefixOf.map(new PrefixLinks(records, memory, _))
   private val finds = new RecentFinds(account)
+  private val prefetches = new Prefetches(records, index)
   /** For the event time by which rows were last looked for. */
   private var zones: Option[ZoneMap] = None
   /** The record behind the last that was read, 0 if there is none; and whether reads go that way. */
@@ -52,9 +53,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** Table, links and pages do not agree while it is set. */
   private var isChanging = false
   private val scratchKey = new UnsafeRow(0)
-  private lazy val prefetched = new Array[Long](PrefetchWindow)
-  /** Keeps the compiler from dropping the reads. */
-  private[cowstate] var prefetchedSum = 0
+  private var scratchValue = new UnsafeRow(0)
 
   def size: Int = index.size
   def currentEpoch: Int = epoch
@@ -132,37 +131,12 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * To be called before many keys are looked up: brings what that reads into the processor's
-   * caches. A lookup waits for the line of the table, then for the record; here all lines are
-   * fetched at once, then the beginnings of all records, then their ends. Returns how many records
+   * To be called before many keys are looked up: fetches what that reads. Returns how many records
    * there are.
    */
   def prefetch(hashes: Array[Int], count: Int): Int = {
     memory.checkOpen()
-    var sum = 0
-    var recordCount = 0
-    var i = 0
-    while (i < count) {
-      prefetched(i) = index.likelyAddress(hashes(i))
-      i += 1
-    }
-    i = 0
-    while (i < count) {
-      val address = prefetched(i)
-      if (address != 0) sum += records.getInt(address, Modified)
-      i += 1
-    }
-    i = 0
-    while (i < count) {
-      val address = prefetched(i)
-      if (address != 0) {
-        sum += records.getInt(address, records.sizeOf(address) - 4)
-        recordCount += 1
-      }
-      i += 1
-    }
-    prefetchedSum = sum
-    recordCount
+    prefetches.ofKeys(hashes, count)
   }
 
   /** Put a value; what it replaces goes to `undo`, unless that is null. */
@@ -202,6 +176,35 @@ private[cowstate] final class CopyOnWritePagedMap(
     val hash = key.hashCode
     val address = findToWrite(key, hash)
     if (address == 0) return false
+    removeRecord(address, hash, undo)
+    compactIfDue()
+    true
+  }
+
+  /**
+   * Remove the record at an address, of a key with this hash. No other record moves, so
+   * `compactAfter` is to be called when some of them were removed.
+   */
+  def removeAt(address: Long, hash: Int, undo: UndoLog): Unit = {
+    memory.checkOpen()
+    valueAt(address, 0)
+    hasSlot = false
+    removeRecord(address, hash, undo)
+  }
+
+  /** Remove a key if its value, where it is in the map, fulfils a condition. Then as `removeAt`. */
+  def removeIf(key: UnsafeRow, hash: Int, undo: UndoLog, valueFields: Int)(
+      condition: UnsafeRow => Boolean): Boolean = {
+    val address = find(key, hash)
+    val isRemoved = address != 0 && condition(valueAt(address, valueFields))
+    if (isRemoved) {
+      hasSlot = true
+      removeRecord(address, hash, undo)
+    }
+    isRemoved
+  }
+
+  private def removeRecord(address: Long, hash: Int, undo: UndoLog): Unit = {
     if (!hasSlot) index.findAddress(address, hash)
     val base = records.base(address)
     val at = records.offset(address)
@@ -211,8 +214,6 @@ private[cowstate] final class CopyOnWritePagedMap(
     prefixes.foreach(_.unlink(address))
     records.bury(address, epoch)
     isChanging = false
-    compactIfDue()
-    true
   }
 
   /** Copies of the entries whose key begins with a prefix, in no order. */
@@ -260,6 +261,12 @@ private[cowstate] final class CopyOnWritePagedMap(
     opened(new MapView(this, pages, epoch, records.headerBytes, Some(old)))
   }
 
+  /** As `openOldRows`, for whoever removes them. */
+  def oldRecords(upTo: Long): OldRecords = {
+    memory.checkOpen()
+    new OldRecords(records, index, zones.get, upTo, dropIfDead)
+  }
+
   private def opened(view: MapView): MapView = {
     views.open(epoch)
     beginEpoch()
@@ -271,11 +278,23 @@ private[cowstate] final class CopyOnWritePagedMap(
     if (memory.isClosed) close()
   }
 
-  /** The longer it waits, the less is alive in a page that it frees; dead bytes bound the wait. */
-  private def compactIfDue(): Unit = if (records.deadBytes >= compactAt) {
-    compact(MaxCompactBytes)
+  private def compactIfDue(): Unit = compactAfter(0)
+
+  /**
+   * Compact if it is due, after so many bytes have died since it was asked last. The longer it waits,
+   * the less is alive in a page that it frees; dead bytes bound the wait.
+   */
+  def compactAfter(diedBytes: Long): Unit = if (records.deadBytes >= compactAt) {
+    compact(math.max(diedBytes, MaxCompactBytes))
     val live = records.allocatedBytes - records.deadBytes
     compactAt = records.deadBytes + math.min(math.max(live, MinCompactBytes), MaxCompactBytes)
+  }
+
+  /** Free a page that is dead as a whole. No record moves. */
+  private def dropIfDead(number: Int): Unit = {
+    isChanging = true
+    records.dropIfDead(number, epoch)
+    isChanging = false
   }
 
   /**
@@ -306,7 +325,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** As `find`, of a key that may have been read before. */
   private def findToWrite(key: UnsafeRow, hash: Int): Long = {
     memory.checkOpen()
-    if (finds.needsWindow) prefetchWindow()
+    if (finds.needsWindow) prefetches.ofWindow(finds)
     val first = finds.first
     val last = finds.last
     hasSlot = false
@@ -321,28 +340,6 @@ private[cowstate] final class CopyOnWritePagedMap(
       hasSlot = true
       index.find(key, hash)
     }
-  }
-
-  /**
-   * Read the records that are likely written next: their beginnings, which do not depend on each
-   * other, so that the processor waits once for all of them, and then their ends.
-   */
-  private def prefetchWindow(): Unit = {
-    val count = finds.beginWindow()
-    var sum = 0
-    var i = 0
-    while (i < count) {
-      val address = finds.inWindow(i)
-      if (records.isAlive(address)) sum += records.getInt(address, Modified)
-      i += 1
-    }
-    i = 0
-    while (i < count) {
-      val address = finds.inWindow(i)
-      if (records.isAlive(address)) sum += records.getInt(address, records.sizeOf(address) - 4)
-      i += 1
-    }
-    prefetchedSum = sum
   }
 
   private def isRecordOf(address: Long, key: UnsafeRow): Boolean =
@@ -406,13 +403,21 @@ private[cowstate] final class CopyOnWritePagedMap(
       records.getInt(address, KeyLength), fields)
 
   private def verifiedValue(address: Long, fields: Int): UnsafeRow = {
+    val value = valueAt(address, fields)
+    rowOf(value.getBaseObject, value.getBaseOffset, value.getSizeInBytes, fields)
+  }
+
+  /** Verified, and where it is in the map. The row is used at once. */
+  private def valueAt(address: Long, fields: Int): UnsafeRow = {
     val base = records.base(address)
     val at = records.offset(address)
     val keyLength = Platform.getInt(base, at + KeyLength)
     val valueLength = Platform.getInt(base, at + ValueLength)
     checksums.read(
       base, at + records.headerBytes, keyLength + valueLength, Platform.getInt(base, at + Checksum))
-    rowOf(base, at + records.headerBytes + keyLength, valueLength, fields)
+    if (scratchValue.numFields != fields) scratchValue = new UnsafeRow(fields)
+    scratchValue.pointTo(base, at + records.headerBytes + keyLength, valueLength)
+    scratchValue
   }
 
   /** For tests: every live record is in a slot, once, and the counts are right. */
@@ -440,8 +445,6 @@ private[cowstate] final class CopyOnWritePagedMap(
 }
 
 private[cowstate] object CopyOnWritePagedMap {
-  /** How many keys one call of `prefetch` may be given. */
-  val PrefetchWindow = 128
   private val MinCompactBytes = 64L << 10
   private val MaxCompactBytes = 4L << 20
 

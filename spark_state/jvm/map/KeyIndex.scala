@@ -6,7 +6,8 @@ import org.apache.spark.unsafe.Platform
 /**
  * Where the record of each key is: a hash table of addresses with incremental rehash.
  *
- * A table is lines of eight slots; a line is one line of the processor's cache. A slot is a long:
+ * A table is lines of eight slots, as long as a line of the processor's cache, and that is what a
+ * line of a large table is. A slot is a long:
  *
  *     0                                      empty
  *     1                                      a key was removed here
@@ -181,7 +182,8 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   def reserve(expected: Long): Unit = if (larger == null) {
     val lines = linesFor(expected)
     val bytes = lines * LineBytes
-    if (lines > table.lines && bytes <= memory.largestBlock && memory.permits(bytes)) moveTo(lines)
+    val isGranted = bytes <= memory.largestBlock && memory.permits(bytes + LineBytes)
+    if (lines > table.lines && isGranted) moveTo(lines)
   }
 
   /** Make the table smaller if it is four times as large as it has to be, or more. */
@@ -193,6 +195,31 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   private def moveTo(lines: Long): Unit = memory.account.withoutLimit {
     larger = newTable(lines)
     while (larger != null) moveLine()
+  }
+
+  /**
+   * Read the lines of keys into the processor's caches. No branch depends on what is read, so that
+   * it does not wait for one line before it asks for the next.
+   */
+  def readLines(hashes: Array[Int], count: Int): Long = {
+    var sum = readLines(table, hashes, count)
+    if (larger != null) sum += readLines(larger, hashes, count)
+    sum
+  }
+
+  private def readLines(in: Table, hashes: Array[Int], count: Int): Long = {
+    val base = in.base
+    val start = in.start
+    val lastLine = in.lines - 1
+    var sum = 0L
+    var i = 0
+    while (i < count) {
+      val at = start + ((hashes(i) >>> 3) & lastLine) * LineBytes
+      // Both ends: small tables may begin anywhere, so two lines of the cache may have a part.
+      sum += Platform.getLong(base, at) + Platform.getLong(base, at + LineBytes - 8)
+      i += 1
+    }
+    sum
   }
 
   /**
@@ -225,6 +252,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   def foreach(f: (Long, Long) => Unit): Unit =
     for ((in, first) <- Seq((table, moved), (larger, 0L)) if in != null) {
       var counted = 0
+      assert(in.start % LineBytes == 0, "lines of a table begin where none of the cache can")
       for (line <- 0L until in.lines) {
         val slots = (0 until SlotsOfLine).map(i =>
           Platform.getLong(in.base, in.start + line * LineBytes + i * 8))
@@ -245,8 +273,8 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
 private object KeyIndex {
   val AddressBits: Int = RecordPages.AddressBits
   private val AddressMask = (1L << AddressBits) - 1
-  private val SlotsOfLine = 8
-  private val LineBytes = 8L * SlotsOfLine
+  private final val SlotsOfLine = 8
+  private final val LineBytes = 64L
   private val MinLines = 16L
   private val Empty = 0L
   private val Removed = 1L

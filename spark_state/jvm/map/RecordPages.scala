@@ -198,6 +198,12 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     droppedNumbers.add(number)
   }
 
+  /** Drop a page, in an epoch, if all of its records are dead and no other ones will come. */
+  def dropIfDead(number: Int, epoch: Int): Unit =
+    if (number != tail && pages(number) != null && dead(number) == used(number)) {
+      drop(number, epoch)
+    }
+
   /** Nobody has addresses any more of records that have died. */
   def reuseNumbers(): Unit = {
     freeNumbers.addAll(droppedNumbers)

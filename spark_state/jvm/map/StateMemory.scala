@@ -6,8 +6,8 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
 
 /**
- * Bytes of a state. `base` and `start` are what Platform takes for the first of them; `holder` is what
- * must not be collected as long as they are used, if that is not `base`.
+ * Bytes of a state. `base` and `start` are what Platform takes for the first of them; `bytes` are
+ * charged; `holder` is what must not be collected as long as they are used, if that is not `base`.
  */
 private[cowstate] final class Block(
     val base: AnyRef, val start: Long, val bytes: Long, val holder: AnyRef = null)
@@ -28,7 +28,10 @@ private[cowstate] trait StateMemory {
   /** Room for so many bytes; what is in it is unknown. Throws a CowStateException without room. */
   def allocate(bytes: Long): Block
 
-  /** The same, filled with zeros. */
+  /**
+   * The same, filled with zeros. Where the memory can, it begins at a line of the processor's cache;
+   * then more bytes are charged than are there.
+   */
   def allocateZeros(bytes: Long): Block
 
   /** Give a block back. Nobody reads it any more. */
@@ -72,19 +75,26 @@ private[cowstate] object StateMemory {
 
 /** Arrays of the heap, charged to the account. The collector frees what nobody reads any more. */
 private[cowstate] final class HeapMemory(val account: MemoryAccount) extends StateMemory {
+  import HeapMemory._
+
   override val pagesChangedInPlace: Int = Int.MaxValue
   override val largestBlock: Long = 8L << 30
 
   override def allocate(bytes: Long): Block = {
     account.acquire(bytes)
-    if (bytes <= HeapMemory.LargestOfBytes) {
+    if (bytes <= LargestOfBytes) {
       new Block(new Array[Byte](bytes.toInt), BYTE_ARRAY_OFFSET, bytes)
     } else {
       new Block(new Array[Long](Math.toIntExact(bytes / 8)), LONG_ARRAY_OFFSET, bytes)
     }
   }
 
-  override def allocateZeros(bytes: Long): Block = allocate(bytes)
+  override def allocateZeros(bytes: Long): Block = {
+    val block = allocate(bytes + LineBytes)
+    // A large array stays at the beginning of a region of the collector. Byte 64 of it, counted from
+    // its header, is the first behind the header where a line begins.
+    new Block(block.base, LineBytes, block.bytes)
+  }
 
   override def free(block: Block): Unit = account.release(block.bytes)
 
@@ -102,4 +112,5 @@ private[cowstate] final class HeapMemory(val account: MemoryAccount) extends Sta
 private object HeapMemory {
   /** An array of bytes has about as many at most as an Int can count. */
   private val LargestOfBytes = 1L << 30
+  private final val LineBytes = 64L
 }

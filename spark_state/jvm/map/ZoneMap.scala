@@ -64,7 +64,7 @@ private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReade
     leasts(number) = RowTime.Never
   }
 
-  private def timeOf(address: Long): Long = {
+  def timeOf(address: Long): Long = {
     val base = records.base(address)
     val at = records.offset(address)
     times.read(

@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  */
 object MapSteps {
   private val Words = 3
+  private val Group = 64
 
   def main(args: Array[String]): Unit = {
     val (keys, updates, rounds) = (args(0).toInt, args(1).toInt, args(2).toInt)
@@ -61,6 +62,14 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
       rows.set(key, batch)
       if (map.contains(rows.key)) sum += 1
     }
+    timedInGroups("prefetched", drawn) { key =>
+      rows.set(key, batch)
+      if (map.contains(rows.key)) sum += 1
+    }
+    timed("absent", drawn) { key =>
+      rows.set(key + keys, batch)
+      if (map.contains(rows.key)) sum += 1
+    }
     var undo = versions.begin(versions.head)
     timed("get", drawn) { key => rows.set(key, batch); read(map.get(rows.key, Words)) }
     timed("put", drawn) { key => rows.set(key, batch); map.put(rows.key, rows.value, undo) }
@@ -96,6 +105,17 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
   private def timed(step: String, drawn: Array[Int])(f: Int => Unit): Unit = {
     val began = System.nanoTime
     drawn.foreach(f)
+    print(step, System.nanoTime - began, drawn.length)
+  }
+
+  /** As `timed`, with a prefetch for each group of keys. */
+  private def timedInGroups(step: String, drawn: Array[Int])(f: Int => Unit): Unit = {
+    val began = System.nanoTime
+    drawn.grouped(Group).foreach { keys =>
+      val hashes = keys.map { key => rows.set(key, batch); rows.key.hashCode }
+      map.prefetch(hashes, hashes.length)
+      keys.foreach(f)
+    }
     print(step, System.nanoTime - began, drawn.length)
   }
 

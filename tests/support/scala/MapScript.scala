@@ -64,6 +64,8 @@ final class MapScript(withPrefix: Boolean, localDirectory: String) {
       map.readTimes(timeOf(part), KeyFields, ValueFields)
       views(name) = new OpenView(map.openOldRows(upTo.toLong))
       ""
+    case List("evict", part, upTo, stride) =>
+      evict(map, timeOf(part), upTo.toLong, stride.toLong, null).toString
     case List("pages", name) => HeldBytes.pagesToRead(views(name).view).toString
     case List("read", name, count) =>
       views(name).read(count.toInt)

@@ -44,6 +44,32 @@ object ScriptedRows {
     case "value" => RowTime(SeedOfValue(), isOfKey = false)
   }
 
+  /**
+   * Remove rows that are old, and whose numbers are multiples of a stride, as the store of a join
+   * does. Returns how many are old.
+   */
+  private[cowstate] def evict(
+      map: CopyOnWritePagedMap, time: RowTime, upTo: Long, stride: Long, undo: UndoLog): Int = {
+    map.readTimes(time, KeyFields, ValueFields)
+    val old = map.oldRecords(upTo)
+    val key = new UnsafeRow(KeyFields)
+    var seen = 0
+    var count = old.next()
+    while (count > 0) {
+      for (i <- 0 until count) {
+        old.pointToKey(i, key)
+        if (key.getLong(1) % stride == 0) {
+          if (i % 2 == 0) map.removeAt(old.address(i), old.hash(i), undo)
+          else map.removeIf(key, old.hash(i), undo, ValueFields)(time.isOfKey || time.of(_) <= upTo)
+        }
+      }
+      seen += count
+      count = old.next()
+    }
+    map.compactAfter(map.deadBytes)
+    seen
+  }
+
   private final case class SeedOfValue() extends LeafExpression with CodegenFallback {
     override def dataType: DataType = LongType
     override def nullable: Boolean = true

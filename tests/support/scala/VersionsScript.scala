@@ -58,6 +58,8 @@ final class VersionsScript(
         numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), undo))
       }
     case List("remove", number) => unlessFull(map.remove(key(number.toLong), undo))
+    case List("evict", part, upTo) =>
+      unlessFull(evict(map, timeOf(part), upTo.toLong, 1, undo))
     case List("commit", made) =>
       versions.commit(state(made))
       ""
