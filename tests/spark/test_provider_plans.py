@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,7 +14,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from tests.support.provider_jobs import COWSTATE, HDFS, STATE_STORE, THROUGH_MANAGER, Options
+from tests.support.planned_queries import (
+    BATCHES,
+    ON_COWSTATE,
+    Build,
+    distinct,
+    distinct_moments,
+    joined,
+    joined_by_key,
+    last_plan,
+    lists,
+    metrics_of,
+    outer_joined,
+    overall,
+    stream_of_moments,
+    texts,
+    totals,
+    windows,
+)
+from tests.support.provider_jobs import HDFS, STATE_STORE, THROUGH_MANAGER, Options, in_order
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
 from tests.support.streams import Stream, random_rows, totals_of
 
@@ -23,64 +40,7 @@ __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 CHANGE_PLANS = f"{STATE_STORE}.cowstate.changePlans"
 PARTITIONS = "spark.sql.shuffle.partitions"
-ON_COWSTATE = {**THROUGH_MANAGER, PROVIDER_KEY: COWSTATE}
-BATCHES = 3
-Build = Callable[[Stream], DataFrame]
 Sink = Callable[[DataFrame, int], None]
-
-
-def totals(stream: Stream) -> DataFrame:
-    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
-    return stream.source().groupBy("key").agg(*aggregates)
-
-
-def texts(stream: Stream) -> DataFrame:
-    longest = F.max(F.repeat("key", F.col("value").cast("int") % 3)).alias("longest")
-    return stream.source().groupBy("key").agg(longest)
-
-
-def lists(stream: Stream) -> DataFrame:
-    return stream.source().groupBy("key").agg(F.collect_list("value").alias("values"))
-
-
-def overall(stream: Stream) -> DataFrame:
-    return stream.source().groupBy().agg(F.sum("value").alias("total"))
-
-
-def distinct(stream: Stream) -> DataFrame:
-    return stream.source().dropDuplicates(["key"])
-
-
-def with_moments(stream: Stream) -> DataFrame:
-    moments = stream.source().withColumn("moment", F.timestamp_seconds(86400 + F.col("value")))
-    return moments.withWatermark("moment", "1 second")
-
-
-def windows(stream: Stream) -> DataFrame:
-    return with_moments(stream).groupBy(F.window("moment", "10 seconds"), "key").count()
-
-
-def sessions(stream: Stream) -> DataFrame:
-    return with_moments(stream).groupBy(F.session_window("moment", "3 seconds"), "key").count()
-
-
-def distinct_moments(stream: Stream) -> DataFrame:
-    return with_moments(stream).dropDuplicates(["key", "moment"])
-
-
-def distinct_within(stream: Stream) -> DataFrame:
-    return with_moments(stream).dropDuplicatesWithinWatermark(["key"])
-
-
-def joined(stream: Stream, how: str = "inner") -> DataFrame:
-    """Keys have several values, and rows meet those of the ten seconds around them."""
-    left, right = with_moments(stream).alias("l"), with_moments(stream).alias("r")
-    apart = "r.moment BETWEEN l.moment - INTERVAL 5 SECONDS AND l.moment + INTERVAL 5 SECONDS"
-    return left.join(right, F.expr(f"l.key = r.key AND {apart}"), how).select("l.key")
-
-
-def joined_by_moment(stream: Stream) -> DataFrame:
-    return with_moments(stream).join(with_moments(stream), ["key", "moment"]).select("key")
 
 
 def stream_of(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE) -> Stream:
@@ -89,10 +49,6 @@ def stream_of(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE
     for number in range(BATCHES):
         stream.feed(random_rows(number, count=100, keys=30))
     return stream
-
-
-def last_plan(query: StreamingQuery) -> Any:
-    return query._jsq.streamingQuery().lastExecution().executedPlan()
 
 
 def operators(query: StreamingQuery) -> list[str]:
@@ -129,13 +85,23 @@ IN_ORDER = [
         (distinct, ["StreamingDeduplicate", "StatePrefetch"]),
         (windows, [*IN_ORDER[:4], "StateEviction", *IN_ORDER[4:]]),
         (distinct_moments, ["StreamingDeduplicate", "StateEviction", "StatePrefetch"]),
-        (joined, ["StreamingSymmetricHashJoin", "StateEviction", "Filter"]),
+        (
+            joined,
+            [
+                *("RemovedRows", "StreamingSymmetricHashJoin"),
+                *("StateEviction", "StatePrefetch", "Filter"),
+            ],
+        ),
+        (outer_joined, ["StreamingSymmetricHashJoin", "StateEviction", "StatePrefetch"]),
     ],
 )
 def test_the_plan_around_a_store_is_changed(
     spark: SparkSession, tmp_path: Path, build: Build, expected: list[str]
 ) -> None:
-    assert plan_of(stream_of(spark, tmp_path), build)[: len(expected)] == expected
+    stream = stream_of(spark, tmp_path)
+    mode = "append" if build is outer_joined else "update"
+    plan = operators(stream.run(build(stream), output_mode=mode))
+    assert plan[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(
@@ -175,102 +141,18 @@ def test_the_state_of_rows_is_prefetched(spark: SparkSession, tmp_path: Path) ->
     assert 0.8 * len(first & last) < prefetched <= len(first & last)
 
 
-def metrics_of(plan: Any, operator: str, metric: str) -> list[int]:
-    """The metric of each operator of that name in a plan."""
-    children = [plan.children().apply(place) for place in range(plan.children().size())]
-    below = [count for child in children for count in metrics_of(child, operator, metric)]
-    if plan.nodeName() != operator:
-        return below
-    return [plan.metrics().apply(metric).value(), *below]
-
-
-@pytest.mark.parametrize(
-    ("build", "mode"),
-    [
-        *[(windows, "append"), (windows, "update"), (sessions, "append")],
-        *[(distinct_moments, "append"), (distinct_within, "append")],
-    ],
-)
-def test_an_operator_is_given_the_rows_that_it_evicts(
-    spark: SparkSession, tmp_path: Path, build: Build, mode: str
-) -> None:
-    stream = stream_of_moments(spark, tmp_path)
-    query = stream.run(build(stream), output_mode=mode)
-    evictions = [batch["stateOperators"][0]["numRowsRemoved"] for batch in query.recentProgress]
-    assert sum(evictions) > evictions[-1] > 5
-    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [evictions[-1]]
-
-
-def stream_of_moments(spark: SparkSession, folder: Path) -> Stream:
-    """Each batch lies a while after the one before it."""
-    stream = Stream(spark, folder, ON_COWSTATE)
-    for batch in range(BATCHES):
-        stream.feed([(f"key{n % 40}", 100 * batch + n % 7) for n in range(400)])
-    return stream
-
-
-@pytest.mark.parametrize("how", ["inner", "left_outer", "right_outer", "full_outer", "left_semi"])
-def test_a_join_is_given_each_key_with_old_values_once(
-    spark: SparkSession, tmp_path: Path, how: str
-) -> None:
-    stream = stream_of_moments(spark, tmp_path)
-    query = stream.run(joined(stream, how), output_mode="append")
-    # The last batch has no input.
-    *_, before, after = (b["stateOperators"][0]["numRowsTotal"] for b in query.recentProgress)
-    # What a semi join has matched on the left is not kept.
-    sides = 1 if how == "left_semi" else 2
-    assert before - after == sides * 400
-    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [sides * 40]
-
-
-def test_a_join_by_event_time_is_given_the_keys_that_are_old(
+def test_the_state_of_both_inputs_of_a_join_is_prefetched(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = stream_of_moments(spark, tmp_path)
-    query = stream.run(joined_by_moment(stream), output_mode="append")
-    assert query.lastProgress["stateOperators"][0]["numRowsRemoved"] == 2 * 400
-    old_keys = 2 * len({(f"key{n % 40}", n % 7) for n in range(400)})
-    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [old_keys]
-
-
-@pytest.mark.parametrize("how", ["inner", "full_outer"])
-def test_a_task_that_reads_several_partitions_evicts_from_each(
-    spark: SparkSession, tmp_path: Path, how: str
-) -> None:
-    states = []
-    for name, tasks in (("one", 1), ("two", 2)):
-        stream = stream_of_moments(spark, tmp_path / name)
-        stream.run(
-            joined(stream, how),
-            sink=lambda batch, _, tasks=tasks: batch.coalesce(tasks).collect(),
-            output_mode="append",
-        )
-        reader = spark.read.format("statestore").option("joinSide", "left")
-        states.append(sorted(reader.load(str(stream.checkpoint)).collect()))
-    assert states[0] == states[1]
-    assert len({row["partition_id"] for row in states[0]}) == 2
-
-
-def test_a_task_that_also_reads_the_state_gets_all_of_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The reader asks a store of the same name for all rows, after the join has."""
-    stream = stream_of_moments(spark, tmp_path)
-    rows: list[tuple[int, int]] = []
-
-    def sink(batch: DataFrame, number: int) -> None:
-        keys = batch.select("key")
-        if number == 0:
-            keys.collect()
-            return
-        reader = spark.read.format("statestore").option("joinSide", "left")
-        state = reader.load(str(stream.checkpoint)).selectExpr("key.field0 AS key")
-        in_one_task = keys.union(state).coalesce(1).collect()
-        rows.append((len(in_one_task), keys.count() + state.count()))
-
-    stream.run(joined(stream, "full_outer"), sink=sink, output_mode="append")
-    assert all(together == apart for together, apart in rows)
-    assert max(together for together, _ in rows) > 400
+    """A few keys are not in the line of the table in which they belong."""
+    stream = Stream(spark, tmp_path, ON_COWSTATE)
+    for batch in range(2):
+        stream.feed([(f"key{n + 20 * batch}", 1) for n in range(100)])
+    query = stream.run(joined_by_key(stream), output_mode="append")
+    left, right = metrics_of(last_plan(query), "StatePrefetch", "numPrefetchedRows")
+    # A count and a value: of 80 keys on both sides; then the left side has all keys.
+    assert 0.8 * 2 * (80 + 80) < left <= 2 * (80 + 80)
+    assert 0.8 * 2 * (80 + 100) < right <= 2 * (80 + 100)
 
 
 def first_row(batch: DataFrame, _: int) -> None:
@@ -334,6 +216,33 @@ def test_windows_that_end_are_removed_though_the_sink_takes_a_few_rows(
     starts = state.selectExpr("unix_timestamp(key.window.start) AS start").distinct().collect()
     assert [row["start"] for row in starts] == [100 * (BATCHES - 1)]
     assert state.count() == 500
+
+
+def windows_of_windows(stream: Stream) -> DataFrame:
+    """Two aggregations, each with a store."""
+    longer = F.window(F.window_time("window"), "50 seconds")
+    return windows(stream).groupBy(longer).agg(F.sum("count").alias("rows"))
+
+
+def test_both_of_two_aggregations_commit_though_the_sink_takes_a_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    states, commits = [], []
+    for limit in (1, 1000):
+        one_partition = {**ON_COWSTATE, PARTITIONS: "1"}
+        stream = stream_of_moments(spark, tmp_path / str(limit), one_partition)
+        stream.run(
+            windows_of_windows(stream),
+            sink=lambda batch, _, limit=limit: batch.limit(limit).collect(),
+            output_mode="append",
+        )
+        readers = (spark.read.format("statestore").option("operatorId", n) for n in (0, 1))
+        states.append([in_order(r.load(str(stream.checkpoint)).collect()) for r in readers])
+        stores = (stream.checkpoint / f"state/{number}/0" for number in (0, 1))
+        commits.append([len(list(store.glob("*.changelog.arrow"))) for store in stores])
+    assert states[0] == states[1]
+    assert commits[0] == commits[1]
+    assert min(commits[0]) >= BATCHES
 
 
 def test_no_order_of_a_batch_is_promised(spark: SparkSession, tmp_path: Path) -> None:

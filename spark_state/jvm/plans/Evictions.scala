@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftOuter, LeftSemi, RightOuter}
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes.{Append, Update}
 import org.apache.spark.sql.catalyst.util.DateTimeUtils
@@ -18,8 +19,8 @@ private[cowstate] object Evictions {
   def of(operator: SparkPlan): Map[String, StoreEviction] = operator match {
     case join: StreamingSymmetricHashJoinExec =>
       val old = join.stateWatermarkPredicates
-      ofSide(LeftSide, join.left, old.left) ++
-        ofSide(RightSide, join.right, old.right)
+      ofSide(LeftSide, join.left, old.left, isSilent(join.joinType, LeftSide)) ++
+        ofSide(RightSide, join.right, old.right, isSilent(join.joinType, RightSide))
     case save: StateStoreSaveExec
         if save.outputMode.exists(mode => mode == Append || mode == Update) =>
       ofDefault(byKey(save))
@@ -55,7 +56,8 @@ private[cowstate] object Evictions {
   private def ofSide(
       side: JoinSide,
       input: SparkPlan,
-      old: Option[JoinStateWatermarkPredicate]): Map[String, StoreEviction] = {
+      old: Option[JoinStateWatermarkPredicate],
+      isSilent: Boolean): Map[String, StoreEviction] = {
     val (counts, values) = (s"$side-keyToNumValues", s"$side-keyWithIndexToValue")
     val eviction = old.flatMap {
       case byKey: JoinStateKeyWatermarkPredicate =>
@@ -64,8 +66,16 @@ private[cowstate] object Evictions {
         timeAndEnd(byValue.expr, input.output, isOfKey = false).map(_ -> values)
     }
     eviction.map { case ((time, upTo), timesIn) =>
-      counts -> StoreEviction(time, upTo, timesIn)
+      counts -> StoreEviction(time, upTo, timesIn, isSilent)
     }.toMap
+  }
+
+  /** An outer join puts out old rows that nothing has matched. */
+  private def isSilent(joinType: JoinType, side: JoinSide): Boolean = joinType match {
+    case Inner | LeftSemi => true
+    case LeftOuter => side == RightSide
+    case RightOuter => side == LeftSide
+    case _ => false
   }
 
   /** All of Spark's predicates are of this form. Nothing is known of others. */

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, Literal}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SortExec, SparkPlan}
 import org.apache.spark.sql.execution.aggregate.{
@@ -11,11 +11,14 @@ import org.apache.spark.sql.execution.aggregate.{
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
   BaseStreamingDeduplicateExec, StatefulOperator, StateStoreRestoreExec, StateStoreSaveExec
 }
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper._
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SparkClassUtils
 
 /**
- * What this provider changes in Spark's plan of a batch. The rows, and what the stores are asked,
+ * What this provider changes in Spark's plan of a batch. The rows that are put out, and the state,
  * stay the same. The rows of groups reach the store and the sink in the order of input, not in that
  * of a hash table. Spark planned an aggregation as
  *
@@ -35,7 +38,8 @@ import org.apache.spark.util.SparkClassUtils
  *
  * Below operators that look up the key of each row comes a StatePrefetchExec, and below those that
  * evict old rows a StateEvictionExec. When these ask a store for all rows, to find the old ones, it
- * answers with the old ones alone.
+ * answers with the old ones alone. Where a join puts out nothing of them, its stores remove most of
+ * them before they answer, and a RemovedRowsExec above the join lets them count these.
  *
  * Spark asks for this rule when it has planned the batch and checked its operators, before it
  * generates code.
@@ -70,30 +74,46 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
       case _ => false
     }
 
-  /** The operator, with nodes below it that prefetch for it and tell what it evicts. */
+  /** The operator, with nodes around it that prefetch for it, and let its stores evict. */
   private def informed(operator: StatefulOperator): SparkPlan = {
     lazy val info = operator.getStateInfo
-    def prefetching(child: SparkPlan) = keysLookedUp(operator) match {
-      case Nil => child
-      case keys => StatePrefetchExec(keys, info.checkpointLocation, info.operatorId, child)
-    }
-    def evicting(child: SparkPlan) = Evictions.of(operator) match {
-      case none if none.isEmpty => child
-      case evictions =>
-        StateEvictionExec(evictions, info.checkpointLocation, info.operatorId, child)
-    }
+    def prefetching(child: SparkPlan, lookups: Seq[StateLookup]) =
+      if (lookups.isEmpty) child
+      else StatePrefetchExec(lookups, info.checkpointLocation, info.operatorId, child)
+    val evictions = Evictions.of(operator)
+    def evicting(child: SparkPlan) =
+      if (evictions.isEmpty) child
+      else StateEvictionExec(evictions, info.checkpointLocation, info.operatorId, child)
     // The first input of a join is read before the join evicts from either side.
-    operator.children match {
-      case first +: others => operator.withNewChildren(evicting(prefetching(first)) +: others)
+    operator.children.zip(lookupsOf(operator)).map((prefetching _).tupled) match {
+      case first +: others =>
+        val changed = operator.withNewChildren(evicting(first) +: others)
+        if (evictions.values.exists(_.isSilent)) {
+          RemovedRowsExec(info.checkpointLocation, info.operatorId, changed)
+        } else {
+          changed
+        }
       case _ => operator
     }
   }
 
-  /** The keys of input rows that the operator looks up in its only store. */
-  private def keysLookedUp(operator: SparkPlan): Seq[Expression] = operator match {
-    case restore: StateStoreRestoreExec => restore.keyExpressions
-    case distinct: BaseStreamingDeduplicateExec => distinct.keyExpressions
-    case _ => Nil
+  /** What the operator looks up for the rows of each input. */
+  private def lookupsOf(operator: SparkPlan): Seq[Seq[StateLookup]] = operator match {
+    case restore: StateStoreRestoreExec => Seq(inOnlyStore(restore.keyExpressions))
+    case distinct: BaseStreamingDeduplicateExec => Seq(inOnlyStore(distinct.keyExpressions))
+    case join: StreamingSymmetricHashJoinExec => Seq(join.leftKeys, join.rightKeys).map(inJoin)
+    case _ => operator.children.map(_ => Nil)
+  }
+
+  private def inOnlyStore(key: Seq[Expression]): Seq[StateLookup] =
+    if (key.isEmpty) Nil else Seq(StateLookup(key, Seq(StateStoreId.DEFAULT_STORE_NAME)))
+
+  /** A row meets values of the other side, and is put where its own side has no value yet. */
+  private def inJoin(key: Seq[Expression]): Seq[StateLookup] = {
+    def ofBothSides(name: String) = Seq(LeftSide, RightSide).map(side => s"$side-$name")
+    Seq(
+      StateLookup(key, ofBothSides("keyToNumValues")),
+      StateLookup(key :+ Literal(0L), ofBothSides("keyWithIndexToValue")))
   }
 
   private def group(aggregate: BaseAggregateExec): SparkPlan = (aggregate, aggregate.child) match {

@@ -5,6 +5,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -63,6 +64,8 @@ private[cowstate] final class CowReadStore(
     else loaded.versions.get(state, key, shape.valueFields)
   }
 
+  override def isWriting: Boolean = false
+
   override def prefetch(hashes: Array[Int], count: Int): Int =
     loaded.versions.prefetch(hashes, count)
 
@@ -110,7 +113,7 @@ private[cowstate] final class CowStateStore(
 
   val shape: StoreShape = provider.rowShape
   private val versions = state.versions
-  private val map = versions.map
+  private[cowstate] val map = versions.map
   val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
   private val changelogName =
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
@@ -124,6 +127,7 @@ private[cowstate] final class CowStateStore(
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version
   override def hasCommitted: Boolean = phase == Committed
+  override def isWriting: Boolean = phase == Updating || phase == Ending
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
     only(colFamilyName)
@@ -152,6 +156,22 @@ private[cowstate] final class CowStateStore(
     if (map.synchronized(map.remove(key, undo))) changelog.rows.remove(key)
   }
 
+  /**
+   * Remove many rows in the map, under its lock, by means of `remove`. Then the caller tells each of
+   * their keys by `hasRemoved`, without the lock: the changelog may have to write to its file.
+   */
+  private[cowstate] def removing[T](remove: (CopyOnWritePagedMap, UndoLog) => T): T = {
+    verifyUpdating("remove")
+    map.synchronized(remove(map, undo))
+  }
+
+  private[cowstate] def hasRemoved(key: UnsafeRow): Unit = changelog.rows.remove(key)
+
+  private[cowstate] def oldRecords(eviction: StoreEviction): OldRecords = {
+    map.readTimes(eviction.time, shape.keyFields, shape.valueFields)
+    map.synchronized(map.oldRecords(eviction.upTo))
+  }
+
   override def prefixScan(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
@@ -161,8 +181,9 @@ private[cowstate] final class CowStateStore(
   }
 
   /**
-   * What the store holds now, or, if its operator is known to look for rows that it evicts, these.
-   * Changes made while iterating do not show.
+   * What the store holds now, or, if its operator is known to look for rows that it evicts, those
+   * that it has to evict itself. The operator asks for no other reason, and after all its input, so
+   * the others may be removed here. Changes made while iterating do not show.
    */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
@@ -180,22 +201,36 @@ private[cowstate] final class CowStateStore(
 
   /** None if the task does not know what the operator evicts. */
   private def oldRowsForOperator: Option[RowsAndRelease] =
-    StoresOfTask.evictionFrom(id).flatMap { case (eviction, oldRowCount) =>
-      storeOf(eviction).map { store =>
-        val (oldRows, release) = store.oldRows(eviction)
-        val rows =
-          if (store eq this) oldRows else new KeysOfOldValues(this, store, eviction, oldRows)
-        (rows.tapEach(_ => oldRowCount += 1), release)
-      }
+    StoresOfTask.evictionFrom(id).filter(_ => isOfOperator).flatMap {
+      case (eviction, oldRowCount) =>
+        storeOf(eviction).map { store =>
+          if (store eq this) counted(oldRows(eviction), oldRowCount)
+          else keysOfOldValues(store, eviction, oldRowCount)
+        }
     }
+
+  /** The store removes what it can itself, if its operator does not need the rows. */
+  private def keysOfOldValues(
+      values: CowStateStore, eviction: StoreEviction, oldRowCount: SQLMetric): RowsAndRelease = {
+    val left = StoresOfTask.removedCount(id).filter(_ => eviction.isSilent).map { removedCount =>
+      val evicted = new LoneOldValues(this, values, eviction).remove()
+      removedCount += evicted.removed
+      oldRowCount += evicted.removed
+      evicted.left
+    }
+    if (left.contains(0L)) (Iterator.empty, () => ())
+    else {
+      val (oldValues, release) = values.oldRows(eviction)
+      counted((new KeysOfOldValues(this, values, eviction, oldValues), release), oldRowCount)
+    }
+  }
+
+  private def counted(rows: RowsAndRelease, count: SQLMetric): RowsAndRelease =
+    (rows._1.tapEach(_ => count += 1), rows._2)
 
   private def storeOf(eviction: StoreEviction): Option[CowStateStore] =
     if (eviction.timesIn == id.storeName) Some(this)
-    else {
-      StoresOfTask.of(id.checkpointRootLocation, id.operatorId, eviction.timesIn).collect {
-        case store: CowStateStore if store.id.partitionId == id.partitionId => store
-      }
-    }
+    else ofSamePartition.find(_.id.storeName == eviction.timesIn)
 
   private def oldRows(eviction: StoreEviction): RowsAndRelease = {
     map.readTimes(eviction.time, shape.keyFields, shape.valueFields)
@@ -218,9 +253,10 @@ private[cowstate] final class CowStateStore(
     catch { case NonFatal(e) => throw new CowStateCommitException(toString, e) }
 
   private def written(): Long = {
-    verifyUpdating("commit")
+    if (phase != Ending) verifyUpdating("commit")
     val started = System.nanoTime
     try {
+      ofSamePartition.foreach(_.commitAhead())
       changelog.commit()
     } catch {
       case e: Throwable =>
@@ -238,11 +274,32 @@ private[cowstate] final class CowStateStore(
     newState.version
   }
 
+  /** Whether this is the operator's own store, and not one that a reader of its state opened. */
+  private def isOfOperator: Boolean =
+    StoresOfTask.of(id.checkpointRootLocation, id.operatorId, id.storeName).exists(_ eq this)
+
+  /** The other stores of the same operator and partition. */
+  private def ofSamePartition: Seq[CowStateStore] =
+    if (!isOfOperator) Nil
+    else StoresOfTask.ofOperatorOf(id).collect {
+      case store: CowStateStore
+          if store.isWriting && store.id.partitionId == id.partitionId && (store ne this) => store
+    }
+
+  /**
+   * A join commits its four stores one after the other, when it has written all of them. When the
+   * first one commits, the others begin to write their files.
+   */
+  private def commitAhead(): Unit = if (phase == Updating) {
+    phase = Ending
+    changelog.commitAhead()
+  }
+
   override def abort(): Unit = abortIfOpen()
 
   /** Undo everything unless this was committed or aborted before. */
   def abortIfOpen(): Unit = synchronized {
-    if (phase == Updating) {
+    if (isWriting) {
       phase = Aborted
       try releaseViews()
       finally try changelog.cancel()
@@ -303,6 +360,8 @@ private[cowstate] final class CowStateStore(
 private[cowstate] object CowStateStore {
   private sealed trait Phase
   private case object Updating extends Phase
+  /** The file is being written, and no row may change any more. */
+  private case object Ending extends Phase
   private case object Committed extends Phase
   private case object Aborted extends Phase
 

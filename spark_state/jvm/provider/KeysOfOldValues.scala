@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
  * The rows of `counts` whose keys have an old value in `values`. A side of Spark's join has for each
@@ -18,9 +18,7 @@ private[cowstate] final class KeysOfOldValues(
     oldValues: Iterator[(UnsafeRow, UnsafeRow)])
   extends Iterator[(UnsafeRow, UnsafeRow)] {
   private val index = counts.shape.keyFields
-  private val keyOf = UnsafeProjection.create(counts.shape.keySchema.zipWithIndex.map {
-    case (field, place) => BoundReference(place, field.dataType, field.nullable)
-  })
+  private val keyOf = counts.shape.keyOfLonger()
   private var ahead: Option[(UnsafeRow, UnsafeRow)] = None
 
   override def hasNext: Boolean = {

@@ -10,6 +10,12 @@ private[cowstate] final case class StoreShape(
   def keyFields: Int = keySchema.length
   def valueFields: Int = valueSchema.length
 
+  /** The key of this store, of a key that has more fields behind it. The row is used at once. */
+  def keyOfLonger(): UnsafeProjection =
+    UnsafeProjection.create(keySchema.zipWithIndex.map { case (field, place) =>
+      BoundReference(place, field.dataType, field.nullable)
+    })
+
   def prefixOf(): Option[UnsafeRow => UnsafeRow] = Option.when(prefixColumns > 0) {
     val references = keySchema.take(prefixColumns).zipWithIndex.map { case (field, i) =>
       BoundReference(i, field.dataType, field.nullable)

@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
@@ -9,6 +11,9 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 /** A store that can bring what its lookups read into the processor's caches. */
 private[cowstate] trait PrefetchingStore {
   def id: StateStoreId
+
+  /** Whether it has begun a version, and has neither committed nor aborted it. */
+  def isWriting: Boolean
 
   /**
    * To be called before the keys with these hashes are looked up. It changes nothing. Returns for
@@ -19,24 +24,23 @@ private[cowstate] trait PrefetchingStore {
 
 /**
  * The stores that tasks of this executor have opened, and what their operators will evict. Operators
- * that were put below another one use this to find its stores, and its stores to find each other.
+ * that were put below or above another one use this to find its stores, and its stores to find each
+ * other. A task may read several partitions, one after the other, and finds the store opened last.
  */
 private[cowstate] object StoresOfTask {
-  /** A task may read several partitions, one after the other, and finds the store opened last. */
-  private final case class Opened(
-      taskAttempt: Long, checkpoint: String, operator: Long, store: String)
+  private val stores = new ByTask[PrefetchingStore]
+  private val evictions = new ByTask[(StoreEviction, SQLMetric)]
+  private val removedCounts = new ByTask[SQLMetric]
 
-  private val stores = new ConcurrentHashMap[Opened, PrefetchingStore]
-  private val evictions = new ConcurrentHashMap[Opened, (StoreEviction, SQLMetric)]
-
-  /** To be called where a store is opened. It is forgotten when the task ends. */
-  def opened(store: PrefetchingStore): Unit = Option(TaskContext.get()).foreach { task =>
+  /**
+   * To be called where a store is opened. It is forgotten when the task ends. A reader of the state
+   * may open a store of the same name for writing, while the operator writes its own.
+   */
+  def opened(store: PrefetchingStore): Unit = {
     val id = store.id
-    val key =
-      Opened(task.taskAttemptId(), id.checkpointRootLocation, id.operatorId, id.storeName)
-    if (stores.put(key, store) == null) {
-      task.addTaskCompletionListener[Unit](_ => stores.remove(key))
-    }
+    val isTaken = of(id.checkpointRootLocation, id.operatorId, id.storeName)
+      .exists(other => other.isWriting && other.id == id)
+    if (!isTaken) stores.put(id.checkpointRootLocation, id.operatorId, id.storeName, store)
   }
 
   /** What the running task has opened for an operator of a query. */
@@ -44,34 +48,68 @@ private[cowstate] object StoresOfTask {
       checkpoint: String,
       operator: Long,
       store: String = StateStoreId.DEFAULT_STORE_NAME): Option[PrefetchingStore] =
-    Option(TaskContext.get()).flatMap { task =>
-      Option(stores.get(Opened(task.taskAttemptId(), checkpoint, operator, store)))
-    }
+    stores.get(checkpoint, operator, store)
+
+  /** What the running task has opened for the operator of a store, this store included. */
+  def ofOperatorOf(id: StateStoreId): Seq[PrefetchingStore] =
+    stores.ofOperator(id.checkpointRootLocation, id.operatorId)
 
   /** What an operator will evict in the running task, by store; and what counts the rows found. */
   def willEvict(
       checkpoint: String,
       operator: Long,
       byStore: Map[String, StoreEviction],
-      oldRowCount: SQLMetric): Unit = Option(TaskContext.get()).foreach { task =>
+      oldRowCount: SQLMetric): Unit =
     byStore.foreach { case (store, eviction) =>
-      val key = Opened(task.taskAttemptId(), checkpoint, operator, store)
-      if (evictions.put(key, (eviction, oldRowCount)) == null) {
-        task.addTaskCompletionListener[Unit](_ => evictions.remove(key))
-      }
+      evictions.put(checkpoint, operator, store, (eviction, oldRowCount))
     }
-  }
 
   /** The operator of a store has committed: whoever asks later in the task wants all rows. */
-  def hasEvicted(id: StateStoreId): Unit = Option(TaskContext.get()).foreach { task =>
-    evictions.remove(
-      Opened(task.taskAttemptId(), id.checkpointRootLocation, id.operatorId, id.storeName))
-  }
+  def hasEvicted(id: StateStoreId): Unit =
+    evictions.remove(id.checkpointRootLocation, id.operatorId, id.storeName)
 
   /** What the operator of a store will evict from it in the running task. */
   def evictionFrom(id: StateStoreId): Option[(StoreEviction, SQLMetric)] =
-    Option(TaskContext.get()).flatMap { task =>
-      Option(evictions.get(Opened(
-            task.taskAttemptId(), id.checkpointRootLocation, id.operatorId, id.storeName)))
-    }
+    evictions.get(id.checkpointRootLocation, id.operatorId, id.storeName)
+
+  /** An operator counts the rows that it removes in the running task with this metric. */
+  def countsRemoved(checkpoint: String, operator: Long, count: SQLMetric): Unit =
+    removedCounts.put(checkpoint, operator, AllStores, count)
+
+  /** What counts the rows that are removed for the operator of a store. */
+  def removedCount(id: StateStoreId): Option[SQLMetric] =
+    removedCounts.get(id.checkpointRootLocation, id.operatorId, AllStores)
+
+  private val AllStores = ""
+
+  /** Values of the running task for the stores of an operator, until it ends. */
+  private final class ByTask[V] {
+    private val values = new ConcurrentHashMap[(Long, String, Long, String), V]
+
+    def put(checkpoint: String, operator: Long, store: String, value: V): Unit =
+      Option(TaskContext.get()).foreach { task =>
+        val key = (task.taskAttemptId(), checkpoint, operator, store)
+        if (values.put(key, value) == null) {
+          task.addTaskCompletionListener[Unit](_ => values.remove(key))
+        }
+      }
+
+    def get(checkpoint: String, operator: Long, store: String): Option[V] =
+      Option(TaskContext.get()).flatMap { task =>
+        Option(values.get((task.taskAttemptId(), checkpoint, operator, store)))
+      }
+
+    def ofOperator(checkpoint: String, operator: Long): Seq[V] =
+      Option(TaskContext.get()).toSeq.flatMap { task =>
+        values.asScala.toSeq.collect {
+          case ((attempt, `checkpoint`, `operator`, _), value)
+              if attempt == task.taskAttemptId() => value
+        }
+      }
+
+    def remove(checkpoint: String, operator: Long, store: String): Unit =
+      Option(TaskContext.get()).foreach { task =>
+        values.remove((task.taskAttemptId(), checkpoint, operator, store))
+      }
+  }
 }

@@ -1,0 +1,111 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.unsafe.Platform
+
+/** How many old values were removed, and how many there are still. */
+private[cowstate] final case class EvictedValues(removed: Long, left: Long)
+
+/**
+ * Removes old values of a side of a join, and the counts of their keys, for keys that have one value.
+ *
+ * The join does this with five calls for each key, and waits for memory in each of them. Here many
+ * keys are known at once, so the processor waits once for all of them. A key with several values is
+ * left to the join, which moves its last value to the place of one that it removes.
+ *
+ * @param counts the number of values of each key
+ * @param values the values, by key and index from 0
+ */
+private[cowstate] final class LoneOldValues(
+    counts: CowStateStore, values: CowStateStore, eviction: StoreEviction) {
+  private val index = counts.shape.keyFields
+  private val keyOf = counts.shape.keyOfLonger()
+  private val keyInMap = new UnsafeRow(values.shape.keyFields)
+  private val keysOfValues = new KeptKeys(values.shape.keyFields)
+  private val keys = new KeptKeys(counts.shape.keyFields)
+  private val hashes = new Array[Int](OldRecords.Window)
+  private val isLone = new Array[Boolean](OldRecords.Window)
+
+  def remove(): EvictedValues = {
+    var removed, left = 0L
+    val deadBefore = values.map.deadBytes
+    val old = values.oldRecords(eviction)
+    var count = readKeys(old)
+    while (count > 0) {
+      removeCounts(count)
+      removeValues(old, count)
+      val lone = tellChangelogs(count)
+      removed += lone
+      left += count - lone
+      count = readKeys(old)
+    }
+    // Pages that died as a whole are gone. What lives in others moves only now: until here, addresses
+    // of records were in use.
+    values.removing((map, _) => map.compactAfter(map.deadBytes - deadBefore))
+    EvictedValues(removed, left)
+  }
+
+  private def readKeys(old: OldRecords): Int = values.map.synchronized {
+    val count = old.next()
+    var i = 0
+    while (i < count) {
+      old.pointToKey(i, keyInMap)
+      // At any other index it is not the only one.
+      isLone(i) = keyInMap.getLong(index) == 0
+      keysOfValues.keep(i, keyInMap)
+      keys.keep(i, keyOf(keyInMap))
+      hashes(i) = keys(i).hashCode
+      i += 1
+    }
+    count
+  }
+
+  private def removeCounts(count: Int): Unit = counts.removing { (map, undo) =>
+    map.prefetch(hashes, count)
+    var i = 0
+    while (i < count) {
+      isLone(i) = isLone(i) &&
+        map.removeIf(keys(i), hashes(i), undo, counts.shape.valueFields)(_.getLong(0) == 1)
+      i += 1
+    }
+    map.compactAfter(0)
+  }
+
+  private def removeValues(old: OldRecords, count: Int): Unit = values.removing { (map, undo) =>
+    var i = 0
+    while (i < count) {
+      if (isLone(i)) map.removeAt(old.address(i), old.hash(i), undo)
+      i += 1
+    }
+  }
+
+  /** Returns how many were removed. */
+  private def tellChangelogs(count: Int): Int = {
+    var lone = 0
+    var i = 0
+    while (i < count) {
+      if (isLone(i)) {
+        counts.hasRemoved(keys(i))
+        values.hasRemoved(keysOfValues(i))
+        lone += 1
+      }
+      i += 1
+    }
+    lone
+  }
+}
+
+/** Copies of some keys, in bytes that are used again. */
+private final class KeptKeys(fields: Int) {
+  private val rows = Array.fill(OldRecords.Window)(new UnsafeRow(fields))
+  private val bytes = Array.fill(OldRecords.Window)(Array.emptyByteArray)
+
+  def apply(i: Int): UnsafeRow = rows(i)
+
+  def keep(i: Int, key: UnsafeRow): Unit = {
+    val length = key.getSizeInBytes
+    if (bytes(i).length < length) bytes(i) = new Array[Byte](length)
+    Words.copy(key, bytes(i), Platform.BYTE_ARRAY_OFFSET)
+    rows(i).pointTo(bytes(i), length)
+  }
+}

@@ -1,0 +1,107 @@
+"""Stores of one operator that a task writes side by side, as those of a join."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider_jvm import ProviderJvm, Value, provider_jvm, shown
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+SIDES = ("left", "right")
+VALUE = Value(3, 7)
+
+
+def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    results: str = provider_jvm.new("StoresOfTaskScript", str(root)).run("\n".join(lines))
+    return results.split("\n")
+
+
+def written(partition: int, *names: str) -> list[str]:
+    """Lines that begin these stores and put a row into each."""
+    stores = [f"{partition}/{name}" for name in names]
+    puts = [f"put {store} {number} {VALUE}" for number, store in enumerate(stores)]
+    return [*(f"begin {store} 0" for store in stores), *puts]
+
+
+def test_a_store_writes_its_file_when_the_first_of_the_operator_commits(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    results = run(
+        provider_jvm,
+        tmp_path,
+        *written(0, *SIDES),
+        *("commit 0/left", "put 0/right 5 1:1", "wait 0/right", "commit 0/right", "end"),
+        *("begin 0/right 1", "entries 0/right"),
+    )
+    assert "Cannot put after already committed or aborted" in results[5]
+    assert results[6:8] == ["1", "1"]
+    assert results[10] == shown({1: VALUE})
+
+
+def test_a_store_that_has_written_its_file_may_be_aborted(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    results = run(
+        provider_jvm,
+        tmp_path,
+        *written(0, *SIDES),
+        *("commit 0/left", "abort 0/right", "begin 0/right 0", "entries 0/right"),
+        *(f"put 0/right 0 {VALUE}", "commit 0/right", "end"),
+    )
+    assert results[4:] == ["1", "", "", "", "", "1", ""]
+    # A file of the first time is as that of a task that was killed. That of the second one counts.
+    assert run(provider_jvm, tmp_path, "begin 0/right 1", "entries 0/right")[1] == shown({0: VALUE})
+
+
+def test_stores_of_other_partitions_of_the_task_go_on(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """A task that reads several partitions may have several of them open."""
+    results = run(
+        provider_jvm,
+        tmp_path,
+        *written(0, *SIDES),
+        *written(1, "left"),
+        *("commit 1/left", "put 0/left 9 1:1", "put 0/right 9 1:1"),
+        *("commit 0/left", "commit 0/right"),
+    )
+    assert results[6:] == ["1", "", "", "1", "1"]
+
+
+def test_a_file_that_could_not_be_written_fails_the_commit_of_its_store(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "0" / "0" / "right"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("not a directory")
+    results = run(
+        provider_jvm, tmp_path, *written(0, *SIDES), "commit 0/left", "commit 0/right", "end"
+    )
+    assert results[4] == "1"
+    assert str(blocked) in results[5]
+    blocked.unlink()
+    lines = [*written(0, "right"), "commit 0/right", "end", "begin 0/right 1", "entries 0/right"]
+    assert run(provider_jvm, tmp_path, *lines)[-1] == shown({0: VALUE})
+
+
+def test_a_commit_waits_for_what_was_begun_ahead(provider_jvm: ProviderJvm) -> None:
+    assert provider_jvm.new("CommitAheadScript").commit(False) == "committed"
+    assert provider_jvm.new("CommitAheadScript").commit(True) == "failed: no room"
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_cancelling_waits_until_the_file_is_used_no_more(
+    provider_jvm: ProviderJvm, is_interrupted: bool
+) -> None:
+    result = provider_jvm.new("CommitAheadScript").cancel(is_interrupted)
+    noted = " still interrupted" if is_interrupted else ""
+    assert result == f"interrupted ended cancelled{noted}"
+
+
+def test_a_task_that_is_killed_waits_no_longer(provider_jvm: ProviderJvm) -> None:
+    """An object store may not answer for minutes."""
+    result = provider_jvm.new("CommitAheadScript").interrupt()
+    assert result == "waited no longer interrupted ended cancelled"
