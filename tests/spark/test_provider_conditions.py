@@ -83,10 +83,16 @@ class TestLoading:
     def test_a_store_in_use_has_a_condition_too(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
-        waits = f"{START} stateStore.cowstate.lockTimeoutSeconds=1"
-        assert run(provider_jvm, tmp_path, waits, "begin 0", "begin 0")[-1] == (
+        """The task would wait for itself, so it does not wait."""
+        assert run(provider_jvm, tmp_path, START, "begin 0", "begin 0")[-1] == (
             f"error {UNCATEGORIZED} by CowStateBusyException"
         )
+
+    def test_a_store_in_use_by_another_task_is_waited_for(self, provider_jvm: ProviderJvm) -> None:
+        assert provider_jvm.new("StoreLockScript", 60).run(300) == "acquired"
+        refused = provider_jvm.new("StoreLockScript", 1).run(3_000)
+        assert refused.startswith("the store is still used by another task after 1 s")
+        assert "stateStore.cowstate.lockTimeoutSeconds" in refused
 
 
 class TestCommitting:

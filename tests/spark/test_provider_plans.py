@@ -298,6 +298,28 @@ def test_a_batch_of_objects_is_joined_with_itself(spark: SparkSession, tmp_path:
     assert stream.committed() == BATCHES
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_task_that_reads_a_batch_twice_at_once_needs_a_kept_one(
+    spark: SparkSession, tmp_path: Path, is_kept: bool
+) -> None:
+    """It opens the same stores twice, and would wait for itself."""
+    stream = Stream(spark, tmp_path, ON_COWSTATE)
+    stream.feed(random_rows(1, count=100, keys=30))
+
+    def sink(batch: DataFrame, _: int) -> None:
+        if is_kept:
+            batch.persist()
+        assert batch.rdd.zip(batch.rdd).filter(lambda pair: pair[0] != pair[1]).count() == 0
+        batch.unpersist()
+
+    if is_kept:
+        stream.run(joined_by_key(stream), sink=sink, output_mode="append")
+        assert stream.committed() == 1
+        return
+    with pytest.raises(StreamingQueryException, match="is used by this task already"):
+        stream.run(joined_by_key(stream), sink=sink, output_mode="append")
+
+
 def state_of(stream: Stream) -> dict[str, tuple[int, int]]:
     rows = stream.spark.read.format("statestore").load(str(stream.checkpoint)).collect()
     return {row["key"]["key"]: (row["value"]["count"], row["value"]["sum"]) for row in rows}

@@ -71,6 +71,20 @@ def test_stores_of_other_partitions_of_the_task_go_on(
     assert results[6:] == ["1", "", "", "1", "1"]
 
 
+def test_a_store_reports_the_keys_that_it_committed(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """Two jobs may run a batch at the same time. Spark asks for metrics after the commit."""
+    results = run(
+        provider_jvm,
+        tmp_path,
+        *written(0, "left"),
+        *("commit 0/left", "keep 0/left first", "begin 0/left 0"),
+        *("put 0/left 8 1:1", "put 0/left 9 1:1", "keys first", "keys 0/left"),
+    )
+    assert results[-2:] == ["1", "2"]
+
+
 def test_a_file_that_could_not_be_written_fails_the_commit_of_its_store(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:

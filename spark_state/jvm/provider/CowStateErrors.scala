@@ -136,10 +136,18 @@ private[cowstate] object MemorySize {
     java.math.BigDecimal.valueOf(math.ceil(bytes / BytesOfTenth).toLong, 1).toString + " MiB"
 }
 
-final class CowStateBusyException(owner: String, seconds: Long)
-  extends CowStateException(
+final class CowStateBusyException(message: String) extends CowStateException(message)
+
+object CowStateBusyException {
+  def afterWaiting(owner: String, seconds: Long): CowStateBusyException = new CowStateBusyException(
     s"$owner is still used by another task after $seconds s. Spark will try this task again; if " +
       s"batches take that long, raise ${CowStateConf.LockTimeoutSeconds}")
+
+  def ofOneTask(owner: String): CowStateBusyException = new CowStateBusyException(
+    s"$owner is used by this task already: it reads the batch a second time before it has read it " +
+      "to the end, as a join of the batch with itself may. Nothing was changed. Call " +
+      "batch.persist() before the batch is used")
+}
 
 /** @param file the one that is missing, or a pattern of the names that it may have */
 final class CowStateMissingException(message: String, val file: String)

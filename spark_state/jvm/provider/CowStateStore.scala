@@ -122,6 +122,8 @@ private[cowstate] final class CowStateStore(
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
+  /** How many rows the version has; another task may write the next one when this is reported. */
+  private var committedSize = 0L
   StoresOfTask.opened(this)
 
   override def id: StateStoreId = provider.stateStoreId
@@ -267,6 +269,7 @@ private[cowstate] final class CowStateStore(
     releaseViews()
     StoresOfTask.hasEvicted(id)
     versions.commit(newState)
+    committedSize = versions.size
     state.committed(changelogName, changelog.rows.writtenBytes)
     phase = Committed
     commitMs = (System.nanoTime - started) / 1000000
@@ -312,7 +315,8 @@ private[cowstate] final class CowStateStore(
 
   override def metrics: StateStoreMetrics =
     provider.metrics.of(
-      id, state, commitMs, changelog.rows.writtenBytes, session.forcesSnapshot)
+      id, state, if (hasCommitted) committedSize else versions.size, commitMs,
+      changelog.rows.writtenBytes, session.forcesSnapshot)
 
   override def toString: String = s"CowStateStore[stateStoreId=$id, version=$version]"
 

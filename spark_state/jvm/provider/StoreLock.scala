@@ -8,27 +8,39 @@ final class StoreLock(owner: => String, seconds: Long) {
   private val lock = new ReentrantLock
   private val changed = lock.newCondition()
   private var holder: AnyRef = _
+  /** The thread that acquired it. A task does that in its own thread. */
+  private var thread: Thread = _
 
-  /** Throws CowStateBusyException when the store is still held after the time. */
+  /**
+   * Throws CowStateBusyException when the store is still held after the time, and at once if this
+   * thread holds it: it would wait for itself.
+   */
   def acquire(task: AnyRef): Unit = locked {
     var left = TimeUnit.SECONDS.toNanos(seconds)
     while (holder != null) {
-      if (left <= 0) throw new CowStateBusyException(owner, seconds)
+      if (thread eq Thread.currentThread) throw CowStateBusyException.ofOneTask(owner)
+      if (left <= 0) throw CowStateBusyException.afterWaiting(owner, seconds)
       left = changed.awaitNanos(left)
     }
-    holder = task
+    hold(task)
   }
 
   def tryAcquire(task: AnyRef): Boolean = locked {
     val free = holder == null
-    if (free) holder = task
+    if (free) hold(task)
     free
+  }
+
+  private def hold(task: AnyRef): Unit = {
+    holder = task
+    thread = Thread.currentThread
   }
 
   /** Release it if `task` holds it. */
   def release(task: AnyRef): Unit = locked {
     if (holder eq task) {
       holder = null
+      thread = null
       changed.signalAll()
     }
   }

@@ -38,6 +38,7 @@ private[cowstate] final class StoreMetrics {
   def of(
       id: StateStoreId,
       state: LoadedState,
+      keys: Long,
       commitMs: Long,
       changelogBytes: Long,
       forcesSnapshot: Boolean): StateStoreMetrics = {
@@ -61,6 +62,6 @@ private[cowstate] final class StoreMetrics {
     val instance: Map[StateStoreInstanceMetric, Long] = Map(
       StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
         uploadedSnapshot.get)
-    StateStoreMetrics(map.size, state.memory.account.bytes, custom, instance)
+    StateStoreMetrics(keys, state.memory.account.bytes, custom, instance)
   }
 }

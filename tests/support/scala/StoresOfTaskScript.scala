@@ -60,6 +60,10 @@ final class StoresOfTaskScript(root: String) {
       ""
     case List("entries", name) =>
       show(stores(name).iterator(Default).map(pair => (pair.key.copy(), pair.value.copy())))
+    case List("keep", name, other) =>
+      stores(other) = stores(name)
+      ""
+    case List("keys", name) => stores(name).metrics.numKeys.toString
     case List("wait", name) =>
       val limit = System.nanoTime + 60000000000L
       while (filesOf(name).isEmpty && System.nanoTime < limit) Thread.sleep(10)
