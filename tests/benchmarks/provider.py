@@ -1,11 +1,13 @@
 """The state store provider against HDFSBacked, RocksDB and a store that does nothing.
 
     python tests/benchmarks/provider.py [--scenario a b c d] [--rounds 3] [--scale 1.0]
-                                        [--partitions 2] [--no-snapshots] [--soak]
+                                        [--partitions 2] [--warm N] [--no-snapshots] [--soak]
                                         [--providers cowstate …]
 
 Every run is a process with a JVM of its own (local[2], default collector); in each round every
-provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
+provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`. Some batches go
+before those that are measured; `--warm` says how many. For about a hundred batches, Java's compiler
+takes a part of the two cores.
 
     a        2M keys, 500,000 rows a batch: count and sum by key, about 442,000 updates
     b        the same with 4.5M keys and 10,000 rows a batch; then, in a new JVM that has run a
@@ -267,6 +269,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of keys and rows")
     parser.add_argument("--partitions", type=int, default=CORES)
+    parser.add_argument("--warm", type=int, help="batches before those that are measured")
     parser.add_argument("--no-snapshots", action="store_true", help="no restart from snapshots")
     parser.add_argument("--memory", default="8g", help="of each JVM")
     parser.add_argument("--soak", action="store_true", help="the soak only; cowstate by default")
@@ -285,8 +288,9 @@ def main() -> None:
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
         task = replace(task, with_snapshots=not given.no_snapshots, partitions=given.partitions)
+        task = replace(task, warm=given.warm)
         result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
-        result["partitions"] = given.partitions
+        result |= {"partitions": given.partitions, "warm": given.warm}
         if given.soak:
             result["soak"] = soak(task, given.providers or ["cowstate"])
         else:

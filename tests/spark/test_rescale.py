@@ -180,7 +180,9 @@ def test_the_state_is_read_from_a_snapshot_and_the_changes_after_it(
     assert run.rescaled.snapshots()
     for number in (5, 2):
         rescaled(run.rescaled.checkpoint, number)
-        run.go_on(1)
+        # Maintenance that goes on would write to the checkpoint while it is rescaled.
+        with maintenance_of(spark):
+            run.go_on(1)
     run.assert_agrees()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +64,7 @@ class Stream:
         self.fed: list[Row] = []
         self.trigger: dict[str, Any] = {"availableNow": True}
         self._files = 0
+        self._newest = 0.0
 
     def feed(self, rows: list[Row]) -> None:
         """Add one file, that is one epoch, of rows."""
@@ -73,6 +76,9 @@ class Stream:
         )
         hidden = self.folder / "next.parquet"
         pq.write_table(table, hidden)
+        # Spark reads files in the order of their times, in milliseconds.
+        self._newest = max(time.time(), self._newest + 0.01)
+        os.utime(hidden, (self._newest, self._newest))
         hidden.rename(self.input / f"{self._files:05d}.parquet")
         self._files += 1
         self.fed += rows

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ class Task:
     checks_state: bool = False
     with_snapshots: bool = True
     partitions: int = CORES
+    warm: int | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -85,7 +86,8 @@ class Task:
 
     @property
     def load(self) -> Load:
-        return SCENARIOS[self.scenario].load.scaled(self.scale)
+        load = SCENARIOS[self.scenario].load.scaled(self.scale)
+        return load if self.warm is None else replace(load, warm=self.warm)
 
 
 def start_session(task: Task) -> SparkSession:
