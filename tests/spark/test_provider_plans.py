@@ -22,6 +22,7 @@ from tests.support.planned_queries import (
     distinct_moments,
     joined,
     joined_by_key,
+    joined_by_moment,
     last_plan,
     lists,
     metrics_of,
@@ -92,6 +93,7 @@ IN_ORDER = [
                 *("StateEviction", "StatePrefetch", "Filter"),
             ],
         ),
+        (joined_by_moment, ["StreamingSymmetricHashJoin", "StateEviction", "StatePrefetch"]),
         (outer_joined, ["StreamingSymmetricHashJoin", "StateEviction", "StatePrefetch"]),
     ],
 )

@@ -58,15 +58,15 @@ private[cowstate] object Evictions {
       input: SparkPlan,
       old: Option[JoinStateWatermarkPredicate],
       isSilent: Boolean): Map[String, StoreEviction] = {
-    val (counts, values) = (s"$side-keyToNumValues", s"$side-keyWithIndexToValue")
+    val stores = new JoinStores(side)
     val eviction = old.flatMap {
       case byKey: JoinStateKeyWatermarkPredicate =>
-        timeAndEnd(byKey.expr, Nil, isOfKey = true).map(_ -> counts)
+        timeAndEnd(byKey.expr, Nil, isOfKey = true).map(_ -> stores.counts)
       case byValue: JoinStateValueWatermarkPredicate =>
-        timeAndEnd(byValue.expr, input.output, isOfKey = false).map(_ -> values)
+        timeAndEnd(byValue.expr, input.output, isOfKey = false).map(_ -> stores.values)
     }
     eviction.map { case ((time, upTo), timesIn) =>
-      counts -> StoreEviction(time, upTo, timesIn, isSilent)
+      stores.counts -> StoreEviction(time, upTo, timesIn, isSilent)
     }.toMap
   }
 

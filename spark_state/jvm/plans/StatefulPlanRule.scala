@@ -12,7 +12,6 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.{
   BaseStreamingDeduplicateExec, StatefulOperator, StateStoreRestoreExec, StateStoreSaveExec
 }
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper._
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SparkClassUtils
@@ -88,7 +87,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     operator.children.zip(lookupsOf(operator)).map((prefetching _).tupled) match {
       case first +: others =>
         val changed = operator.withNewChildren(evicting(first) +: others)
-        if (evictions.values.exists(_.isSilent)) {
+        if (evictions.exists { case (store, eviction) => eviction.leavesTo(store) }) {
           RemovedRowsExec(info.checkpointLocation, info.operatorId, changed)
         } else {
           changed
@@ -110,10 +109,9 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
 
   /** A row meets values of the other side, and is put where its own side has no value yet. */
   private def inJoin(key: Seq[Expression]): Seq[StateLookup] = {
-    def ofBothSides(name: String) = Seq(LeftSide, RightSide).map(side => s"$side-$name")
     Seq(
-      StateLookup(key, ofBothSides("keyToNumValues")),
-      StateLookup(key :+ Literal(0L), ofBothSides("keyWithIndexToValue")))
+      StateLookup(key, JoinStores.Both.map(_.counts)),
+      StateLookup(key :+ Literal(0L), JoinStores.Both.map(_.values)))
   }
 
   private def group(aggregate: BaseAggregateExec): SparkPlan = (aggregate, aggregate.child) match {

@@ -214,11 +214,12 @@ private[cowstate] final class CowStateStore(
   /** The store removes what it can itself, if its operator does not need the rows. */
   private def keysOfOldValues(
       values: CowStateStore, eviction: StoreEviction, oldRowCount: SQLMetric): RowsAndRelease = {
-    val left = StoresOfTask.removedCount(id).filter(_ => eviction.isSilent).map { removedCount =>
-      val evicted = new LoneOldValues(this, values, eviction).remove()
-      removedCount += evicted.removed
-      oldRowCount += evicted.removed
-      evicted.left
+    val left = StoresOfTask.removedCount(id).filter(_ => eviction.leavesTo(id.storeName)).map {
+      removedCount =>
+        val evicted = new LoneOldValues(this, values, eviction).remove()
+        removedCount += evicted.removed
+        oldRowCount += evicted.removed
+        evicted.left
     }
     if (left.contains(0L)) (Iterator.empty, () => ())
     else {

@@ -9,4 +9,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  * @param isSilent whether the operator puts out nothing of the rows that it evicts
  */
 private[cowstate] final case class StoreEviction(
-    time: RowTime, upTo: Long, timesIn: String, isSilent: Boolean = false)
+    time: RowTime, upTo: Long, timesIn: String, isSilent: Boolean = false) {
+
+  /** Whether the operator leaves it to a store to remove what it can: see LoneOldValues. */
+  def leavesTo(store: String): Boolean = isSilent && timesIn != store
+}

@@ -1,0 +1,15 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{
+  JoinSide, LeftSide, RightSide
+}
+
+/** The stores of one side of a join: how many values a key has; and these, by key and index. */
+private[cowstate] final class JoinStores(side: JoinSide) {
+  val counts: String = s"$side-keyToNumValues"
+  val values: String = s"$side-keyWithIndexToValue"
+}
+
+private[cowstate] object JoinStores {
+  val Both: Seq[JoinStores] = Seq(LeftSide, RightSide).map(new JoinStores(_))
+}
