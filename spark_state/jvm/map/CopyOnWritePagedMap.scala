@@ -183,11 +183,11 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /**
    * Remove the record at an address, of a key with this hash. No other record moves, so
-   * `compactAfter` is to be called when some of them were removed.
+   * `compactIfDue` is to be called when some of them were removed.
    */
   def removeAt(address: Long, hash: Int, undo: UndoLog): Unit = {
     memory.checkOpen()
-    valueAt(address, 0)
+    verify(address)
     hasSlot = false
     removeRecord(address, hash, undo)
   }
@@ -278,13 +278,11 @@ private[cowstate] final class CopyOnWritePagedMap(
     if (memory.isClosed) close()
   }
 
-  private def compactIfDue(): Unit = compactAfter(0)
-
   /**
-   * Compact if it is due, after so many bytes have died since it was asked last. The longer it waits,
-   * the less is alive in a page that it frees; dead bytes bound the wait.
+   * To be called after bytes have died: how many, if that may be more than a little. The longer it
+   * waits, the less is alive in a page that it frees; dead bytes bound the wait.
    */
-  def compactAfter(diedBytes: Long): Unit = if (records.deadBytes >= compactAt) {
+  def compactIfDue(diedBytes: Long = 0): Unit = if (records.deadBytes >= compactAt) {
     compact(math.max(diedBytes, MaxCompactBytes))
     val live = records.allocatedBytes - records.deadBytes
     compactAt = records.deadBytes + math.min(math.max(live, MinCompactBytes), MaxCompactBytes)
@@ -407,14 +405,22 @@ private[cowstate] final class CopyOnWritePagedMap(
     rowOf(value.getBaseObject, value.getBaseOffset, value.getSizeInBytes, fields)
   }
 
+  private def verify(address: Long): Unit = {
+    val base = records.base(address)
+    val at = records.offset(address)
+    checksums.read(
+      base, at + records.headerBytes,
+      Platform.getInt(base, at + KeyLength) + Platform.getInt(base, at + ValueLength),
+      Platform.getInt(base, at + Checksum))
+  }
+
   /** Verified, and where it is in the map. The row is used at once. */
   private def valueAt(address: Long, fields: Int): UnsafeRow = {
+    verify(address)
     val base = records.base(address)
     val at = records.offset(address)
     val keyLength = Platform.getInt(base, at + KeyLength)
     val valueLength = Platform.getInt(base, at + ValueLength)
-    checksums.read(
-      base, at + records.headerBytes, keyLength + valueLength, Platform.getInt(base, at + Checksum))
     if (scratchValue.numFields != fields) scratchValue = new UnsafeRow(fields)
     scratchValue.pointTo(base, at + records.headerBytes + keyLength, valueLength)
     scratchValue

@@ -41,7 +41,7 @@ private[cowstate] final class LoneOldValues(
     }
     // Pages that died as a whole are gone. What lives in others moves only now: until here, addresses
     // of records were in use.
-    values.removing((map, _) => map.compactAfter(map.deadBytes - deadBefore))
+    values.removing((map, _) => map.compactIfDue(map.deadBytes - deadBefore))
     EvictedValues(removed, left)
   }
 
@@ -68,7 +68,7 @@ private[cowstate] final class LoneOldValues(
         map.removeIf(keys(i), hashes(i), undo, counts.shape.valueFields)(_.getLong(0) == 1)
       i += 1
     }
-    map.compactAfter(0)
+    map.compactIfDue()
   }
 
   private def removeValues(old: OldRecords, count: Int): Unit = values.removing { (map, undo) =>

@@ -66,7 +66,7 @@ object ScriptedRows {
       seen += count
       count = old.next()
     }
-    map.compactAfter(map.deadBytes)
+    map.compactIfDue(map.deadBytes)
     seen
   }
 
