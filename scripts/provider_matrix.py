@@ -34,6 +34,7 @@ TESTS = (
     "tests/contract/test_state_directory_contract.py",
     "tests/property/test_folded_rows.py",
     "tests/property/test_full_disks.py",
+    "tests/property/test_hashes_of_keys.py",
     "tests/property/test_paged_map_model.py",
     "tests/property/test_provider*.py",
     "tests/property/test_row_checksums.py",

@@ -118,7 +118,7 @@ final class StateCheckpoints(
         var i = 0
         while (i < count) {
           batch.pointToKey(from + i, key)
-          hashes(i) = key.hashCode
+          hashes(i) = KeyIndex.hashOf(key)
           i += 1
         }
         map.prefetch(hashes, count)

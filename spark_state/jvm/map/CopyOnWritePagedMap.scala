@@ -31,6 +31,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     private[cowstate] val prefixOf: Option[UnsafeRow => UnsafeRow],
     val checksums: RowChecksums = RowChecksums.Off) {
   import CopyOnWritePagedMap._
+  import KeyIndex.hashOf
   import RecordPages._
 
   private val account = memory.account
@@ -110,7 +111,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     memory.checkOpen()
     val address =
       if (readsInOrder && isRecordOf(following, key)) following
-      else index.find(key, key.hashCode)
+      else index.find(key, hashOf(key))
     if (address != 0) {
       readsInOrder = address == following
       following = records.after(address)
@@ -118,7 +119,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     address
   }
 
-  def contains(key: UnsafeRow): Boolean = find(key, key.hashCode) != 0
+  def contains(key: UnsafeRow): Boolean = find(key, hashOf(key)) != 0
 
   /** Put a row that has no checksum yet. */
   def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit =
@@ -132,16 +133,16 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /**
    * To be called before many keys are looked up: fetches what that reads. Returns how many records
-   * there are.
+   * there are, and tells for each key in `isThere`, unless that is null.
    */
-  def prefetch(hashes: Array[Int], count: Int): Int = {
+  def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean] = null): Int = {
     memory.checkOpen()
-    prefetches.ofKeys(hashes, count)
+    prefetches.ofKeys(hashes, count, isThere)
   }
 
   /** Put a value; what it replaces goes to `undo`, unless that is null. */
   def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit =
-    put(key, key.hashCode, value, checksum, undo)
+    put(key, hashOf(key), value, checksum, undo)
 
   def put(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
     val address = findToWrite(key, hash)
@@ -173,7 +174,7 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /** Remove a key; returns whether it was there. Its value goes to `undo`, unless that is null. */
   def remove(key: UnsafeRow, undo: UndoLog): Boolean = {
-    val hash = key.hashCode
+    val hash = hashOf(key)
     val address = findToWrite(key, hash)
     if (address == 0) return false
     removeRecord(address, hash, undo)
@@ -211,7 +212,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     if (undo != null && Platform.getInt(base, at + Modified) < undo.epoch) logOld(undo, base, at)
     isChanging = true
     index.removeFound()
-    prefixes.foreach(_.unlink(address))
+    if (prefixes.isDefined) prefixes.get.unlink(address)
     records.bury(address, epoch)
     isChanging = false
   }
@@ -346,14 +347,17 @@ private[cowstate] final class CopyOnWritePagedMap(
   private def insert(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit = {
     index.prepareInsert()
     val address = append(key, value, checksum)
-    try prefixes.foreach(_.link(address, key))
+    if (prefixes.isDefined) link(address, key)
+    index.insert(hash, address)
+  }
+
+  private def link(address: Long, key: UnsafeRow): Unit =
+    try prefixes.get.link(address, key)
     catch {
       case e: Throwable =>
         records.takeBack(address)
         throw e
     }
-    index.insert(hash, address)
-  }
 
   private def append(key: UnsafeRow, value: UnsafeRow, checksum: Int): Long = {
     val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes, epoch)
@@ -379,7 +383,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     Platform.copyMemory(
       records.base(address), records.offset(address), records.base(copy), records.offset(copy),
       records.sizeOf(address))
-    index.findAddress(address, pointToKey(address).hashCode)
+    index.findAddress(address, hashOf(pointToKey(address)))
     replaceFound(address, copy)
   }
 
@@ -430,7 +434,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   def checkInvariants(): Unit = {
     var seen = 0
     index.foreach { (address, hashBits) =>
-      val hash = pointToKey(address).hashCode
+      val hash = hashOf(pointToKey(address))
       assert(records.isAlive(address), "a dead record is in a slot")
       assert(hash >>> 3 == hashBits, "a slot has the hash of another key")
       index.findAddress(address, hash)

@@ -270,14 +270,37 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   def blocks: Seq[Block] = Seq(table, larger).filter(_ != null).map(_.block)
 }
 
-private object KeyIndex {
+private[cowstate] object KeyIndex {
   val AddressBits: Int = RecordPages.AddressBits
   private val AddressMask = (1L << AddressBits) - 1
   private final val SlotsOfLine = 8
   private final val LineBytes = 64L
   private val MinLines = 16L
   private val Empty = 0L
+  /** 2 to the 64th over the golden ratio: its multiples are spread evenly (D. Knuth, TAOCP 6.4). */
+  private final val OddFactor = 0x9e3779b97f4a7c15L
+  /** Another one, or its work would add to that of the steps (that of SplitMix64, OOPSLA 2014). */
+  private final val LastFactor = 0xbf58476d1ce4e5b9L
   private val Removed = 1L
+
+  /**
+   * The hash of a key that all of a map's methods take: of its bytes, eight at a time. Each step can
+   * be undone, so keys that differ in one word of eight bytes differ after it. A bit of a product
+   * depends on all lower bits of its factors. So the upper half, which depends on most, is folded
+   * into the lower half after each step, and taken at the end.
+   */
+  def hashOf(key: UnsafeRow): Int = {
+    val base = key.getBaseObject
+    val end = key.getBaseOffset + key.getSizeInBytes
+    var at = key.getBaseOffset
+    var hash = key.getSizeInBytes * OddFactor
+    while (at < end) {
+      hash = (hash ^ Platform.getLong(base, at)) * OddFactor
+      hash ^= hash >>> 32
+      at += 8
+    }
+    (hash * LastFactor >>> 32).toInt
+  }
 
   /** 29 bits of a hash, in the place that they have in a slot. */
   private def tagOf(hash: Int): Long = (hash >>> 3).toLong << AddressBits

@@ -39,7 +39,7 @@ private[cowstate] final class OldRecords(
     while (i < count) {
       addresses(i) = ofPage(taken + i)
       pointToKey(i, scratchKey)
-      hashes(i) = scratchKey.hashCode
+      hashes(i) = KeyIndex.hashOf(scratchKey)
       i += 1
     }
     taken += count

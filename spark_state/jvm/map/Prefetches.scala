@@ -12,13 +12,17 @@ private[cowstate] final class Prefetches(records: RecordPages, index: KeyIndex) 
   /** Keeps the compiler from dropping the reads. */
   private[cowstate] var sum = 0L
 
-  /** For keys that will be looked up, by their hashes. Returns how many records there are. */
-  def ofKeys(hashes: Array[Int], count: Int): Int = {
+  /**
+   * For keys that will be looked up, by their hashes. Returns how many records there are, and tells
+   * for each key in `isThere`, unless that is null.
+   */
+  def ofKeys(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int = {
     var read = index.readLines(hashes, count)
     var recordCount = 0
     var i = 0
     while (i < count) {
       addresses(i) = index.likelyAddress(hashes(i))
+      if (isThere != null) isThere(i) = addresses(i) != 0
       i += 1
     }
     i = 0

@@ -148,7 +148,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   /** The slot of the index that leads to the first entry of a key, or the free one for it. */
   private def slotOf(key: UnsafeRow): Int = {
-    var slot = key.hashCode & (slots.length - 1)
+    var slot = KeyIndex.hashOf(key) & (slots.length - 1)
     while (slots(slot) != 0 && !isKeyAt(slots(slot), key)) slot = (slot + 1) & (slots.length - 1)
     slot
   }

@@ -103,8 +103,8 @@ private[cowstate] final class VersionedState(
   }
 
   /** As the map's. Nothing is fetched of a state that cannot be read. */
-  def prefetch(hashes: Array[Int], count: Int): Int = map.synchronized {
-    if (memory.isClosed || isBroken) 0 else map.prefetch(hashes, count)
+  def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int = map.synchronized {
+    if (memory.isClosed || isBroken) 0 else map.prefetch(hashes, count, isThere)
   }
 
   /** All entries of a held state. `release` is to be called when they are not needed any more. */

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftOuter, LeftSemi, RightOuter}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{
   JoinSide, LeftSide, RightSide
 }
@@ -11,5 +12,16 @@ private[cowstate] final class JoinStores(side: JoinSide) {
 }
 
 private[cowstate] object JoinStores {
-  val Both: Seq[JoinStores] = Seq(LeftSide, RightSide).map(new JoinStores(_))
+  val Left = new JoinStores(LeftSide)
+  val Right = new JoinStores(RightSide)
+
+  def of(side: JoinSide): JoinStores = if (side == LeftSide) Left else Right
+
+  /** Whether a join puts out the values of a side that nothing has matched, when it evicts them. */
+  def putsOutUnmatched(joinType: JoinType, side: JoinSide): Boolean = joinType match {
+    case Inner | LeftSemi => false
+    case LeftOuter => side == LeftSide
+    case RightOuter => side == RightSide
+    case _ => true
+  }
 }

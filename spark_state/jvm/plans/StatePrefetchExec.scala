@@ -1,14 +1,25 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import scala.collection.mutable
+
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Expression, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.{
+  Attribute, Expression, UnsafeProjection, UnsafeRow
+}
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.unsafe.Platform
 
-/** What an operator looks up for an input row: a key, in some of its stores. */
-private[cowstate] final case class StateLookup(key: Seq[Expression], stores: Seq[String])
+/**
+ * What an operator looks up for an input row: a key, in one of its stores. `only`: it does so only
+ * if an earlier lookup for the row has this result.
+ */
+private[cowstate] final case class StateLookup(
+    key: Seq[Expression], store: String, only: Option[LookupResult] = None)
+
+/** Whether a lookup in a store, which is made for all rows, finds something. */
+private[cowstate] final case class LookupResult(store: String, isThere: Boolean)
 
 /**
  * Hands on the rows of its child as they are, and prefetches what the operator above will look up in
@@ -31,38 +42,68 @@ private[cowstate] case class StatePrefetchExec(
     // Tasks get these, and not the whole plan.
     val prefetchedRows = longMetric("numPrefetchedRows")
     val (lookupsOfRow, columns, query, above) = (lookups, child.output, checkpoint, operator)
-    child.execute().mapPartitionsInternal { rows =>
-      val keysInStores = lookupsOfRow.map(lookup =>
-        new KeysInStores(
-          UnsafeProjection.create(lookup.key, columns),
-          lookup.stores.flatMap(StoresOfTask.of(query, above, _))))
-      new PrefetchingRows(rows, keysInStores, prefetchedRows)
-    }
+    child.execute().mapPartitionsInternal(
+      new PrefetchingRows(_, StoreLookups.of(lookupsOfRow, columns, query, above), prefetchedRows))
   }
 
   override protected def withNewChildInternal(newChild: SparkPlan): StatePrefetchExec =
     copy(child = newChild)
 }
 
-/** The keys of a window of rows, and the stores where they will be looked up. */
-private[cowstate] final class KeysInStores(
-    keyOf: UnsafeProjection, opened: => Seq[PrefetchingStore]) {
-  private lazy val stores = opened.toArray
-  private val hashes = new Array[Int](PrefetchingRows.WindowRows)
+/** The keys of a window of rows. */
+private[cowstate] final class KeysOfRows(keyOf: UnsafeProjection) {
+  val hashes = new Array[Int](PrefetchingRows.WindowRows)
 
-  def isLookedUp: Boolean = stores.nonEmpty
+  def read(row: UnsafeRow, place: Int): Unit = hashes(place) = KeyIndex.hashOf(keyOf(row))
+}
 
-  def read(row: UnsafeRow, place: Int): Unit = hashes(place) = keyOf(row).hashCode
+/** The lookups in a store, of the keys of a window of rows, or of some of them. */
+private[cowstate] final class LookupsInStore(
+    keys: KeysOfRows, store: PrefetchingStore, only: Option[(LookupsInStore, Boolean)]) {
+  private val isThere = new Array[Boolean](PrefetchingRows.WindowRows)
+  private lazy val hashesOfSome = new Array[Int](PrefetchingRows.WindowRows)
 
   /** Returns how many records there are. */
-  def prefetch(count: Int): Int = {
-    var records = 0
-    var i = 0
-    while (i < stores.length) {
-      records += stores(i).prefetch(hashes, count)
-      i += 1
+  def prefetch(count: Int): Int =
+    if (only.isEmpty) store.prefetch(keys.hashes, count, isThere)
+    else {
+      val (earlier, wanted) = only.get
+      var some = 0
+      var i = 0
+      while (i < count) {
+        if (earlier.isThere(i) == wanted) {
+          hashesOfSome(some) = keys.hashes(i)
+          some += 1
+        }
+        i += 1
+      }
+      store.prefetch(hashesOfSome, some, null)
     }
-    records
+}
+
+/** What an operator looks up for the rows of a window, in the stores that it has opened. */
+private[cowstate] final class StoreLookups(
+    val keys: Array[KeysOfRows], val inStores: Array[LookupsInStore])
+
+private[cowstate] object StoreLookups {
+  def of(
+      lookups: Seq[StateLookup],
+      columns: Seq[Attribute],
+      checkpoint: String,
+      operator: Long): StoreLookups = {
+    val keysOf = mutable.LinkedHashMap.empty[Seq[Expression], KeysOfRows]
+    val inStores = mutable.LinkedHashMap.empty[String, LookupsInStore]
+    for {
+      lookup <- lookups
+      store <- StoresOfTask.of(checkpoint, operator, lookup.store)
+      if lookup.only.forall(result => inStores.contains(result.store))
+    } {
+      val only = lookup.only.map(result => (inStores(result.store), result.isThere))
+      val keys = keysOf.getOrElseUpdate(
+        lookup.key, new KeysOfRows(UnsafeProjection.create(lookup.key, columns)))
+      inStores(lookup.store) = new LookupsInStore(keys, store, only)
+    }
+    new StoreLookups(keysOf.values.toArray, inStores.values.toArray)
   }
 }
 
@@ -71,19 +112,20 @@ private[cowstate] final class KeysInStores(
  * is asked for, as ever in Spark.
  */
 private[cowstate] final class PrefetchingRows(
-    rows: Iterator[InternalRow], keysInStores: Seq[KeysInStores], prefetchedRows: SQLMetric)
+    rows: Iterator[InternalRow], lookups: => StoreLookups, prefetchedRows: SQLMetric)
   extends Iterator[InternalRow] {
   import PrefetchingRows._
 
   /** The operator above opens its stores before it asks for rows. */
-  private lazy val lookedUp = keysInStores.filter(_.isLookedUp).toArray
+  private lazy val opened = lookups
+  private lazy val isLookedUp = opened.inStores.nonEmpty
   private lazy val bytes = new Array[Byte](WindowBytes)
   private val window = Array.fill(WindowRows)(new UnsafeRow(0))
   private var count = 0
   private var index = 0
 
   override def hasNext: Boolean =
-    if (lookedUp.isEmpty) rows.hasNext
+    if (!isLookedUp) rows.hasNext
     else {
       if (index == count) readWindow()
       index < count
@@ -91,7 +133,7 @@ private[cowstate] final class PrefetchingRows(
 
   override def next(): InternalRow =
     if (!hasNext) Iterator.empty.next()
-    else if (lookedUp.isEmpty) rows.next()
+    else if (!isLookedUp) rows.next()
     else {
       index += 1
       window(index - 1)
@@ -102,12 +144,13 @@ private[cowstate] final class PrefetchingRows(
     count = 0
     var used = 0
     var hasRoom = true
+    val keys = opened.keys
     while (hasRoom && rows.hasNext) {
       val row = rows.next().asInstanceOf[UnsafeRow]
       val length = row.getSizeInBytes
       var i = 0
-      while (i < lookedUp.length) {
-        lookedUp(i).read(row, count)
+      while (i < keys.length) {
+        keys(i).read(row, count)
         i += 1
       }
       hasRoom = count < WindowRows - 1 && used + length <= WindowBytes
@@ -122,7 +165,7 @@ private[cowstate] final class PrefetchingRows(
       used += length
       count += 1
     }
-    lookedUp.foreach(keys => prefetchedRows += keys.prefetch(count))
+    opened.inStores.foreach(prefetchedRows += _.prefetch(count))
   }
 
   private def point(base: AnyRef, offset: Long, row: UnsafeRow): Unit = {

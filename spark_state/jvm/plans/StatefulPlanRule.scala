@@ -100,18 +100,24 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   private def lookupsOf(operator: SparkPlan): Seq[Seq[StateLookup]] = operator match {
     case restore: StateStoreRestoreExec => Seq(inOnlyStore(restore.keyExpressions))
     case distinct: BaseStreamingDeduplicateExec => Seq(inOnlyStore(distinct.keyExpressions))
-    case join: StreamingSymmetricHashJoinExec => Seq(join.leftKeys, join.rightKeys).map(inJoin)
+    case join: StreamingSymmetricHashJoinExec =>
+      Seq(
+        inJoin(join.leftKeys, JoinStores.Left, JoinStores.Right),
+        inJoin(join.rightKeys, JoinStores.Right, JoinStores.Left))
     case _ => operator.children.map(_ => Nil)
   }
 
   private def inOnlyStore(key: Seq[Expression]): Seq[StateLookup] =
-    if (key.isEmpty) Nil else Seq(StateLookup(key, Seq(StateStoreId.DEFAULT_STORE_NAME)))
+    if (key.isEmpty) Nil else Seq(StateLookup(key, StateStoreId.DEFAULT_STORE_NAME))
 
-  /** A row meets values of the other side, and is put where its own side has no value yet. */
-  private def inJoin(key: Seq[Expression]): Seq[StateLookup] = {
+  /** A row meets the values of the other side, and is put where its own side has no value yet. */
+  private def inJoin(key: Seq[Expression], own: JoinStores, other: JoinStores) = {
+    val keyOfFirst = key :+ Literal(0L)
     Seq(
-      StateLookup(key, JoinStores.Both.map(_.counts)),
-      StateLookup(key :+ Literal(0L), JoinStores.Both.map(_.values)))
+      StateLookup(key, other.counts),
+      StateLookup(key, own.counts),
+      StateLookup(keyOfFirst, other.values, Some(LookupResult(other.counts, isThere = true))),
+      StateLookup(keyOfFirst, own.values, Some(LookupResult(own.counts, isThere = false))))
   }
 
   private def group(aggregate: BaseAggregateExec): SparkPlan = (aggregate, aggregate.child) match {

@@ -66,8 +66,8 @@ private[cowstate] final class CowReadStore(
 
   override def isWriting: Boolean = false
 
-  override def prefetch(hashes: Array[Int], count: Int): Int =
-    loaded.versions.prefetch(hashes, count)
+  override def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int =
+    loaded.versions.prefetch(hashes, count, isThere)
 
   /** All rows, also where the operator of the write store looks for old ones. */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
@@ -119,6 +119,7 @@ private[cowstate] final class CowStateStore(
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
   private val changelog = provider.newChangelog(changelogName)
   private val undo = versions.begin(base)
+  private[cowstate] lazy val keyOfLonger = shape.keyOfLonger()
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
@@ -136,7 +137,8 @@ private[cowstate] final class CowStateStore(
     map.synchronized(map.get(key, shape.valueFields))
   }
 
-  override def prefetch(hashes: Array[Int], count: Int): Int = versions.prefetch(hashes, count)
+  override def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int =
+    versions.prefetch(hashes, count, isThere)
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     only(colFamilyName)

@@ -19,7 +19,7 @@ private[cowstate] final case class EvictedValues(removed: Long, left: Long)
 private[cowstate] final class LoneOldValues(
     counts: CowStateStore, values: CowStateStore, eviction: StoreEviction) {
   private val index = counts.shape.keyFields
-  private val keyOf = counts.shape.keyOfLonger()
+  private val keyOf = counts.keyOfLonger
   private val keyInMap = new UnsafeRow(values.shape.keyFields)
   private val keysOfValues = new KeptKeys(values.shape.keyFields)
   private val keys = new KeptKeys(counts.shape.keyFields)
@@ -54,7 +54,7 @@ private[cowstate] final class LoneOldValues(
       isLone(i) = keyInMap.getLong(index) == 0
       keysOfValues.keep(i, keyInMap)
       keys.keep(i, keyOf(keyInMap))
-      hashes(i) = keys(i).hashCode
+      hashes(i) = KeyIndex.hashOf(keys(i))
       i += 1
     }
     count

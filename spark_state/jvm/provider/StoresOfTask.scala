@@ -16,10 +16,11 @@ private[cowstate] trait PrefetchingStore {
   def isWriting: Boolean
 
   /**
-   * To be called before the keys with these hashes are looked up. It changes nothing. Returns for
-   * how many of them it found a record.
+   * To be called before the keys with these hashes are looked up. It changes nothing in the state.
+   * Returns for how many of them it found a record, and tells in `isThere`, unless that is null, for
+   * which.
    */
-  def prefetch(hashes: Array[Int], count: Int): Int
+  def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int
 }
 
 /**

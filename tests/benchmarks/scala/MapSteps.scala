@@ -56,7 +56,7 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
     batch += 1
     val drawn = Array.fill(updates)(chance.nextInt(keys)).distinct
     timed("rows", drawn)(key => rows.set(key, batch))
-    timed("hash", drawn) { key => rows.set(key, batch); sum += rows.key.hashCode }
+    timed("hash", drawn) { key => rows.set(key, batch); sum += KeyIndex.hashOf(rows.key) }
     timed("line", drawn) { key => rows.set(key, batch); sum += lines(key * 12) }
     timed("contains", drawn) { key =>
       rows.set(key, batch)
@@ -112,7 +112,7 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
   private def timedInGroups(step: String, drawn: Array[Int])(f: Int => Unit): Unit = {
     val began = System.nanoTime
     drawn.grouped(Group).foreach { keys =>
-      val hashes = keys.map { key => rows.set(key, batch); rows.key.hashCode }
+      val hashes = keys.map { key => rows.set(key, batch); KeyIndex.hashOf(rows.key) }
       map.prefetch(hashes, hashes.length)
       keys.foreach(f)
     }

@@ -35,7 +35,7 @@ final class MapScript(withPrefix: Boolean, localDirectory: String) {
       numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), null))
       ""
     case List("prefetch", numbers) =>
-      val hashes = numbers.split(',').map(number => key(number.toLong).hashCode)
+      val hashes = numbers.split(',').map(number => KeyIndex.hashOf(key(number.toLong)))
       map.prefetch(hashes, hashes.length)
       ""
     case List("reserve", count) =>
@@ -46,8 +46,8 @@ final class MapScript(withPrefix: Boolean, localDirectory: String) {
       ""
     case List("add", number, text) =>
       val (absent, row) = (key(number.toLong), value(text))
-      map.prefetch(Array(absent.hashCode), 1)
-      map.add(absent, absent.hashCode, row, map.checksums.of(absent, row))
+      map.prefetch(Array(KeyIndex.hashOf(absent)), 1)
+      map.add(absent, KeyIndex.hashOf(absent), row, map.checksums.of(absent, row))
       ""
     case List("get", number) => showValue(map.get(key(number.toLong), ValueFields))
     case List("contains", number) => map.contains(key(number.toLong)).toString
