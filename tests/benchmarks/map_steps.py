@@ -14,7 +14,7 @@ round draws `--updates` keys at random, leaves out repeated ones, and does each 
     get        as `contains`, with a copy of the value
     put        the value is replaced where it is, and the old one logged; all were read before
     put alone  the same without reads before it
-    changelog  key and value go to the columns of the changelog, which are compressed every 4 MiB
+    changelog  key and value go to the columns of the changelog, which are compressed every 240 KiB
     compress   what is left is compressed, and the file is ended
     write      the file is written to the system
     sync       the file is forced to the disk

@@ -165,7 +165,8 @@ final class StateCheckpoints(
     private val opened = new ReadAhead[OpenFile](
       files.iterator.map(name => () => openFile(name)), _.input.close())
     private var open = Option.empty[OpenFile]
-    private var batches = new ReadAhead[StateFileBatch](Iterator.empty, _ => ())
+    private var groups = new ReadAhead[Seq[StateFileBatch]](Iterator.empty, _ => ())
+    private var batches = Iterator.empty[StateFileBatch]
 
     @tailrec
     override def hasNext: Boolean =
@@ -175,8 +176,11 @@ final class StateCheckpoints(
           val file = opened.next()
           open = Some(file)
           onFile(file)
-          val rest = Iterator.range(1, file.reader.batchCount).map(i => () => file.reader.batch(i))
-          batches = new ReadAhead(file.first.map(first => () => first).iterator ++ rest, _ => ())
+          val reader = file.reader
+          groups = new ReadAhead(
+            reader.groupsFrom(file.first.size).map(group => () => reader.batches(group).toSeq),
+            _ => ())
+          batches = file.first.iterator ++ groups.flatten
           hasNext
         }
       }
@@ -187,7 +191,7 @@ final class StateCheckpoints(
     }
 
     private def closeFile(): Unit = {
-      batches.close()
+      groups.close()
       open.foreach(_.input.close())
       open = None
     }
@@ -210,7 +214,8 @@ final class StateCheckpoints(
     try {
       val reader = new StateFileReader(input, s"${directory.url}/$name", owner)
       check(name, reader)
-      new OpenFile(name, input, reader, Option.when(reader.batchCount > 0)(reader.batch(0)))
+      val first = reader.groupsFrom(0).nextOption()
+      new OpenFile(name, input, reader, first.toSeq.flatMap(reader.batches(_)))
     } catch {
       case e: Throwable =>
         input.close()
@@ -234,7 +239,7 @@ final class StateCheckpoints(
   def rowsOf(name: StateFileName): Iterator[(UnsafeRow, UnsafeRow)] = {
     val batches = Using.resource(openFile(name).input) { input =>
       val reader = new StateFileReader(input, s"${directory.url}/$name", owner)
-      (0 until reader.batchCount).map(reader.batch)
+      reader.groupsFrom(0).flatMap(reader.batches(_)).toSeq
     }
     batches.iterator.flatMap { batch =>
       Iterator.range(0, batch.rows).map(rowOf(batch, _))
@@ -263,5 +268,5 @@ object StateCheckpoints {
       val name: StateFileName,
       val input: StateFileInput,
       val reader: StateFileReader,
-      val first: Option[StateFileBatch])
+      val first: Seq[StateFileBatch])
 }

@@ -1,53 +1,105 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
+import java.io.ByteArrayInputStream
 import java.nio.{ByteBuffer, ByteOrder}
 import java.util.Locale
 
 import com.github.luben.zstd.Zstd
-import net.jpountz.lz4.{LZ4FrameInputStream, LZ4FrameOutputStream}
-import net.jpountz.lz4.LZ4FrameOutputStream.{BLOCKSIZE, FLG}
+import net.jpountz.lz4.{LZ4Factory, LZ4FrameInputStream}
+import net.jpountz.xxhash.XXHashFactory
 import org.apache.arrow.flatbuf.CompressionType
 
 /**
  * Compression of the buffers of a record batch: the uncompressed length as long, -1 for a buffer
- * that is stored as it is, and the compressed bytes.
+ * that is stored as it is, and the compressed bytes. An instance is used by one thread at a time.
  */
 private[cowstate] sealed abstract class BufferCodec(val arrowType: Byte) {
-  protected def compressed(bytes: Array[Byte], length: Int): Array[Byte]
+  private var scratch = Array.emptyByteArray
+
+  /** The most bytes that `compress` needs for so many. */
+  protected def bound(length: Int): Long
+
+  /** Compress the first `length` bytes into `to`; returns how many these are. */
+  protected def compress(bytes: Array[Byte], length: Int, to: Array[Byte]): Int
 
   final def encode(bytes: Array[Byte], length: Int): Array[Byte] = {
     if (length == 0) return Array.emptyByteArray
-    val body = if (length < BufferCodec.MinBytes) null else compressed(bytes, length)
-    val small = body != null && body.length < length
-    val result = ByteBuffer.allocate(8 + (if (small) body.length else length))
-    result.order(ByteOrder.LITTLE_ENDIAN).putLong(if (small) length else -1L)
-    if (small) result.put(body) else result.put(bytes, 0, length)
+    val most = bound(length)
+    val isTried = length >= BufferCodec.MinBytes && most <= BufferCodec.MaxArrayBytes
+    val size = if (isTried) compressed(bytes, length, most.toInt) else length
+    val isSmall = size < length
+    val result = ByteBuffer.allocate(8 + size.min(length)).order(ByteOrder.LITTLE_ENDIAN)
+    result.putLong(if (isSmall) length else -1L)
+    if (isSmall) result.put(scratch, 0, size) else result.put(bytes, 0, length)
     result.array
+  }
+
+  private def compressed(bytes: Array[Byte], length: Int, most: Int): Int = {
+    if (scratch.length < most) scratch = new Array[Byte](most)
+    compress(bytes, length, scratch)
   }
 }
 
 private[cowstate] object BufferCodec {
   private val MinBytes = 128
+  private val MaxArrayBytes = Int.MaxValue - 8
   private val ZstdLevel = 1
 
-  private object Lz4 extends BufferCodec(CompressionType.LZ4_FRAME) {
-    override protected def compressed(bytes: Array[Byte], length: Int): Array[Byte] = {
-      val out = new ByteArrayOutputStream(length / 2 + 64)
-      val block = if (length <= (64 << 10)) BLOCKSIZE.SIZE_64KB else BLOCKSIZE.SIZE_256KB
-      val stream = new LZ4FrameOutputStream(out, block, FLG.Bits.BLOCK_INDEPENDENCE)
-      stream.write(bytes, 0, length)
-      stream.close()
-      out.toByteArray
+  /**
+   * An LZ4 frame: magic number, descriptor, blocks with their lengths, and a length of zero. The
+   * library has a stream for it, which allocates more than it writes.
+   */
+  private final class Lz4 extends BufferCodec(CompressionType.LZ4_FRAME) {
+    import Lz4._
+
+    private val compressor = LZ4Factory.fastestInstance().fastCompressor()
+
+    /** What does not get shorter is stored, but the compressor may ask for more room for a block. */
+    override protected def bound(length: Int): Long = {
+      val blocks = (length.toLong + BlockBytes - 1) / BlockBytes
+      HeaderBytes + 4 + length + blocks * (4 + BlockBytes / 255 + 16)
+    }
+
+    override protected def compress(bytes: Array[Byte], length: Int, to: Array[Byte]): Int = {
+      val frame = ByteBuffer.wrap(to).order(ByteOrder.LITTLE_ENDIAN)
+      frame.putInt(Magic).put(Descriptor).put(DescriptorChecksum)
+      var from = 0
+      while (from < length) {
+        val count = math.min(BlockBytes, length - from)
+        val at = frame.position()
+        val size = compressor.compress(bytes, from, count, to, at + 4)
+        if (size < count) {
+          frame.putInt(size).position(at + 4 + size)
+        } else {
+          frame.putInt(count | IsNotCompressed).put(bytes, from, count)
+        }
+        from += count
+      }
+      frame.putInt(0).position()
     }
   }
 
-  private object ZstdCodec extends BufferCodec(CompressionType.ZSTD) {
-    override protected def compressed(bytes: Array[Byte], length: Int): Array[Byte] = {
-      val out = new Array[Byte](Math.toIntExact(Zstd.compressBound(length)))
-      val size = Zstd.compressByteArray(out, 0, out.length, bytes, 0, length, ZstdLevel)
+  /** See "LZ4 Frame Format Description", version 1.6. */
+  private object Lz4 {
+    val Magic = 0x184d2204
+    /** Version 1, blocks that do not need each other, no checksums; blocks of 256 KiB at most. */
+    val Descriptor: Array[Byte] = Array(0x60, 0x50)
+    val BlockBytes: Int = 256 << 10
+    val DescriptorChecksum: Byte = {
+      val hash = XXHashFactory.fastestInstance().hash32()
+      (hash.hash(Descriptor, 0, Descriptor.length, 0) >>> 8).toByte
+    }
+    val HeaderBytes = 7
+    val IsNotCompressed: Int = 1 << 31
+  }
+
+  private final class ZstdCodec extends BufferCodec(CompressionType.ZSTD) {
+    override protected def bound(length: Int): Long = Zstd.compressBound(length)
+
+    override protected def compress(bytes: Array[Byte], length: Int, to: Array[Byte]): Int = {
+      val size = Zstd.compressByteArray(to, 0, to.length, bytes, 0, length, ZstdLevel)
       if (Zstd.isError(size)) throw new CowStateException(Zstd.getErrorName(size))
-      java.util.Arrays.copyOf(out, size.toInt)
+      size.toInt
     }
   }
 
@@ -56,7 +108,7 @@ private[cowstate] object BufferCodec {
    * knows lz4 and zstd; snappy and lzf, which it does not, become lz4.
    */
   def of(sparkCodec: String): BufferCodec =
-    if (sparkCodec.toLowerCase(Locale.ROOT).contains("zstd")) ZstdCodec else Lz4
+    if (sparkCodec.toLowerCase(Locale.ROOT).contains("zstd")) new ZstdCodec else new Lz4
 
   /** The bytes of a buffer that was written with Arrow's codec `arrowType`, -1 for none. */
   def decode(body: Array[Byte], offset: Int, length: Int, arrowType: Byte): Array[Byte] = {

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.Closeable
 import java.nio.{ByteBuffer, ByteOrder}
+import java.util
 import java.util.zip.CRC32
 
 import scala.util.control.NonFatal
@@ -99,10 +100,42 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
   def rows: Long = metadata(StateFileMetadata.Rows).toLong
   def batchCount: Int = footer.recordBatchesLength
 
-  def batch(index: Int): StateFileBatch = verified(s"record batch $index") {
+  def batch(index: Int): StateFileBatch = batches(index to index).next()
+
+  /** Consecutive record batches, by one read. */
+  def batches(indexes: Range): Iterator[StateFileBatch] = {
+    lazy val start = footer.recordBatches(indexes.head).offset
+    val bytes = verified(s"record batch ${indexes.head}") {
+      val all = new Array[Byte](Math.toIntExact(endOf(indexes.last) - start))
+      read(start, all)
+      all
+    }
+    indexes.iterator.map { index =>
+      verified(s"record batch $index") {
+        val from = Math.toIntExact(footer.recordBatches(index).offset - start)
+        val until = Math.toIntExact(endOf(index) - start)
+        batchOf(index, util.Arrays.copyOfRange(bytes, from, until))
+      }
+    }
+  }
+
+  /** The numbers of the record batches from one on, in groups that are read together. */
+  def groupsFrom(first: Int): Iterator[Range] = Iterator.unfold(first) { from =>
+    Option.when(from < batchCount) {
+      val mostEnd = footer.recordBatches(from).offset + StateFileReader.GroupBytes
+      var until = from + 1
+      while (until < batchCount && endOf(until) <= mostEnd) until += 1
+      (from until until, until)
+    }
+  }
+
+  private def endOf(index: Int): Long = {
     val block = footer.recordBatches(index)
-    val bytes = new Array[Byte](Math.toIntExact(block.metaDataLength + block.bodyLength))
-    read(block.offset, bytes)
+    block.offset + block.metaDataLength + block.bodyLength
+  }
+
+  private def batchOf(index: Int, bytes: Array[Byte]): StateFileBatch = {
+    val block = footer.recordBatches(index)
     val crc = new CRC32
     crc.update(bytes)
     check(
@@ -151,4 +184,9 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
         throw new CowStateCorruptException(name, s"$what is not what was written", e)
     }
   }
+}
+
+private object StateFileReader {
+  /** A store far away answers few large reads sooner than many small ones. */
+  private val GroupBytes = 1L << 20
 }

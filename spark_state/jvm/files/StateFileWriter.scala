@@ -11,10 +11,9 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * Writes a state file: the rows in the order given, in record batches of some megabytes, as Arrow
- * IPC (see ArrowIpc). The metadata of the footer's schema holds `header`, the number of rows, the
- * CRC-32 of each record batch (message and body), and one of the footer itself, computed with its
- * own eight digits as zeros.
+ * Writes a state file: the rows in the order given, in record batches, as Arrow IPC (see ArrowIpc).
+ * The metadata of the footer's schema holds `header`, the number of rows, the CRC-32 of each record
+ * batch (message and body), and one of the footer itself, computed with its own eight digits as zeros.
  *
  * `open` is called when the first bytes are to be written, so that a file with few rows costs
  * nothing before `finish`. Unless `checksums` are off, the rows carry theirs.
@@ -51,14 +50,14 @@ final class StateFileWriter(
   def put(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
     keys.append(key)
     values.append(value)
-    sums.foreach(_.append(checksum))
+    if (sums.isDefined) sums.get.append(checksum)
     flushIfFull()
   }
 
   def remove(key: UnsafeRow): Unit = {
     keys.append(key)
     values.appendNull()
-    sums.foreach(_.append(checksums.of(key, null)))
+    if (sums.isDefined) sums.get.append(checksums.of(key, null))
     flushIfFull()
   }
 
@@ -67,7 +66,7 @@ final class StateFileWriter(
       base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
     keys.append(base, keyOffset, keyLength)
     values.append(base, keyOffset + keyLength, valueLength)
-    sums.foreach(_.append(checksum))
+    if (sums.isDefined) sums.get.append(checksum)
     flushIfFull()
   }
 
@@ -89,7 +88,7 @@ final class StateFileWriter(
   }
 
   private def flushIfFull(): Unit =
-    if (keys.dataBytes + values.dataBytes >= BatchBytes || keys.length >= BatchRows) flush()
+    if (keys.dataBytes + values.dataBytes >= BatchBytes) flush()
 
   private def flush(): Unit = {
     begin()
@@ -144,8 +143,14 @@ final class StateFileWriter(
 }
 
 private object StateFileWriter {
-  private val BatchBytes = 4 << 20
-  private val BatchRows = 1 << 18
+  /**
+   * A record batch ends with the row that makes it so long. None of the arrays that a writer needs is
+   * then so large that G1 gives it regions of its own, unless rows are. Such arrays make G1 mark the
+   * whole heap again and again.
+   */
+  private val BatchBytes = 240 << 10
+  /** Arrays do not grow beyond it by doubling. */
+  private val GrownBytes = 256 << 10
   private val Padding = new Array[Byte](8)
   private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
 
@@ -220,7 +225,7 @@ private object StateFileWriter {
       val from = dataBytes
       val end = Math.addExact(from, length)
       if (end > bytes.length) {
-        val doubled = math.min(bytes.length * 2L, Int.MaxValue - 8L).toInt
+        val doubled = math.min(bytes.length * 2L, GrownBytes).toInt
         bytes = util.Arrays.copyOf(bytes, math.max(end, doubled))
       }
       if (count == ends.length) ends = util.Arrays.copyOf(ends, count * 2)

@@ -30,6 +30,10 @@ final class StateFileBytes {
     out.toByteArray
   }
 
+  /** A buffer of a record batch. */
+  def encoded(codec: String, bytes: Array[Byte]): Array[Byte] =
+    BufferCodec.of(codec).encode(bytes, bytes.length)
+
   def read(bytes: Array[Byte]): String = {
     val reader = new StateFileReader(new InputOf(bytes), name.toString, "a store")
     val lines = (0 until reader.batchCount).map(reader.batch).flatMap(linesOf)
