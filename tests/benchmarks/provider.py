@@ -1,6 +1,6 @@
 """The state store provider against HDFSBacked, RocksDB and a store that does nothing.
 
-    python tests/benchmarks/provider.py [--scenario a b c d] [--rounds 3] [--scale 1.0]
+    python tests/benchmarks/provider.py [--scenario a b c d e join] [--rounds 3] [--scale 1.0]
                                         [--partitions 2] [--warm N] [--no-snapshots] [--soak]
                                         [--providers cowstate …]
 
@@ -15,7 +15,7 @@ takes a part of the two cores.
              (`restart`), and again after maintenance wrote snapshots (`restart snapshot`), which
              `--no-snapshots` leaves out
     session  session windows (one half of c)
-    join     inner join of two streams (the other half)
+    join     inner join of two streams (the other half); it may be named by itself, too
     e        distinct keys, 4.5M of them, 10,000 rows a batch, with a watermark that makes none of
              them too old. It runs only if it is named
     d        40M keys with 18 sums each, 8 GB of records: what `--providers disk rocksdb --memory
@@ -75,7 +75,7 @@ from provider_run.queries import SCENARIOS
 from spark_state.jvm.scala_compiler import compile_jar
 
 HERE = Path(__file__).resolve().parent
-LETTERS = {"a": ("a",), "b": ("b",), "c": ("session", "join"), "d": ("d",), "e": ("e",)}
+LETTERS = {"c": ("session", "join"), **{name: (name,) for name in ("a", "b", "d", "e", "join")}}
 USUAL = ("a", "b", "c")
 FIGURES = (
     *("wall_ms", "commit_ms", "task_cpu_ms"),
