@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftOuter, LeftSemi, RightOuter}
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes.{Append, Update}
 import org.apache.spark.sql.catalyst.util.DateTimeUtils
@@ -13,16 +14,13 @@ import org.apache.spark.sql.types.{LongType, TimestampNTZType, TimestampType}
 
 /** What operators of Spark evict from their stores, as their plan says. */
 private[cowstate] object Evictions {
-  import JoinStores.putsOutUnmatched
 
   /** By the name of the store. */
   def of(operator: SparkPlan): Map[String, StoreEviction] = operator match {
     case join: StreamingSymmetricHashJoinExec =>
       val old = join.stateWatermarkPredicates
-      ofSide(LeftSide, join.left, old.left,
-        isSilent = !putsOutUnmatched(join.joinType, LeftSide)) ++
-        ofSide(RightSide, join.right, old.right,
-          isSilent = !putsOutUnmatched(join.joinType, RightSide))
+      ofSide(LeftSide, join.left, old.left, isSilent(join.joinType, LeftSide)) ++
+        ofSide(RightSide, join.right, old.right, isSilent(join.joinType, RightSide))
     case save: StateStoreSaveExec
         if save.outputMode.exists(mode => mode == Append || mode == Update) =>
       ofDefault(byKey(save))
@@ -70,6 +68,14 @@ private[cowstate] object Evictions {
     eviction.map { case ((time, upTo), timesIn) =>
       stores.counts -> StoreEviction(time, upTo, timesIn, isSilent)
     }.toMap
+  }
+
+  /** An outer join puts out old rows that nothing has matched. */
+  private def isSilent(joinType: JoinType, side: JoinSide): Boolean = joinType match {
+    case Inner | LeftSemi => true
+    case LeftOuter => side == RightSide
+    case RightOuter => side == LeftSide
+    case _ => false
   }
 
   /** All of Spark's predicates are of this form. Nothing is known of others. */

@@ -1,6 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftOuter, LeftSemi, RightOuter}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{
   JoinSide, LeftSide, RightSide
 }
@@ -16,12 +15,4 @@ private[cowstate] object JoinStores {
   val Right = new JoinStores(RightSide)
 
   def of(side: JoinSide): JoinStores = if (side == LeftSide) Left else Right
-
-  /** Whether a join puts out the values of a side that nothing has matched, when it evicts them. */
-  def putsOutUnmatched(joinType: JoinType, side: JoinSide): Boolean = joinType match {
-    case Inner | LeftSemi => false
-    case LeftOuter => side == LeftSide
-    case RightOuter => side == RightSide
-    case _ => true
-  }
 }

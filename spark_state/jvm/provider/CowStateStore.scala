@@ -119,7 +119,6 @@ private[cowstate] final class CowStateStore(
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
   private val changelog = provider.newChangelog(changelogName)
   private val undo = versions.begin(base)
-  private[cowstate] lazy val keyOfLonger = shape.keyOfLonger()
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L

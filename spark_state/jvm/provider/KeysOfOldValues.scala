@@ -18,7 +18,7 @@ private[cowstate] final class KeysOfOldValues(
     oldValues: Iterator[(UnsafeRow, UnsafeRow)])
   extends Iterator[(UnsafeRow, UnsafeRow)] {
   private val index = counts.shape.keyFields
-  private val keyOf = counts.keyOfLonger
+  private val keyOf = counts.shape.keyOfLonger()
   private var ahead: Option[(UnsafeRow, UnsafeRow)] = None
 
   override def hasNext: Boolean = {

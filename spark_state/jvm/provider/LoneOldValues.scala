@@ -19,7 +19,7 @@ private[cowstate] final case class EvictedValues(removed: Long, left: Long)
 private[cowstate] final class LoneOldValues(
     counts: CowStateStore, values: CowStateStore, eviction: StoreEviction) {
   private val index = counts.shape.keyFields
-  private val keyOf = counts.keyOfLonger
+  private val keyOf = counts.shape.keyOfLonger()
   private val keyInMap = new UnsafeRow(values.shape.keyFields)
   private val keysOfValues = new KeptKeys(values.shape.keyFields)
   private val keys = new KeptKeys(counts.shape.keyFields)
