@@ -237,9 +237,9 @@ final class StateCheckpoints(
 
   /** The rows of one file, for a change feed: key, value (null: removed). */
   def rowsOf(name: StateFileName): Iterator[(UnsafeRow, UnsafeRow)] = {
-    val batches = Using.resource(openFile(name).input) { input =>
-      val reader = new StateFileReader(input, s"${directory.url}/$name", owner)
-      reader.groupsFrom(0).flatMap(reader.batches(_)).toSeq
+    val file = openFile(name)
+    val batches = Using.resource(file.input) { _ =>
+      file.first ++ file.reader.groupsFrom(file.first.size).flatMap(file.reader.batches(_))
     }
     batches.iterator.flatMap { batch =>
       Iterator.range(0, batch.rows).map(rowOf(batch, _))

@@ -100,10 +100,9 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
   def rows: Long = metadata(StateFileMetadata.Rows).toLong
   def batchCount: Int = footer.recordBatchesLength
 
-  def batch(index: Int): StateFileBatch = batches(index to index).next()
-
   /** Consecutive record batches, by one read. */
   def batches(indexes: Range): Iterator[StateFileBatch] = {
+    // Computed where an error is told as one of the file.
     lazy val start = footer.recordBatches(indexes.head).offset
     val bytes = verified(s"record batch ${indexes.head}") {
       val all = new Array[Byte](Math.toIntExact(endOf(indexes.last) - start))

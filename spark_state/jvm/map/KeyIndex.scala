@@ -279,7 +279,7 @@ private[cowstate] object KeyIndex {
   private val Empty = 0L
   /** 2 to the 64th over the golden ratio: its multiples are spread evenly (D. Knuth, TAOCP 6.4). */
   private final val OddFactor = 0x9e3779b97f4a7c15L
-  /** Another one, or its work would add to that of the steps (that of SplitMix64, OOPSLA 2014). */
+  /** SplitMix64's (OOPSLA 2014). With one factor for all, keys in large steps had too few lines. */
   private final val LastFactor = 0xbf58476d1ce4e5b9L
   private val Removed = 1L
 

@@ -36,7 +36,7 @@ final class StateFileBytes {
 
   def read(bytes: Array[Byte]): String = {
     val reader = new StateFileReader(new InputOf(bytes), name.toString, "a store")
-    val lines = (0 until reader.batchCount).map(reader.batch).flatMap(linesOf)
+    val lines = reader.groupsFrom(0).flatMap(reader.batches(_)).toSeq.flatMap(linesOf)
     assert(reader.rows == lines.size)
     lines.mkString("\n")
   }
