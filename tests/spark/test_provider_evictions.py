@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,7 @@ def test_a_join_is_given_each_key_with_old_values_once(
 def test_a_join_counts_the_values_that_its_stores_remove(
     spark: SparkSession, tmp_path: Path, how: str, settings: Options
 ) -> None:
-    """Stores remove the values of keys that have no other one. Spark 4.2 does not count what a join
-    puts out."""
+    """Stores remove the values of keys that have no other one."""
     removed = {}
     for provider in (COWSTATE, HDFS):
         all_settings = {**ON_COWSTATE, PROVIDER_KEY: provider, **settings}
@@ -109,6 +109,10 @@ def test_a_join_counts_the_values_that_its_stores_remove(
             (old_rows,) = metrics_of(last_plan(query), "StateEviction", "numOldRows")
     assert removed[COWSTATE] == removed[HDFS]
     sides = 1 if how == "left_semi" else 2
+    # Spark 4.2 does not count what an outer join evicts from the sides that it puts out.
+    put_out = {"left_outer": 1, "right_outer": 1, "full_outer": 2}.get(how, 0)
+    uncounted = put_out if spark.version.startswith("4.2.") else 0
+    assert removed[COWSTATE][-1] == (sides - uncounted) * 400
     # A key counts once.
     assert old_rows == sides * 300
 
@@ -178,7 +182,7 @@ def test_a_batch_that_failed_after_some_evictions_runs_again(
     totals = [batch["stateOperators"][0]["numRowsTotal"] for batch in progress]
     evicting = [
         batch["batchId"]
-        for batch, before, after in zip(progress, [0, *totals], totals, strict=False)
+        for batch, (before, after) in zip(progress, pairwise([0, *totals]), strict=True)
         if batch["numInputRows"] > 0
         and after < before + batch["stateOperators"][0]["numRowsUpdated"]
     ]
