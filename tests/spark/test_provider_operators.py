@@ -23,6 +23,7 @@ from tests.support.provider_jobs import (
     STATE_STORE,
     THROUGH_MANAGER,
     Batches,
+    Counts,
     Job,
     Options,
     ProviderRun,
@@ -49,13 +50,14 @@ def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
 class Trials:
     """Jobs and their inputs, run with any provider. All of them stop and go on after two batches.
 
-    What the built-in provider does is found out once for each job.
+    What the built-in provider does, and counts, is found out once for each job.
     """
 
     spark: SparkSession
     folder: Path
     jobs: Mapping[str, tuple[Job, EventShape]]
     histories: dict[str, History] = field(default_factory=dict)
+    counts: dict[str, Counts] = field(default_factory=dict)
 
     def begin(
         self, name: str, provider: str, options: Options = THROUGH_MANAGER, actions: int = 1
@@ -83,6 +85,7 @@ class Trials:
             history = History.of_run(hdfs).compared(hdfs.job.compared)
             assert_states_are_read(hdfs, history.states())
             self.histories[name] = history
+            self.counts[name] = hdfs.counts
         return self.histories[name]
 
 
@@ -110,6 +113,8 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     assert_states_are_read(cowstate, states)
     assert_readers_agree(cowstate, history)
     assert History.of_run(on_disk).compared(cowstate.job.compared) == expected
+    assert [*trials.counts[name]] == [*cowstate.batches]
+    assert cowstate.counts == on_disk.counts == trials.counts[name]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,11 @@ THROUGH_MANAGER: Options = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
+# What Spark counts of an operator in a batch.
+COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
+
+Counts = dict[int, list[list[int]]]
+"""The `COUNTS` of each operator, by batch."""
 
 Fields = dict[str, Any]
 
@@ -132,6 +137,7 @@ class ProviderRun:
     settings: Options = field(default_factory=dict)
     actions: int = 1
     outputs: dict[int, list[list[str]]] = field(default_factory=lambda: defaultdict(list))
+    counts: Counts = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> Path:
@@ -163,6 +169,13 @@ class ProviderRun:
                 .trigger(availableNow=True)
                 .start()
             )
+
+    def note_counts(self, query: StreamingQuery) -> None:
+        """Take over what Spark counted in the batches of a query."""
+        for batch in query.recentProgress:
+            self.counts[batch["batchId"]] = [
+                [operator[name] for name in COUNTS] for operator in batch["stateOperators"]
+            ]
 
     def run(self, left: list[Path], right: list[Path]) -> None:
         """As `start`, until these files are processed; stop."""
@@ -215,8 +228,9 @@ def run_together(runs: Sequence[ProviderRun], left: list[Path], right: list[Path
     queries: list[StreamingQuery] = []
     try:
         queries.extend(run.start(left, right) for run in runs)
-        for query in queries:
+        for query, run in zip(queries, runs, strict=True):
             query.awaitTermination()
+            run.note_counts(query)
     finally:
         for query in queries:
             query.stop()
