@@ -275,6 +275,29 @@ def test_batches_commit_while_snapshots_are_not_uploaded(
         eventually(lambda: bool([*tmp_path.glob("store/**/*.snapshot.arrow")]))
 
 
+def test_batches_commit_while_merged_files_are_not_uploaded(
+    provider_jvm: ProviderJvm, directory: Directory, tmp_path: Path
+) -> None:
+    held, root = tmp_path / "held", tmp_path / "checkpoint"
+    held.touch()
+    root.mkdir()
+    (root / "metadata").write_text('{"id":"query"}')
+    script = Script()
+    store = f"stateStore.cowstate.store={tmp_path / 'store'}"
+    script.add(f"{START} {store} stateStore.minDeltasForSnapshot=1000", "")
+    for number in range(100):
+        if number == 80:
+            script.add("begin-maintenance", "")
+            script.add(f"await-content {held}", "true")
+        for line in ["begin", f"put {number % 9} 2:{number}", "commit"]:
+            script.add(line, "")
+    script.add(f"end-maintenance {held}", "")
+    script.add("entries", shown({n % 9: Value(2, n) for n in range(100)}))
+    with python_of_executors(directory, misbehaving_python(tmp_path, seed=6, held=str(held))):
+        script.run_on(provider_jvm.new("ProviderScript", str(root)))
+    assert [*tmp_path.glob("store/**/*.merged.arrow")]
+
+
 class Rounds:
     """A store of a query, and what its versions hold."""
 

@@ -142,6 +142,19 @@ class TestMetrics:
         lines = [START, begin, "put 1 1:7", "commit", "metric forceSnapshotCount", "files snapshot"]
         assert run(provider_jvm, tmp_path, *lines)[-2:] == [count, count]
 
+    @pytest.mark.parametrize(("begin", "count"), [("begin", 0), ("begin-forced", 1)])
+    def test_maintenance_and_no_batch_puts_a_forced_snapshot_into_an_object_store(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, begin: str, count: int
+    ) -> None:
+        """The batch leaves it to maintenance, which then need not wait for the batch after it."""
+        (tmp_path / "metadata").write_text('{"id":"query"}')
+        start = f"{START} stateStore.cowstate.store={tmp_path / 'store'}"
+        batch = [f"{start} stateStore.minDeltasForSnapshot=1", begin, "put 1 1:7", "commit"]
+        assert run(provider_jvm, tmp_path, *batch, "metric forceSnapshotCount")[-1] == "0"
+        assert not [*tmp_path.rglob("*.snapshot.arrow")]
+        run(provider_jvm, tmp_path, *batch, "begin", "write-if-due", "abort")
+        assert len([*tmp_path.rglob("*.snapshot.arrow")]) == count
+
     def test_versions_that_are_held_in_memory_are_counted_and_those_that_are_not(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:

@@ -256,8 +256,8 @@ class MisbehavingObjectStore:
     of an object. While `refused` is in the name of an object, it is not put; while `calls_left` is
     0, nothing works. `chance` decides. Threads may share it.
 
-    `held` is a file: while it is there, no snapshot is put, and the names of those that wait are
-    written to it.
+    `held` is a file: while it is there, no snapshot and no merged file is put, and the names of
+    those that wait are written to it.
     """
 
     store: ObjectStore
@@ -295,7 +295,7 @@ class MisbehavingObjectStore:
         self._before()
         if self.refused is not None and self.refused in name:
             raise OSError(errno.EDQUOT, "the quota is used up")
-        if self.held is not None and name.endswith(".snapshot.arrow"):
+        if self.held is not None and name.endswith((".snapshot.arrow", ".merged.arrow")):
             _wait(Path(self.held), name)
         self.store.put(name, data)
         self._fail_sometimes()

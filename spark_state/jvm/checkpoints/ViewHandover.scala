@@ -12,9 +12,9 @@ private[cowstate] final class ViewHandover {
     isAsked = true
   }
 
-  /** Leave a view, if one was asked for. */
-  def leave(view: => TakenView): Unit = synchronized {
-    if (isAsked) {
+  /** Leave a view, if one was asked for, now or before. */
+  def leave(view: => TakenView, isAsked: Boolean): Unit = synchronized {
+    if (isAsked || this.isAsked) {
       clear()
       left = view
     }

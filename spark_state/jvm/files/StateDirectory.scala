@@ -25,6 +25,8 @@ trait StateFileOutput {
 /** The files of one store. Names are never used twice, so nothing is overwritten. */
 trait StateDirectory {
   def url: String
+  /** Whether it is in an object store: no batch waits there for a snapshot. */
+  def isInStore: Boolean = false
   /**
    * Before a batch begins. Whether what was listed before may have changed: the caller then lists
    * again. Throws if this run may not write here.

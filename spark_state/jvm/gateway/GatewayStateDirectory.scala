@@ -19,6 +19,7 @@ private[cowstate] final class GatewayStateDirectory(
   @volatile private var isListedByWriter = false
 
   override val url: String = s"${objects.url}/$path"
+  override val isInStore: Boolean = true
 
   override def beginWriting(): Boolean = {
     claim.foreach(_.hold())

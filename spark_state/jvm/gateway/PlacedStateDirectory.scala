@@ -63,6 +63,7 @@ private[cowstate] final class PlacedStateDirectory(
   }
 
   override def url: String = current.url
+  override def isInStore: Boolean = current.isInStore
   override def create(name: String, isDurable: Boolean): StateFileOutput =
     current.create(name, isDurable)
   override def open(name: String): StateFileInput = current.open(name)

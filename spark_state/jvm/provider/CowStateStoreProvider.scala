@@ -155,9 +155,9 @@ class CowStateStoreProvider
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
 
   /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
-  private final class WriteSession(
-      override val forcesSnapshot: Boolean, override val askedFor: Option[String])
+  private final class WriteSession(isSnapshotAsked: Boolean, override val askedFor: Option[String])
     extends StoreSession {
+    override def forcesSnapshot: Boolean = isSnapshotAsked && !checkpoints.directory.isInStore
     override def begin(state: LoadedState, base: StateId): CowStateStore =
       open(state, base, this)
 
@@ -167,7 +167,7 @@ class CowStateStoreProvider
           handover.clear()
           writeSnapshot(store.state.takeView())
         } else {
-          handover.leave(store.state.takeView())
+          handover.leave(store.state.takeView(), isAsked = isSnapshotAsked)
         }
       } finally lock.release(this)
       if (storeConf.commitValidationEnabled) {

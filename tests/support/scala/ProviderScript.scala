@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.io.{IOException, OutputStream}
 import java.nio.file.{Files, Path, Paths}
 import java.util.{Properties, UUID}
+import java.util.concurrent.CompletableFuture
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -41,6 +42,7 @@ final class ProviderScript(root: String) {
   private var watched: CopyOnWritePagedMap = _
   private var version = 0L
   private var runId = UUID.randomUUID
+  private var maintenance: CompletableFuture[Void] = _
 
   /** The results of the lines. */
   def run(script: String): String = try {
@@ -133,6 +135,16 @@ final class ProviderScript(root: String) {
       TaskContext.unset()
       ""
     case List("charged") => MemoryAccount.executorBytes.toString
+    case List("begin-maintenance") =>
+      maintenance = CompletableFuture.runAsync(() => provider.doMaintenance())
+      ""
+    case List("end-maintenance", file) =>
+      Files.delete(Paths.get(file))
+      maintenance.join()
+      ""
+    case List("await-content", file) =>
+      while (Files.size(Paths.get(file)) == 0 && !maintenance.isDone) Thread.sleep(10)
+      (Files.size(Paths.get(file)) > 0).toString
     case List("maintenance-seconds") =>
       val started = System.nanoTime
       provider.doMaintenance()
