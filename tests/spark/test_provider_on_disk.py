@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -45,10 +48,10 @@ class Query:
     def run(self, settings: dict[str, str]) -> StreamingQuery:
         provider = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
         with configured(self._spark, provider | settings), maintenance_of(self._spark):
-            query: StreamingQuery = self.stream.run(self._totals())
+            query: StreamingQuery = self.stream.run(self.totals())
             return query
 
-    def _totals(self) -> DataFrame:
+    def totals(self) -> DataFrame:
         aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
         return self.stream.source().groupBy("key").agg(*aggregates)
 
@@ -139,11 +142,55 @@ def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is
     script.run_on(provider_jvm.new("ProviderScript", str(tmp_path)))
 
 
+def mapped_files(spark: SparkSession, directory: Path) -> int:
+    """How many files of the directory the JVM has mapped; they have no names any more."""
+    maps = Path(f"/proc/{jvm_process(spark)}/maps").read_text()
+    return sum(str(directory / "cowstate-") in line for line in maps.splitlines())
+
+
+def test_memory_is_given_back_with_the_store(
+    spark: SparkSession, query: Query, tmp_path: Path
+) -> None:
+    local = tmp_path / "local"
+    local.mkdir()
+    query.feed(wide_rows(seed=4, keys=500))
+    settings = {PROVIDER_KEY: PROVIDER_CLASS, BACKEND: "disk", LOCAL_DIRECTORY: str(local)}
+    with configured(spark, settings), maintenance_of(spark):
+        query.stream.run(query.totals())
+        assert mapped_files(spark, local) > 0
+    assert mapped_files(spark, local) == 0
+    assert [*local.iterdir()] == []
+
+
+def test_files_of_a_process_that_was_killed_right_after_making_them_are_deleted(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    old, new, other = (
+        tmp_path / name
+        for name in (f"cowstate-{uuid4()}.state", f"cowstate-{uuid4()}.state", "cowstate-a.state")
+    )
+    for file in (old, new, other):
+        file.touch()
+    for file in (old, other):
+        os.utime(file, (time.time() - 7200, time.time() - 7200))
+    script = Script()
+    directory = f"stateStore.cowstate.localDirectory={tmp_path}"
+    for line in [f"start stateStore.cowstate.backend=disk {directory}", "begin", "abort"]:
+        script.add(line, "")
+    script.run_on(provider_jvm.new("ProviderScript", str(tmp_path / "state")))
+    assert [old.exists(), new.exists(), other.exists()] == [False, True, True]
+
+
+def jvm_process(spark: SparkSession) -> int:
+    gateway: Any = spark.sparkContext._gateway
+    process: int = gateway.jvm.java.lang.ProcessHandle.current().pid()
+    return process
+
+
 @contextmanager
 def files_of_at_most(spark: SparkSession, most_bytes: int) -> Iterator[None]:
     """For a while, the JVM cannot write more than that to a file: a disk that is full."""
-    gateway: Any = spark.sparkContext._gateway
-    process = gateway.jvm.java.lang.ProcessHandle.current().pid()
+    process = jvm_process(spark)
     soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (most_bytes, hard))
     try:

@@ -3,12 +3,13 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.io.IOException
 import java.nio.{ByteBuffer, MappedByteBuffer}
 import java.nio.channels.{ClosedByInterruptException, FileChannel}
-import java.nio.file.{Path, StandardOpenOption}
+import java.nio.file.{DirectoryIteratorException, Files, Path, StandardOpenOption}
 import java.util
 import java.util.UUID
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
+import scala.util.Using
 
 import org.apache.spark.storage.StorageUtils
 import org.apache.spark.unsafe.Platform
@@ -17,7 +18,8 @@ import sun.nio.ch.DirectBuffer
 /**
  * Memory in files of a local directory, mapped into the process: the system keeps in its cache what
  * is used, and writes the rest to the disk. The files are working memory and never the truth. They
- * lose their names when they are opened, so they end with the process, however that ends.
+ * lose their names when they are opened, so they end with the process, however that ends. If it is
+ * killed at that moment, an empty file stays, which a later process deletes.
  *
  *     segment   a file of 1 MiB, the next of 2 MiB, and so on up to 64 MiB; blocks are cut from it,
  *               one after the other. A larger block has a file of its own
@@ -45,6 +47,7 @@ private[cowstate] final class MappedMemory(
   private val ofOneBlock = new util.IdentityHashMap[Block, MappedSegment]
   private var nextSegmentBytes = MinSegmentBytes
   private var closed = false
+  sweep(directory)
 
   override def mappedBytes: Long = all.map(_.filledBytes).sum
 
@@ -128,6 +131,18 @@ private object MappedMemory {
   private val MinBlockBytes = 4L << 10
   private val MinSegmentBytes = 1L << 20
   private val MaxSegmentBytes = 64L << 20
+  /** A file loses its name at once. One that has it for longer was made by a process that is gone. */
+  private val SweepAgeMs = 3600L * 1000
+
+  /** A directory that cannot be read is named by the first file that cannot be made in it. */
+  private def sweep(directory: Path): Unit =
+    try Using.resource(Files.newDirectoryStream(directory, MappedSegment.Names)) { files =>
+        files.asScala.filter(isOld).foreach(Files.deleteIfExists)
+      }
+    catch { case _: IOException | _: DirectoryIteratorException => }
+
+  private def isOld(file: Path): Boolean =
+    System.currentTimeMillis - Files.getLastModifiedTime(file).toMillis > SweepAgeMs
 
   private def sizeFor(bytes: Long): Long = {
     var size = MinBlockBytes
@@ -185,5 +200,7 @@ private final class MappedSegment(directory: Path, bytes: Long) {
 }
 
 private object MappedSegment {
+  /** Those with a UUID. */
+  val Names = s"cowstate-${Seq(8, 4, 4, 4, 12).map("?" * _).mkString("-")}.state"
   private val Zeros = ByteBuffer.allocateDirect(64 << 10).asReadOnlyBuffer()
 }
