@@ -1,7 +1,7 @@
 """The tests of Spark that fail on cowstate, with the reasons: `expected.toml`.
 
-Each entry has the name of a suite, the names of tests, and the reason. A name that ends with `*`
-stands for all that begin so.
+Each entry has the names of suites, the names of tests, and the reason. A name that ends with `*`
+stands for all that begin so. `sometimes = true` says that chance decides whether they fail.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Expectation:
     suite: str
     test: str
     reason: str
+    sometimes: bool = False
 
     def covers(self, test: str) -> bool:
         """Whether it is about this test of its suite."""
@@ -29,7 +30,7 @@ class Expectation:
 def read_expectations(text: str) -> list[Expectation]:
     """The entries of a table. A suite or test that is there twice is an error."""
     expectations = [
-        Expectation(suite, test, " ".join(entry["reason"].split()))
+        Expectation(suite, test, " ".join(entry["reason"].split()), entry.get("sometimes", False))
         for entry in tomllib.loads(text)["expected"]
         for suite in entry["suites"]
         for test in entry["tests"]

@@ -58,24 +58,25 @@ def judge(
     if expectations is None:
         return Verdict(suite, outcomes, faults=[] if outcomes else ["no test ran"])
     about = [expectation for expectation in expectations if expectation.suite == suite]
-    reasons = {
-        outcome.test: expectation.reason
+    covering = {
+        outcome.test: expectation
         for outcome in outcomes
         for expectation in about
         if expectation.covers(outcome.test)
     }
     failed = [outcome for outcome in outcomes if outcome.has_failed]
-    expected = [(outcome, reasons[outcome.test]) for outcome in failed if outcome.test in reasons]
+    expected = [(o, covering[o.test].reason) for o in failed if o.test in covering]
+    passed = [outcome.test for outcome in outcomes if outcome.outcome == "passed"]
     return Verdict(
         suite,
         outcomes,
         expected,
         [
-            *(failure(outcome) for outcome in failed if outcome.test not in reasons),
+            *(failure(outcome) for outcome in failed if outcome.test not in covering),
             *(
-                f"passed, and was expected to fail: {outcome.test}"
-                for outcome in outcomes
-                if outcome.outcome == "passed" and outcome.test in reasons
+                f"passed, and was expected to fail: {test}"
+                for test in passed
+                if test in covering and not covering[test].sometimes
             ),
             *(
                 f"was expected to fail, and did not run: {expectation.test}"

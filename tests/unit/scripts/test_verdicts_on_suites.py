@@ -64,6 +64,14 @@ def test_whatever_is_not_as_expected_is_a_fault(
     assert faults(outcomes) == [fault or "was expected to fail, and did not run: looks inside"]
 
 
+@pytest.mark.parametrize("outcome", ["passed", "failed"])
+def test_a_test_that_fails_sometimes_may_pass(outcome: str) -> None:
+    sometimes = Expectation(SUITE, "races", "it is a race", sometimes=True)
+    verdict = judge(SUITE, [Outcome("races", outcome, stores=1)], [sometimes])
+    assert verdict.faults == []
+    assert len(verdict.expected) == (outcome == "failed")
+
+
 def test_nothing_is_expected_of_tests_that_were_not_asked_for() -> None:
     """They may be asked for by what the table leaves to a `*`."""
     asked_for = [Outcome("iterator - lz4", "failed", stores=1)]
