@@ -1,4 +1,5 @@
-"""What a row costs in the provider's map and its changelog, step by step, in nanoseconds.
+"""What a row costs in the provider's map and its changelog, step by step, in nanoseconds and in
+bytes that Java allocates for it.
 
     python tests/benchmarks/map_steps.py [--keys 1000000] [--updates 250000] [--rounds 40]
 
@@ -8,19 +9,27 @@ round draws `--updates` keys at random, leaves out repeated ones, and does each 
     rows       the row is filled, which is a part of each step below
     hash       the hash of the key
     line       a read of memory at a random place, in an array as large as the map
+    copy       key and value are copied behind those of the row before it: the least that an undo
+               log, a record or a column costs
+    lz4        all these are compressed by one call: the least that compression costs
     contains   hash, a line of the table, and the key of the record
     prefetched the same, after the lines and records of 64 keys were fetched together
     absent     a search for keys that are not there
     get        as `contains`, with a copy of the value
+    get, prefetched  as `prefetched`, with a copy of the value
     put        the value is replaced where it is, and the old one logged; all were read before
-    put alone  the same without reads before it
+    put again  the same once more in the same batch, where nothing is logged
+    put alone  as `put`, without reads before it
     changelog  key and value go to the columns of the changelog, which are compressed every 240 KiB
     compress   what is left is compressed, and the file is ended
+    create     the file is made
     write      the file is written to the system
     sync       the file is forced to the disk
+    name       the file gets its name
 
 It runs twice: with pages of memory as the system gives them, and with large pages
 (-XX:+UseTransparentHugePages). Printed are medians of the second half of the rounds, and ratios.
+The steps of a file are divided by its rows, too.
 """
 
 from __future__ import annotations
@@ -42,31 +51,38 @@ MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.MapSteps"
 CODEC = "lz4"
 JVMS = {"usual": (), "large pages": ("-XX:+UseTransparentHugePages",)}
 
-Steps = dict[str, float]
+Steps = dict[str, tuple[float, float]]
 
 
 def measure(jar: Path, options: tuple[str, ...], arguments: argparse.Namespace) -> Steps:
-    """Nanoseconds of a row, by step."""
+    """Nanoseconds and allocated bytes of a row, by step."""
     sizes = (arguments.keys, arguments.updates, arguments.rounds)
     classpath = os.pathsep.join([str(jar), spark_state.jar_path(), str(spark_jars() / "*")])
     with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
         command = ["java", "-Xmx2g", "-Xms2g", *options, "-cp", classpath, MAIN]
         command += [*map(str, sizes), CODEC, folder]
         run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    rounds: dict[str, list[float]] = {}
+    rounds: dict[str, list[tuple[float, float]]] = {}
     for line in run.stdout.splitlines():
-        step, nanoseconds = line.split()
-        rounds.setdefault(step.replace("_", " "), []).append(float(nanoseconds))
-    return {step: statistics.median(ns[len(ns) // 2 :]) for step, ns in rounds.items()}
+        step, nanoseconds, allocated = line.split()
+        figures = float(nanoseconds), float(allocated)
+        rounds.setdefault(step.replace("_", " "), []).append(figures)
+    return {step: medians(figures[len(figures) // 2 :]) for step, figures in rounds.items()}
+
+
+def medians(figures: list[tuple[float, float]]) -> tuple[float, float]:
+    nanoseconds, allocated = zip(*figures, strict=True)
+    return statistics.median(nanoseconds), statistics.median(allocated)
 
 
 def print_table(results: dict[str, Steps]) -> None:
     """Each step with each JVM."""
     usual, large = results.values()
-    print(f"{'step':12}{'ns':>8}{'large pages':>14}{'ratio':>8}")
-    for step, nanoseconds in usual.items():
-        ratio = large[step] / nanoseconds
-        print(f"{step:12}{nanoseconds:8.1f}{large[step]:14.1f}{ratio:8.2f}")
+    print(f"{'step':16}{'ns':>8}{'bytes':>8}{'large pages':>14}{'ratio':>8}")
+    for step, (nanoseconds, allocated) in usual.items():
+        of_large, _ = large[step]
+        ratio = of_large / nanoseconds
+        print(f"{step:16}{nanoseconds:8.1f}{allocated:8.1f}{of_large:14.1f}{ratio:8.2f}")
 
 
 def main() -> None:

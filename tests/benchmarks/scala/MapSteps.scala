@@ -1,15 +1,20 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{ByteArrayOutputStream, FileOutputStream}
-import java.nio.file.{Path, Paths}
+import java.lang.management.ManagementFactory
+import java.nio.file.{Files, Path, Paths, StandardCopyOption}
 
 import scala.util.Random
 
+import com.sun.management.ThreadMXBean
+import net.jpountz.lz4.LZ4Factory
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.unsafe.Platform
 
 /**
  * Times the steps that a row of an aggregation goes through in the map and its changelog, one after
- * the other over the same keys, and prints nanoseconds of a row: `<step> <ns>`, for each round.
+ * the other over the same keys, and prints nanoseconds and allocated bytes of a row: `<step> <ns>
+ * <bytes>`, for each round.
  */
 object MapSteps {
   private val Words = 3
@@ -36,6 +41,10 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
   private val chance = new Random(1)
   // As many bytes as the map's table and records have.
   private val lines = new Array[Long](keys * 12)
+  private val allRows = new Array[Byte](updates * (16 + rows.valueBytes))
+  private val compressor = LZ4Factory.fastestInstance.fastCompressor
+  private val compressed = new Array[Byte](compressor.maxCompressedLength(allRows.length))
+  private val threads = ManagementFactory.getThreadMXBean.asInstanceOf[ThreadMXBean]
   private var batch = 0L
   var sum = 0L
 
@@ -58,6 +67,7 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
     timed("rows", drawn)(key => rows.set(key, batch))
     timed("hash", drawn) { key => rows.set(key, batch); sum += KeyIndex.hashOf(rows.key) }
     timed("line", drawn) { key => rows.set(key, batch); sum += lines(key * 12) }
+    copyRows(drawn)
     timed("contains", drawn) { key =>
       rows.set(key, batch)
       if (map.contains(rows.key)) sum += 1
@@ -72,7 +82,12 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
     }
     var undo = versions.begin(versions.head)
     timed("get", drawn) { key => rows.set(key, batch); read(map.get(rows.key, Words)) }
+    timedInGroups("get, prefetched", drawn) { key =>
+      rows.set(key, batch)
+      read(map.get(rows.key, Words))
+    }
     timed("put", drawn) { key => rows.set(key, batch); map.put(rows.key, rows.value, undo) }
+    timed("put again", drawn) { key => rows.set(key, batch); map.put(rows.key, rows.value, undo) }
     commit()
     undo = versions.begin(versions.head)
     timed("put alone", drawn) { key =>
@@ -89,36 +104,69 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
     val stream = new ByteArrayOutputStream(1 << 24)
     val writer = new StateFileWriter(() => stream, codec, Nil)
     timed("changelog", drawn) { key => rows.set(key, batch); writer.put(rows.key, rows.value) }
-    val ended = System.nanoTime
-    writer.finish()
-    print("compress", System.nanoTime - ended, drawn.length)
-    val opened = System.nanoTime
-    val file = new FileOutputStream(directory.resolve(s"$batch.arrow").toFile)
-    file.write(stream.toByteArray)
-    print("write", System.nanoTime - opened, drawn.length)
-    val written = System.nanoTime
-    file.getFD.sync()
-    print("sync", System.nanoTime - written, drawn.length)
+    once("compress", drawn.length)(writer.finish())
+    val hidden = directory.resolve(s".$batch.arrow")
+    val file = once("create", drawn.length)(new FileOutputStream(hidden.toFile))
+    once("write", drawn.length)(stream.writeTo(file))
+    once("sync", drawn.length)(file.getFD.sync())
     file.close()
+    once("name", drawn.length) {
+      Files.move(hidden, directory.resolve(s"$batch.arrow"), StandardCopyOption.ATOMIC_MOVE)
+    }
   }
 
-  private def timed(step: String, drawn: Array[Int])(f: Int => Unit): Unit = {
-    val began = System.nanoTime
-    drawn.foreach(f)
-    print(step, System.nanoTime - began, drawn.length)
+  /** The least that any place for rows costs: they are copied one behind the other. */
+  private def copyRows(drawn: Array[Int]): Unit = {
+    var end = 0
+    timed("copy", drawn) { key =>
+      rows.set(key, batch)
+      end = append(rows.value, append(rows.key, end))
+    }
+    once("lz4", drawn.length)(compressor.compress(allRows, 0, end, compressed, 0))
+  }
+
+  private def append(row: UnsafeRow, at: Int): Int = {
+    Platform.copyMemory(
+      row.getBaseObject, row.getBaseOffset, allRows, Platform.BYTE_ARRAY_OFFSET + at,
+      row.getSizeInBytes)
+    at + row.getSizeInBytes
+  }
+
+  private def timed(step: String, drawn: Array[Int])(f: Int => Unit): Unit =
+    once(step, drawn.length)(forEach(drawn)(f))
+
+  /** Array's own would make an object of each key. */
+  private def forEach(drawn: Array[Int])(f: Int => Unit): Unit = {
+    var place = 0
+    while (place < drawn.length) {
+      f(drawn(place))
+      place += 1
+    }
   }
 
   /** As `timed`, with a prefetch for each group of keys. */
   private def timedInGroups(step: String, drawn: Array[Int])(f: Int => Unit): Unit = {
-    val began = System.nanoTime
-    drawn.grouped(Group).foreach { keys =>
-      val hashes = keys.map { key => rows.set(key, batch); KeyIndex.hashOf(rows.key) }
-      map.prefetch(hashes, hashes.length)
-      keys.foreach(f)
-    }
-    print(step, System.nanoTime - began, drawn.length)
+    val hashes = new Array[Int](Group)
+    val groups = drawn.grouped(Group).toArray
+    once(step, drawn.length)(groups.foreach { keys =>
+      var place = 0
+      while (place < keys.length) {
+        rows.set(keys(place), batch)
+        hashes(place) = KeyIndex.hashOf(rows.key)
+        place += 1
+      }
+      map.prefetch(hashes, keys.length)
+      forEach(keys)(f)
+    })
   }
 
-  private def print(step: String, nanoseconds: Long, count: Int): Unit =
-    println(s"${step.replace(' ', '_')} ${nanoseconds.toDouble / count}")
+  private def once[T](step: String, count: Int)(f: => T): T = {
+    val thread = Thread.currentThread.getId
+    val (allocated, began) = (threads.getThreadAllocatedBytes(thread), System.nanoTime)
+    val result = f
+    val nanoseconds = (System.nanoTime - began).toDouble / count
+    val bytes = (threads.getThreadAllocatedBytes(thread) - allocated).toDouble / count
+    println(s"${step.replace(' ', '_')} $nanoseconds $bytes")
+    result
+  }
 }
