@@ -45,10 +45,12 @@ TESTS = (
     "tests/property/test_write_amplification.py",
     "tests/property/test_zone_maps.py",
     "tests/fault/test_damaged_provider_files.py",
+    "tests/fault/test_full_local_directories.py",
     "tests/fault/test_killed_adoptions.py",
     "tests/fault/test_killed_gateways.py",
     "tests/fault/test_killed_rescales.py",
     "tests/fault/test_provider*.py",
+    "tests/fault/test_random_kills_of_applications.py",
     "tests/compatibility/test_provider_checkpoints_of_releases.py",
 )
 NO_TESTS_FAILED = "passed"

@@ -1,8 +1,12 @@
 """Which of Spark's suites run, and by which class on which provider.
 
 A suite runs by Spark's own class on both providers, except where it looks for files or rows of
-HDFSBackedStateStoreProvider: then a class of `scala/provider` looks for cowstate's. Suites that
-are not here open no store, open RocksDB only, or start Python.
+HDFSBackedStateStoreProvider: then a class of `scala/provider` looks for cowstate's.
+
+Spark's packages of streaming and of the state reader are here, with all suites that start a query
+with state on that provider, or open its stores. Their other suites open no store, open RocksDB
+only, start Python, or need a browser. Suites of other packages are not here, though some may run
+a query with state, too, such as AdaptiveQueryExecSuite.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ OF_STORES = [
     Suite(f"{STATE}.StateStoreInstanceMetricSuiteWithRowChecksum"),
     Suite(f"{STATE}.StreamingSessionWindowStateManagerSuite"),
     Suite(f"{STATE}.SymmetricHashJoinStateManagerSuite"),
+    Suite(f"{STATE}.SymmetricHashJoinStateManagerEventTimeInKeySuite"),
+    Suite(f"{STATE}.SymmetricHashJoinStateManagerEventTimeInValueSuite"),
     Suite(f"{STATE}.OperatorStateMetadataSuite"),
     Suite(f"{EXECUTION}.MergingSortWithSessionWindowStateIteratorSuite"),
 ]
@@ -92,5 +98,12 @@ OF_QUERIES = [
     Suite(f"{STREAMING}.StreamSuite"),
     Suite(f"{STREAMING}.DeprecatedStreamingAggregationSuite"),
     Suite(f"{EXECUTION}.MicroBatchExecutionSuite"),
+    Suite(f"{EXECUTION}.ProgressReporterSuite"),
+    Suite(f"{EXECUTION}.MemorySinkSuite"),
+    Suite(f"{EXECUTION}.sources.ForeachWriterSuite"),
+    Suite(f"{STREAMING}.FileStreamSinkV1Suite"),
+    Suite(f"{STREAMING}.FileStreamSinkV2Suite"),
+    Suite(f"{STREAMING}.FileStreamSourceSuite"),
+    Suite(f"{STREAMING}.test.DataStreamReaderWriterSuite"),
 ]
 SUITES = [*OF_STORES, *OF_OPERATORS, *OF_READERS, *OF_QUERIES]

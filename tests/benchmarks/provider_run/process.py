@@ -145,17 +145,25 @@ def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
         assert counted == rows, f"{task.provider} counted {counted} rows of {rows}"
 
 
-def commit_ms(progress: dict[str, Any]) -> int:
-    """What stores took to commit, summed over all of them; none but ours says so."""
+def metric_of(progress: dict[str, Any], name: str) -> int:
+    """A metric of cowstate, summed over all stores; those of other providers have none."""
     operators = progress["stateOperators"]
-    return sum(o.get("customMetrics", {}).get("cowstateCommitMs", 0) for o in operators)
+    return sum(o.get("customMetrics", {}).get(name, 0) for o in operators)
+
+
+def commit_ms(progress: dict[str, Any]) -> int:
+    """What stores took to commit, summed over all of them."""
+    return metric_of(progress, "cowstateCommitMs")
+
+
+def load_ms(progress: dict[str, Any]) -> float:
+    """What stores took to load, for each core: as many load side by side."""
+    return metric_of(progress, "cowstateLoadMs") / CORES
 
 
 def mapped_mb(progress: dict[str, Any]) -> float:
     """The files of local directories in which the states are."""
-    operators = progress["stateOperators"]
-    mapped = (o.get("customMetrics", {}).get("cowstateMappedBytes", 0) for o in operators)
-    return float(sum(mapped)) / 2**20
+    return metric_of(progress, "cowstateMappedBytes") / 2**20
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -221,7 +229,8 @@ def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
     first, *_, last = stream.progress() * 2
     if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, last)
-    return {"first_ms": first["durationMs"]["triggerExecution"]}
+    figures = {"ms": first["durationMs"]["triggerExecution"]}
+    return figures | ({"load_ms": loading} if (loading := load_ms(first)) else {})
 
 
 def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:

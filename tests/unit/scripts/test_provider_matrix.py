@@ -10,8 +10,13 @@ import pytest
 from scripts import java_homes, provider_matrix
 
 ROOT = provider_matrix.ROOT
-# What only tests of the provider need.
-ITS_TOOLS = re.compile(r"\b(?:provider_jvm|ProviderRun|provider_application|adoption_jobs)\b")
+# What only tests of the provider need. Tests of operators, too, take settings of `provider_jobs`.
+ITS_MODULES = {path.stem for path in (ROOT / "tests" / "support").glob("provider_*.py")} | {
+    *("adoption_jobs", "map_model", "misbehaving_gateway", "operator_jobs", "planned_queries"),
+    *("rescaled_jobs", "state_directories", "stopped_changes"),
+}
+ITS_NAMES = {*(ITS_MODULES - {"provider_jobs"}), "ProviderRun", "COWSTATE", "PROVIDER_CLASS"}
+ITS_TOOLS = re.compile(rf"\b(?:{'|'.join(sorted(ITS_NAMES))})\b")
 
 
 def test_each_file_with_the_providers_tools_is_in_the_matrix() -> None:
@@ -21,7 +26,13 @@ def test_each_file_with_the_providers_tools_is_in_the_matrix() -> None:
         str(path.relative_to(ROOT)) for path in paths if ITS_TOOLS.search(path.read_text())
     }
     assert "tests/spark/test_provider_restore.py" in with_tools
+    assert "tests/fault/test_full_local_directories.py" in with_tools
     assert with_tools - set(provider_matrix.files()) == set()
+
+
+def test_each_module_with_the_providers_tools_is_there() -> None:
+    there = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    assert ITS_MODULES - there == set()
 
 
 def test_a_java_home_of_another_version_is_refused_with_its_name(
