@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -146,17 +147,26 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())
-    import fsspec
-
     try:
+        import fsspec
+
         fsspec.get_filesystem_class(protocol)
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
-        advice = "pip install s3fs" if protocol in ("s3", "s3a") else "install the package it names"
-        problem = f"{error}: {advice}"
-        raise StoreAccessError(url, problem) from error
+        raise StoreAccessError(url, _what_to_install(protocol, error)) from error
     return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
+
+
+def _what_to_install(protocol: str, error: ImportError) -> str:
+    """What is missing, and how the interpreter that lacks it gets it. For clients, fsspec's error
+    names the package; s3fs brings fsspec."""
+    if protocol in ("s3", "s3a"):
+        return f"{error}: {sys.executable} -m pip install s3fs"
+    if error.name == "fsspec":
+        client = f"and the package that fsspec needs for {protocol}://"
+        return f"{error}: {sys.executable} -m pip install fsspec, {client}"
+    return f"{error}: install the package it names for {sys.executable}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,8 +393,6 @@ class FsspecObjectStore:
         return f"{self.url}/{name}"
 
     def _filesystem(self) -> Any:
-        import fsspec
-
         protocol = self.url.partition("://")[0]
         options = {"use_listings_cache": False, **self.storage_options}
         if protocol in ("s3", "s3a"):
@@ -392,8 +400,12 @@ class FsspecObjectStore:
             options["config_kwargs"] = config
         # fsspec keeps one instance per process and options; asking anew is what survives a fork.
         try:
+            import fsspec
+
             filesystem = fsspec.filesystem(protocol, **options)
-        except (ImportError, TypeError, ValueError) as error:
+        except ImportError as error:
+            raise StoreAccessError(self.url, _what_to_install(protocol, error)) from error
+        except (TypeError, ValueError) as error:
             raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
         except OSError as error:
             if _NO_LIBRARY.search(str(error)) is None:
