@@ -15,13 +15,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import uuid4
 
 from checkpoint_store.errors import (
@@ -30,14 +31,13 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     StoreAccessError,
 )
+from checkpoint_store.objects.synced_files import create_in, sync_directory, write_synced
 
 # Where a local store writes what it has not published yet. A writer that is killed leaves its file
 # there, for the orphan sweep.
 UNPUBLISHED = ".unpublished"
 
 _DELETING_THREADS = 16
-# Each one that fails has met a deletion of its own.
-_CREATE_TRIES = 100
 _UNUSABLE = {
     errno.EACCES,
     errno.EINVAL,
@@ -73,8 +73,6 @@ _HARD_LINKS_NEEDED = (
     "A store in a directory needs hard links, which this file system does not make: put the store "
     "on one that does (ext4, XFS, APFS, NFS), or into an object store (s3://...)"
 )
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +147,26 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())
-    import fsspec
-
     try:
+        import fsspec
+
         fsspec.get_filesystem_class(protocol)
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
-        advice = "pip install s3fs" if protocol in ("s3", "s3a") else "install the package it names"
-        problem = f"{error}: {advice}"
-        raise StoreAccessError(url, problem) from error
+        raise StoreAccessError(url, _what_to_install(protocol, error)) from error
     return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
+
+
+def _what_to_install(protocol: str, error: ImportError) -> str:
+    """What is missing, and how the interpreter that lacks it gets it. For clients, fsspec's error
+    names the package; s3fs brings fsspec."""
+    if protocol in ("s3", "s3a"):
+        return f"{error}: {sys.executable} -m pip install s3fs"
+    if error.name == "fsspec":
+        client = f"and the package that fsspec needs for {protocol}://"
+        return f"{error}: {sys.executable} -m pip install fsspec, {client}"
+    return f"{error}: install the package it names for {sys.executable}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +190,19 @@ class LocalObjectStore:
         path, own = self.root / name, self.root / UNPUBLISHED / uuid4().hex
         with self._access():
             try:
-                _write_and_sync(own, data)
+                write_synced(own, data)
                 is_new = self._link(own, path)
             finally:
                 with suppress(OSError):
                     own.unlink()
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         if not is_new:
             raise ObjectExistsError(self.url, name)
 
     def _link(self, own: Path, path: Path) -> bool:
         """Give a file a second name; False if another file has that name."""
         try:
-            _in_directory(path.parent, lambda: os.link(own, path))
+            create_in(path.parent, lambda: os.link(own, path))
         except FileExistsError:
             # If an answer was lost, a network file system asks its server again, and meets its own
             # link.
@@ -259,7 +266,7 @@ class LocalObjectStore:
                 path.unlink(missing_ok=True)
             for parent in {path.parent for path in paths} - {self.root}:
                 with suppress(FileNotFoundError):
-                    _sync_directory(parent)
+                    sync_directory(parent)
                 with suppress(OSError):
                     parent.rmdir()
 
@@ -386,8 +393,6 @@ class FsspecObjectStore:
         return f"{self.url}/{name}"
 
     def _filesystem(self) -> Any:
-        import fsspec
-
         protocol = self.url.partition("://")[0]
         options = {"use_listings_cache": False, **self.storage_options}
         if protocol in ("s3", "s3a"):
@@ -395,8 +400,12 @@ class FsspecObjectStore:
             options["config_kwargs"] = config
         # fsspec keeps one instance per process and options; asking anew is what survives a fork.
         try:
+            import fsspec
+
             filesystem = fsspec.filesystem(protocol, **options)
-        except (ImportError, TypeError, ValueError) as error:
+        except ImportError as error:
+            raise StoreAccessError(self.url, _what_to_install(protocol, error)) from error
+        except (TypeError, ValueError) as error:
             raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
         except OSError as error:
             if _NO_LIBRARY.search(str(error)) is None:
@@ -451,44 +460,3 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
         if isinstance(value, float | int):
             return float(value)
     return None
-
-
-def _write_and_sync(path: Path, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = _in_directory(path.parent, lambda: os.open(path, flags, 0o666))
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _in_directory(directory: Path, create: Callable[[], _T]) -> _T:
-    """Create something in a directory, which is made if it is not there.
-
-    Between making a directory and creating in it, a deletion may remove it as empty.
-    """
-    for _ in range(_CREATE_TRIES):
-        with suppress(FileNotFoundError):
-            return create()
-        _make_directories(directory)
-    raise OSError(errno.EBUSY, f"{directory} is deleted as fast as it is made")
-
-
-def _make_directories(path: Path) -> None:
-    """Make `path` and its parents, each durable."""
-    if not path.is_dir():
-        _make_directories(path.parent)
-        with suppress(FileExistsError):
-            path.mkdir()
-        _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,16 +12,22 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.adoption_jobs import SNAPSHOTS
 from tests.support.eventually import eventually
-from tests.support.misbehaving_gateway import end_gateways, gateways_below, misbehaving_python
+from tests.support.misbehaving_gateway import (
+    ROOT,
+    end_gateways,
+    gateways_below,
+    misbehaving_python,
+)
 from tests.support.provider_application import totals
-from tests.support.provider_jobs import maintenance_of
+from tests.support.provider_jobs import THROUGH_MANAGER, maintenance_of
 from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
-from tests.support.provider_stores import directory_store
+from tests.support.provider_stores import ProviderStore, directory_store
 from tests.support.state_directories import Directory
 from tests.support.streams import Stream, random_rows, totals_of
 
@@ -53,6 +60,21 @@ def python_of_executors(directory: Directory, python: Path | str) -> Iterator[No
     finally:
         directory.run("python")
         end_gateways()
+
+
+def python_without(folder: Path, package: str) -> Path:
+    """A Python that has cowstate and all packages but one."""
+    packages = folder / "packages"
+    packages.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if entry.name != package:
+            (packages / entry.name).symlink_to(entry)
+    python = folder / f"python-without-{package}"
+    python.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH={ROOT}:{packages}\nexec {sys.executable} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
 
 
 @contextmanager
@@ -210,6 +232,23 @@ class TestAGatewayThatCannotStart:
         assert "cannot use the store gs://bucket/state: " in result
         assert f"The gateway runs in {sys.executable}" in result
 
+    def test_a_query_tells_of_a_fsspec_that_is_not_installed(
+        self, spark: SparkSession, directory: Directory, tmp_path: Path
+    ) -> None:
+        python = python_without(tmp_path, "fsspec")
+        settings = {PROVIDER_KEY: PROVIDER_CLASS, **THROUGH_MANAGER}
+        stream = Stream(spark, tmp_path, {**settings, **ProviderStore("s3://bucket").settings})
+        stream.feed(random_rows(1, count=10, keys=5))
+        with (
+            python_of_executors(directory, python),
+            pytest.raises(StreamingQueryException) as raised,
+        ):
+            stream.run(totals(stream))
+        told = str(raised.value)
+        assert "cannot use the store s3://bucket/" in told
+        assert f": No module named 'fsspec': {sys.executable} -m pip install s3fs. " in told
+        assert f"The gateway runs in {python}" in told
+
     def test_one_that_dies_again_and_again_fails_the_request_in_the_end(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
@@ -293,7 +332,8 @@ def test_batches_commit_while_merged_files_are_not_uploaded(
             script.add(line, "")
     script.add(f"end-maintenance {held}", "")
     script.add("entries", shown({n % 9: Value(2, n) for n in range(100)}))
-    with python_of_executors(directory, misbehaving_python(tmp_path, seed=6, held=str(held))):
+    python = misbehaving_python(tmp_path, seed=6, held=str(held), holding=".merged.arrow")
+    with python_of_executors(directory, python):
         script.run_on(provider_jvm.new("ProviderScript", str(root)))
     assert [*tmp_path.glob("store/**/*.merged.arrow")]
 

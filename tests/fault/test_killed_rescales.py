@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from checkpoint_store.objects.object_store import UNPUBLISHED
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.support.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
     JOIN,
+    SEGMENTS,
     Adopted,
     FirstSegments,
     contents,
     forget_last_commit,
 )
+from tests.support.misbehaving_gateway import misbehaving_python
 from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
+from tests.support.provider_stores import directory_store
 from tests.support.rescaled_jobs import rescaled, revert, rows_of_state
 from tests.support.stopped_changes import StoppedError, stop_after
 from tests.support.whole_applications import kill, start
@@ -46,6 +52,9 @@ UNFINISHED = (".tmp", ".tmp.crc")
 CHECKSUM_OF_EDITED_FILE = re.compile(
     r"(offsets|commits)/\.\d+\.crc|state/\d+/_metadata/\.metadata\.crc"
 )
+KILLS = [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+# In the names of its objects, if an operator has four.
+LAST_PARTITION = "/0/3/"
 KEY = "spark.sql.shuffle.partitions"
 Outcome = tuple[dict[int, list[str]], dict[int, list[str]]]
 
@@ -217,15 +226,22 @@ def test_one_that_stopped_after_it_took_effect_is_finished_by_the_next_command(
     assert f'"numPartitions":{scenario.number}' in noted
 
 
-def killed(query: Adopted, number: int, seconds: float, log: Path) -> int:
-    """Run the command, and kill it so long after it has begun to change something."""
+@dataclass(frozen=True)
+class Moment:
+    """When a command is killed: so long after something is true."""
+
+    has_come: Callable[[], bool]
+    seconds: float
+
+
+def killed(query: Adopted, number: int, moment: Moment, log: Path, *options: str) -> int:
+    """Run the command, and kill it at this moment; its exit code, 0 if it was faster."""
     command = ("rescale", str(query.checkpoint), "--partitions", str(number), "--apply", "--force")
-    running = start("cowstate", *command, log=log)
+    running = start("cowstate", *command, *options, log=log)
     try:
-        folder = query.checkpoint / FOLDER
-        while running.poll() is None and not folder.exists():
-            time.sleep(0.01)
-        time.sleep(seconds)
+        while running.poll() is None and not moment.has_come():
+            time.sleep(0.002)
+        time.sleep(moment.seconds)
     finally:
         code = kill(running)
     assert code in (0, -signal.SIGKILL), log.read_text()[-5_000:]
@@ -240,9 +256,7 @@ def assert_is_put_back(query: Adopted, before: dict[str, bytes]) -> None:
     assert after == {path: content for path, content in before.items() if path not in missing}
 
 
-@pytest.mark.parametrize(
-    "kills", [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("kills", KILLS)
 def test_a_killed_process_leaves_the_former_number_or_the_new_one(
     first_segments: FirstSegments,
     tmp_path: Path,
@@ -256,7 +270,8 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
     for kill_number in range(kills):
         # The first is killed at once: how long the whole command takes is the machine's affair.
         seconds = chance.uniform(0, 3) if kill_number else 0.0
-        codes.append(killed(query, scenario.number, seconds, tmp_path / "log"))
+        moment = Moment((query.checkpoint / FOLDER).exists, seconds)
+        codes.append(killed(query, scenario.number, moment, tmp_path / "log"))
         stopped = query.copy(tmp_path / f"stopped-{kill_number}")
         assert outcome_of(stopped) == uninterrupted(scenario.name)
         put_back(query)
@@ -264,3 +279,79 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
     assert -signal.SIGKILL in codes
     rescaled(query.checkpoint, scenario.number)
     assert outcome_of(query) == uninterrupted(scenario.name)
+
+
+@dataclass
+class StoredQuery:
+    """A query with its state in a store, which is beside its checkpoint in `folder`."""
+
+    query: Adopted
+    folder: Path
+
+    @classmethod
+    def begun(cls, spark: SparkSession, scenario: Scenario, folder: Path) -> StoredQuery:
+        store = directory_store(folder / "store")
+        settings = {**scenario.settings, **store.settings}
+        query = Adopted.new(spark, scenario.name, COWSTATE, folder, settings)
+        query.go_on(SEGMENTS[0])
+        if scenario.is_open:
+            forget_last_commit(query.checkpoint)
+        return cls(query, folder)
+
+    def stored(self) -> dict[str, bytes]:
+        """All objects, without what killed gateways have begun."""
+        objects = contents(self.folder / "store")
+        return {name: data for name, data in objects.items() if UNPUBLISHED not in name}
+
+    def new_objects(self) -> int:
+        return sum(1 for _ in self.folder.glob("store/*/state/0/*/*.rescaled.arrow"))
+
+    def outcome_if_it_went_on(self, aside: Path) -> Outcome:
+        """A copy may not write to the store. So the query goes on, and then all is put back."""
+        shutil.copytree(self.folder, aside)
+        outputs = defaultdict(
+            list, {batch: [*rows] for batch, rows in self.query.run.outputs.items()}
+        )
+        run = replace(self.query.run, outputs=outputs)
+        outcome = outcome_of(Adopted(run, replace(self.query.segments)))
+        shutil.rmtree(self.folder)
+        aside.rename(self.folder)
+        return outcome
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_killed_process_leaves_the_former_number_or_the_new_one_in_a_store(
+    spark: SparkSession, tmp_path: Path, uninterrupted: Callable[[str], Outcome], kills: int
+) -> None:
+    """The first kill is at once, the second one while the last object is put, and the third one
+    when the first object is there; so on, some time later."""
+    scenario = SCENARIOS["more, an open batch, ids"]
+    there = StoredQuery.begun(spark, scenario, tmp_path / "query")
+    query, held = there.query, tmp_path / "held"
+    before, stored = contents(query.checkpoint, without=UNFINISHED), there.stored()
+    python = misbehaving_python(tmp_path, kills, held=str(held), holding=LAST_PARTITION)
+    has_come = [
+        (query.checkpoint / FOLDER).exists,
+        lambda: there.new_objects() == scenario.number - 1 and bool(held.read_text()),
+        lambda: there.new_objects() > 0,
+    ]
+    chance, codes = random.Random(kills), list[int]()
+    for kill_number in range(kills):
+        turn, place = divmod(kill_number, len(has_come))
+        moment = Moment(has_come[place], chance.uniform(0, 3) if turn else 0.0)
+        held.unlink(missing_ok=True)
+        if place == 1:
+            held.touch()
+        options = ("--conf", f"spark.pyspark.python={python}")
+        codes.append(killed(query, scenario.number, moment, tmp_path / "log", *options))
+        if place == 1:
+            assert codes[-1] == -signal.SIGKILL
+            assert there.new_objects() == scenario.number - 1
+        aside = tmp_path / f"aside-{kill_number}"
+        assert there.outcome_if_it_went_on(aside) == uninterrupted(scenario.name)
+        put_back(query)
+        assert_is_put_back(query, before)
+        assert there.stored() == stored
+    rescaled(query.checkpoint, scenario.number)
+    assert outcome_of(query) == uninterrupted(scenario.name)
+    assert there.new_objects() == scenario.number

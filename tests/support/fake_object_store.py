@@ -256,8 +256,8 @@ class MisbehavingObjectStore:
     of an object. While `refused` is in the name of an object, it is not put; while `calls_left` is
     0, nothing works. `chance` decides. Threads may share it.
 
-    `held` is a file: while it is there, no snapshot and no merged file is put, and the names of
-    those that wait are written to it.
+    `held` is a file: while it is there, no object is put whose name has `holding` in it, which is
+    that of snapshots, and the names of those that wait are written to it.
     """
 
     store: ObjectStore
@@ -268,6 +268,7 @@ class MisbehavingObjectStore:
     refused: str | None = None
     calls_left: int | None = None
     held: str | None = None
+    holding: str = ".snapshot.arrow"
 
     @property
     def url(self) -> str:
@@ -295,7 +296,7 @@ class MisbehavingObjectStore:
         self._before()
         if self.refused is not None and self.refused in name:
             raise OSError(errno.EDQUOT, "the quota is used up")
-        if self.held is not None and name.endswith((".snapshot.arrow", ".merged.arrow")):
+        if self.held is not None and self.holding in name:
             _wait(Path(self.held), name)
         self.store.put(name, data)
         self._fail_sometimes()

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import s3fs
 from fsspec.asyn import get_loop
+from moto import settings
 from moto.server import ThreadedMotoServer
 
 
@@ -52,6 +54,12 @@ class S3Server:
         finally:
             self.server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
             self.server.start()
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Know no access key meanwhile."""
+        with mock.patch.object(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0.0):
+            yield
 
 
 @contextmanager

@@ -73,8 +73,20 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
     # Known classes of file systems; `fsspec.registry` is a read-only view of them.
     classes = sys.modules["fsspec.registry"]._registry
     monkeypatch.delitem(classes, "s3", raising=False)
-    with pytest.raises(StoreAccessError, match="pip install s3fs"):
+    with pytest.raises(StoreAccessError, match=f"{sys.executable} -m pip install s3fs"):
         open_object_store("s3://bucket/store")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/store", "gs://bucket/store"])
+def test_a_missing_fsspec_is_named_with_the_interpreter_and_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    packages = "s3fs" if url.startswith("s3") else "fsspec, and the package that fsspec needs for"
+    for use in (lambda: open_object_store(url), lambda: FsspecObjectStore(url).get("a")):
+        with pytest.raises(StoreAccessError, match="fsspec") as raised:
+            use()
+        assert f"{sys.executable} -m pip install {packages}" in str(raised.value)
 
 
 def test_a_root_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
