@@ -21,6 +21,7 @@ help:
 	@echo "make docs    build the documentation into build/site"
 	@echo "make spark-suites      Spark's own tests on the provider (needs Maven Central; SUITES='--suites Join')"
 	@echo "make provider-matrix   the provider's tests on each Spark and Java (MATRIX='--spark 4.2 --java 21')"
+	@echo "make spark-4.1-trial   the provider's jar for Spark 4.1, beside Spark's own provider"
 	@echo "make bench   run the benchmarks"
 	@echo "make notebooks   run the notebooks, and store what they show"
 	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
@@ -89,12 +90,15 @@ coverage: $(VENV)/installed-dev
 	@$(BIN)/coverage html --quiet
 	@$(BIN)/coverage report
 
-.PHONY: spark-suites provider-matrix
+.PHONY: spark-suites provider-matrix spark-4.1-trial
 spark-suites: $(VENV)/installed-dev
 	@$(BIN)/python -m scripts.spark_suites $(SUITES)
 
 provider-matrix: $(VENV)/installed-dev
 	@$(BIN)/python -m scripts.provider_matrix $(MATRIX)
+
+spark-4.1-trial: $(VENV)/installed-dev
+	@$(BIN)/python -m scripts.spark_4_1_trial
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done

@@ -26,6 +26,13 @@ EVERY_READ = f"{ON} stateStore.rowChecksum.readVerificationRatio=1"
 SNAPSHOTS = f"stateStore.minDeltasForSnapshot=1 {UNREPORTED}"
 FOUND = "error STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
 FILLED = "1=2:10 2=1:20 3=2:30"
+BACKENDS = ("heap", "disk")
+
+
+@pytest.fixture(params=BACKENDS)
+def held(request: pytest.FixtureRequest) -> str:
+    """The setting of where a store has its rows, for each place."""
+    return f"stateStore.cowstate.backend={request.param}"
 
 
 def crc32c(data: bytes) -> int:
@@ -79,9 +86,9 @@ def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> list[str]:
 
 
 def test_a_byte_that_changes_in_memory_is_found_by_get_and_by_iterators(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
-    script = filled(EVERY_READ)
+    script = filled(held, EVERY_READ)
     script.add("begin", "")
     script.add("flip 2", "")
     script.add("get 1", "2:10")
@@ -95,24 +102,24 @@ def test_a_byte_that_changes_in_memory_is_found_by_get_and_by_iterators(
 
 
 def test_a_byte_that_changes_in_an_older_version_is_found(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
-    script = filled(EVERY_READ)
+    script = filled(held, EVERY_READ)
     script.add("get 1 2", "1:21")
     script.add("flip-old 2", "")
     script.add("get 1 1", "2:10")
     script.add("get 1 2", FOUND)
     run(provider_jvm, tmp_path, script)
-    script = filled(EVERY_READ)
+    script = filled(held, EVERY_READ)
     script.add("flip-old 2", "")
     script.add("entries 1", FOUND)
     run(provider_jvm, tmp_path / "other", script)
 
 
 def test_after_damage_the_next_attempt_restores_the_state_from_files(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
-    script = filled(EVERY_READ)
+    script = filled(held, EVERY_READ)
     for line in ("begin", "flip 2"):
         script.add(line, "")
     script.add("get 2", FOUND)
@@ -123,8 +130,10 @@ def test_after_damage_the_next_attempt_restores_the_state_from_files(
     run(provider_jvm, tmp_path, script)
 
 
-def test_a_damaged_row_never_reaches_a_snapshot(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
-    script = filled(ON, SNAPSHOTS)
+def test_a_damaged_row_never_reaches_a_snapshot(
+    provider_jvm: ProviderJvm, tmp_path: Path, held: str
+) -> None:
+    script = filled(held, ON, SNAPSHOTS)
     script.add("flip 2", "")
     script.add("maintain", None)
     script.add("files snapshot", "0")
@@ -165,9 +174,9 @@ def test_maintenance_that_finds_no_snapshot_due_reports_the_newest_version(
 
 @pytest.mark.parametrize("ratio", [0, 1, 3])
 def test_every_so_many_reads_are_verified(
-    provider_jvm: ProviderJvm, tmp_path: Path, ratio: int
+    provider_jvm: ProviderJvm, tmp_path: Path, held: str, ratio: int
 ) -> None:
-    script = filled(ON, f"stateStore.rowChecksum.readVerificationRatio={ratio}")
+    script = filled(held, ON, f"stateStore.rowChecksum.readVerificationRatio={ratio}")
     script.add("begin", "")
     script.add("flip 2", "")
     for read in range(1, 10):
@@ -176,8 +185,10 @@ def test_every_so_many_reads_are_verified(
     run(provider_jvm, tmp_path, script)
 
 
-def test_rows_without_checksums_are_not_verified(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
-    script = filled(SNAPSHOTS, "stateStore.rowChecksum.readVerificationRatio=1")
+def test_rows_without_checksums_are_not_verified(
+    provider_jvm: ProviderJvm, tmp_path: Path, held: str
+) -> None:
+    script = filled(held, SNAPSHOTS, "stateStore.rowChecksum.readVerificationRatio=1")
     script.add("begin", "")
     script.add("flip 2", "")
     script.add("get 2", "1:21")
@@ -192,7 +203,8 @@ def test_files_with_and_without_checksums_make_up_one_state(
     expected = {1: Value(2, 10), 2: Value(1, 20), 3: Value(2, 30)}
     for batch in range(12):
         settings_of_the_store = (SNAPSHOTS, f"{EVERY_READ} {SNAPSHOTS}")[batch // 2 % 2]
-        script.add(f"start {settings_of_the_store}", "")
+        held = f"stateStore.cowstate.backend={BACKENDS[batch % 2]}"
+        script.add(f"start {held} {settings_of_the_store}", "")
         script.add("begin", "")
         script.add("entries", " ".join(f"{n}={value}" for n, value in sorted(expected.items())))
         expected[4 + batch % 5] = Value(1 + batch % 3, batch)

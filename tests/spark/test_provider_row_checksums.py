@@ -31,6 +31,7 @@ from tests.support.provider_jobs import (
     ProviderRun,
     configured,
     maintenance_of,
+    run_together,
 )
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
 
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.spark
 ENABLED = f"{STATE_STORE}.rowChecksum.enabled"
 FILE_CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 ON = {ENABLED: "true", f"{STATE_STORE}.rowChecksum.readVerificationRatio": "1"}
+ON_DISK = {f"{STATE_STORE}.cowstate.backend": "disk"}
 SNAPSHOTS = {
     f"{STATE_STORE}.minDeltasForSnapshot": "1",
     f"{STATE_STORE}.maintenanceInterval": "50ms",
@@ -140,14 +142,17 @@ def expected(
 def test_rows_and_state_are_those_of_the_built_in_provider_with_the_same_settings(
     spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected, name: str
 ) -> None:
-    run = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "cowstate", {**ON, **SNAPSHOTS})
+    settings = {**ON, **SNAPSHOTS}
+    on_heap = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "heap", settings)
+    on_disk = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "disk", settings | ON_DISK)
     with maintenance_of(spark):
         for files in in_segments(inputs):
-            run.run(*files)
-    assert_history_is(expected(name), run)
+            run_together([on_heap, on_disk], *files)
     assert expected(name).shrank()
-    assert state_files(run.checkpoint, "snapshot")
-    assert columns_of(state_files(run.checkpoint)) == {3}
+    for run in (on_heap, on_disk):
+        assert_history_is(expected(name), run)
+        assert state_files(run.checkpoint, "snapshot")
+        assert columns_of(state_files(run.checkpoint)) == {3}
 
 
 def test_a_restart_with_another_setting_goes_by_that_of_the_offset_log(
@@ -228,10 +233,12 @@ def damage_a_row(path: Path) -> None:
     path.write_bytes(with_another_row(data, value))
 
 
+@pytest.mark.parametrize("settings", [{}, ON_DISK], ids=["heap", "disk"])
 def test_a_row_that_changed_in_a_file_is_found_though_the_file_has_new_sums(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, settings: Options
 ) -> None:
-    run = ProviderRun(spark, Job(total, "update"), COWSTATE, tmp_path / "run", {ENABLED: "true"})
+    job, with_checksums = Job(total, "update"), {ENABLED: "true", **settings}
+    run = ProviderRun(spark, job, COWSTATE, tmp_path / "run", with_checksums)
     run.run(inputs[0][:2], [])
     (*_, newest) = state_files(run.checkpoint, "changelog")
     intact = newest.read_bytes()

@@ -274,9 +274,8 @@ final class ProviderScript(root: String) {
   }
 
   private def flip(row: UnsafeRow): Unit = {
-    val bytes = row.getBaseObject.asInstanceOf[Array[Byte]]
-    val index = (row.getBaseOffset - Platform.BYTE_ARRAY_OFFSET).toInt
-    bytes(index) = (bytes(index) ^ 1).toByte
+    val byte = Platform.getByte(row.getBaseObject, row.getBaseOffset)
+    Platform.putByte(row.getBaseObject, row.getBaseOffset, (byte ^ 1).toByte)
   }
 
   /**
