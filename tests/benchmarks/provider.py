@@ -2,7 +2,7 @@
 
     python tests/benchmarks/provider.py [--scenario a b c d e join] [--rounds 3] [--scale 1.0]
                                         [--partitions 2] [--warm N] [--no-snapshots] [--soak]
-                                        [--providers cowstate …]
+                                        [--providers cowstate …] [--free-memory GIB]
 
 Every run is a process with a JVM of its own (local[2], default collector); in each round every
 provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`. Some batches go
@@ -47,6 +47,9 @@ store, and not with `floor`. So it is the least that an aggregation can take in 
 `spark_plans` is cowstate with …cowstate.changePlans = false: Spark's plan of a batch stays as it
 is, as it does for all other providers.
 
+`--free-memory` takes the rest of the machine's memory first. With `--scenario d --providers disk`
+and less than the state takes, the system cannot keep all mapped files in its cache.
+
 `huge_pages` is cowstate in a JVM that asks the system for large pages of memory for its heap
 (-XX:+UseTransparentHugePages), where the map's table and records are.
 
@@ -66,10 +69,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from provider_run.free_memory import free_memory_of
 from provider_run.process import CORES, FLOORS, PROVIDERS, SNAPSHOT_FILES, Task
 from provider_run.queries import SCENARIOS
 
@@ -306,10 +311,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warm", type=int, help="batches before those that are measured")
     parser.add_argument("--no-snapshots", action="store_true", help="no restart from snapshots")
     parser.add_argument("--memory", default="8g", help="of each JVM")
+    parser.add_argument("--free-memory", type=float, help="GiB that are free for all, about")
     parser.add_argument("--soak", action="store_true", help="the soak only; cowstate by default")
     parser.add_argument("--folder", type=Path, help="where checkpoints go; default: temporary")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
+
+
+def chosen(letters: Iterable[str]) -> list[str]:
+    """The scenarios that letters stand for."""
+    return [scenario for letter in letters for scenario in LETTERS[letter]]
 
 
 def main() -> None:
@@ -325,10 +336,11 @@ def main() -> None:
         task = replace(task, warm=given.warm)
         result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
         result |= {"partitions": given.partitions, "warm": given.warm}
-        if given.soak:
-            result["soak"] = soak(task, given.providers or ["cowstate"])
-        else:
-            for scenario in [chosen for letter in given.scenario for chosen in LETTERS[letter]]:
+        result |= {"free_memory": given.free_memory}
+        with free_memory_of(given.free_memory):
+            if given.soak:
+                result["soak"] = soak(task, given.providers or ["cowstate"])
+            for scenario in [] if given.soak else chosen(given.scenario):
                 providers = given.providers or list(COMPARED)
                 result[scenario] = measure(scenario, task, providers, given.rounds)
     out.parent.mkdir(parents=True, exist_ok=True)
