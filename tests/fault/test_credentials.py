@@ -59,7 +59,9 @@ def spark_home(folder: Path) -> Path:
     """The installed Spark, whose clusters keep the logs of executors in this folder."""
     folder.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
-        (folder / entry.name).symlink_to(entry)
+        # Clusters of other tests may have left their executors' directories there.
+        if entry.name != "work":
+            (folder / entry.name).symlink_to(entry)
     (folder / "conf").mkdir()
     (folder / "conf" / "log4j2.properties").write_text(LOGGING)
     return folder
