@@ -120,7 +120,15 @@ def store(
     for version in range(2, BATCHES + 2):
         value = Value(1 + version % 3, version)
         begin = "begin-forced" if version == 5 else "begin"
-        lines += [begin, f"remove {version}", f"put {version * 7 % KEYS},9999 {value}", "commit"]
+        # A snapshot that is forced goes to an object store with maintenance.
+        end = ["write-if-due"] if version == 5 else []
+        lines += [
+            begin,
+            f"remove {version}",
+            f"put {version * 7 % KEYS},9999 {value}",
+            "commit",
+            *end,
+        ]
         state = {n: v for n, v in states[-1].items() if n != version}
         states.append(state | {version * 7 % KEYS: value, 9999: value})
     lines += ["write-if-due", "begin", "put 1 1:1", "commit", "write-if-due"]

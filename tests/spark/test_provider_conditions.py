@@ -146,10 +146,10 @@ class TestMetrics:
     def test_maintenance_and_no_batch_puts_a_forced_snapshot_into_an_object_store(
         self, provider_jvm: ProviderJvm, tmp_path: Path, begin: str, count: int
     ) -> None:
-        """The batch leaves it to maintenance, which then need not wait for the batch after it."""
+        """Maintenance writes it although none is due, and need not wait for the batch after it."""
         (tmp_path / "metadata").write_text('{"id":"query"}')
         start = f"{START} stateStore.cowstate.store={tmp_path / 'store'}"
-        batch = [f"{start} stateStore.minDeltasForSnapshot=1", begin, "put 1 1:7", "commit"]
+        batch = [f"{start} stateStore.minDeltasForSnapshot=1000", begin, "put 1 1:7", "commit"]
         assert run(provider_jvm, tmp_path, *batch, "metric forceSnapshotCount")[-1] == "0"
         assert not [*tmp_path.rglob("*.snapshot.arrow")]
         run(provider_jvm, tmp_path, *batch, "begin", "write-if-due", "abort")

@@ -6,17 +6,22 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  */
 private[cowstate] final class ViewHandover {
   private var isAsked = false
+  private var isNeeded = false
   private var left: TakenView = _
 
   def ask(): Unit = synchronized {
     isAsked = true
   }
 
-  /** Leave a view, if one was asked for, now or before. */
-  def leave(view: => TakenView, isAsked: Boolean): Unit = synchronized {
-    if (isAsked || this.isAsked) {
+  /** Whether a snapshot is to be written of what was left, whether one is due or not. */
+  def isForced: Boolean = synchronized(isNeeded)
+
+  /** Leave a view, if one was asked for, or if Spark forces a snapshot. */
+  def leave(view: => TakenView, isForced: Boolean): Unit = synchronized {
+    if (isForced || isAsked) {
       clear()
       left = view
+      isNeeded = isForced
     }
   }
 
@@ -31,6 +36,7 @@ private[cowstate] final class ViewHandover {
   /** Nothing is asked for any more, and what was left is released. */
   def clear(): Unit = synchronized {
     isAsked = false
+    isNeeded = false
     if (left != null) left.view.release()
     left = null
   }

@@ -167,7 +167,7 @@ class CowStateStoreProvider
           handover.clear()
           writeSnapshot(store.state.takeView())
         } else {
-          handover.leave(store.state.takeView(), isAsked = isSnapshotAsked)
+          handover.leave(store.state.takeView(), isForced = isSnapshotAsked)
         }
       } finally lock.release(this)
       if (storeConf.commitValidationEnabled) {
@@ -328,7 +328,7 @@ class CowStateStoreProvider
     val state = loaded
     if (state == null || state.isDamaged) {
       handover.clear()
-    } else if (state.snapshotIsDue) {
+    } else if (state.snapshotIsDue || handover.isForced) {
       handover.take(state).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
       mergeChangelogs(state)
     } else {
