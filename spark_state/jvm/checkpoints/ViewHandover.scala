@@ -2,11 +2,12 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 /**
  * How maintenance that finds a store busy gets its view: it asks, the batch leaves one when it
- * commits, and the next maintenance takes it. A view that nobody will take is released.
+ * commits, and the next maintenance takes it. A batch for which Spark forces a snapshot leaves one,
+ * too, if its state is in an object store. A view that nobody will take is released.
  */
 private[cowstate] final class ViewHandover {
   private var isAsked = false
-  private var isNeeded = false
+  private var isLeftByForce = false
   private var left: TakenView = _
 
   def ask(): Unit = synchronized {
@@ -14,14 +15,14 @@ private[cowstate] final class ViewHandover {
   }
 
   /** Whether a snapshot is to be written of what was left, whether one is due or not. */
-  def isForced: Boolean = synchronized(isNeeded)
+  def isForced: Boolean = synchronized(isLeftByForce)
 
   /** Leave a view, if one was asked for, or if Spark forces a snapshot. */
   def leave(view: => TakenView, isForced: Boolean): Unit = synchronized {
     if (isForced || isAsked) {
       clear()
       left = view
-      isNeeded = isForced
+      isLeftByForce = isForced
     }
   }
 
@@ -36,7 +37,7 @@ private[cowstate] final class ViewHandover {
   /** Nothing is asked for any more, and what was left is released. */
   def clear(): Unit = synchronized {
     isAsked = false
-    isNeeded = false
+    isLeftByForce = false
     if (left != null) left.view.release()
     left = null
   }
