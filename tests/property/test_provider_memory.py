@@ -187,3 +187,21 @@ def test_a_commit_that_fails_says_why_whatever_fails_afterwards(
 
 def test_nothing_stays_charged_of_an_account_closed_under_a_task(provider_jvm: ProviderJvm) -> None:
     assert provider_jvm.new("AccountRace").run() == 0
+
+
+def test_full_blocks_of_the_heap_are_given_out_again(provider_jvm: ProviderJvm) -> None:
+    """The one that was given back last comes first; a third is a new one. Four are charged."""
+    assert provider_jvm.new("HeapBlocks").givenAgain() == "1 0 -1; 4 charged"
+
+
+@pytest.mark.parametrize("size", [1024, 256 * 1024, 1 << 20])
+def test_other_blocks_of_the_heap_are_new_ones(provider_jvm: ProviderJvm, size: int) -> None:
+    assert provider_jvm.new("HeapBlocks").othersAreNew(size)
+
+
+def test_a_table_has_zeros_though_a_used_block_is_long_enough(provider_jvm: ProviderJvm) -> None:
+    assert provider_jvm.new("HeapBlocks").sumOfZeros() == 0
+
+
+def test_the_collector_frees_blocks_that_were_given_back(provider_jvm: ProviderJvm) -> None:
+    assert provider_jvm.new("HeapBlocks").isCollected()

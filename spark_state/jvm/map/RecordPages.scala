@@ -307,8 +307,7 @@ private[cowstate] object RecordPages {
   val AddressBits: Int = PageBits + OffsetBits
   val MinAddress: Long = 1L << OffsetBits
   private val MinPageBytes = 4 << 10
-  /** Four of them, with their object headers, fit into a region of 1 MiB. */
-  private val MaxPageBytes = (256 << 10) - 64
+  private val MaxPageBytes = StateMemory.FullBlockBytes.toInt
   /** Bytes of a page for each bit of its bitmap. */
   private val BytesOfBit = 16
 

@@ -1,6 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import java.lang.ref.WeakReference
 import java.nio.file.{Path, Paths}
+import java.util
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
@@ -57,6 +59,12 @@ private[cowstate] trait StateMemory {
 }
 
 private[cowstate] object StateMemory {
+  /**
+   * What pages, and blocks of undo logs, grow to. Four of them, with their object headers, fit into a
+   * region of 1 MiB of the collector.
+   */
+  val FullBlockBytes: Long = (256L << 10) - 64
+
   /** What the configuration asks for. Files go to the executor's local directories. */
   def of(conf: CowStateConf, account: MemoryAccount, owner: String): StateMemory =
     if (conf.isOnDisk) {
@@ -73,30 +81,56 @@ private[cowstate] object StateMemory {
   }
 }
 
-/** Arrays of the heap, charged to the account. The collector frees what nobody reads any more. */
+/**
+ * Arrays of the heap, charged to the account. The collector frees what nobody reads any more.
+ *
+ * A batch needs about as many full blocks as the batch before it gives back. They are old by then:
+ * the collector has moved them to where it collects seldom. New ones instead would fill the heap and
+ * be moved in turn. So full blocks are given out again, as long as the collector leaves them.
+ */
 private[cowstate] final class HeapMemory(val account: MemoryAccount) extends StateMemory {
   import HeapMemory._
+
+  /** What the collector may free at any time. */
+  private val returned = new util.ArrayDeque[WeakReference[Array[Byte]]]
 
   override val pagesChangedInPlace: Int = Int.MaxValue
   override val largestBlock: Long = 8L << 30
 
   override def allocate(bytes: Long): Block = {
     account.acquire(bytes)
+    val again = if (bytes == StateMemory.FullBlockBytes) givenAgain() else null
+    if (again != null) new Block(again, BYTE_ARRAY_OFFSET, bytes) else newBlock(bytes)
+  }
+
+  /** The one that was used last, which is likely in the processor's cache; null if there is none. */
+  private def givenAgain(): Array[Byte] = {
+    var again: Array[Byte] = null
+    while (again == null && !returned.isEmpty) again = returned.pollLast().get
+    again
+  }
+
+  private def newBlock(bytes: Long): Block =
     if (bytes <= LargestOfBytes) {
       new Block(new Array[Byte](bytes.toInt), BYTE_ARRAY_OFFSET, bytes)
     } else {
       new Block(new Array[Long](Math.toIntExact(bytes / 8)), LONG_ARRAY_OFFSET, bytes)
     }
-  }
 
   override def allocateZeros(bytes: Long): Block = {
-    val block = allocate(bytes + LineBytes)
+    account.acquire(bytes + LineBytes)
+    val block = newBlock(bytes + LineBytes)
     // A large array stays at the beginning of a region of the collector. Byte 64 of it, counted from
     // its header, is the first behind the header where a line begins.
     new Block(block.base, LineBytes, block.bytes)
   }
 
-  override def free(block: Block): Unit = account.release(block.bytes)
+  override def free(block: Block): Unit = {
+    account.release(block.bytes)
+    if (block.bytes == StateMemory.FullBlockBytes) {
+      returned.addLast(new WeakReference(block.base.asInstanceOf[Array[Byte]]))
+    }
+  }
 
   override def mappedBytes: Long = 0
 

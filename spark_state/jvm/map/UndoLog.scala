@@ -198,7 +198,8 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   private def addBlock(minBytes: Int): Unit = {
     val grown =
-      if (count == 0) MinBlockBytes else math.min(blocks(count - 1).bytes * 2, MaxBlockBytes)
+      if (count == 0) MinBlockBytes
+      else math.min(blocks(count - 1).bytes * 2, StateMemory.FullBlockBytes)
     val block = memory.allocate(math.max(minBytes, grown))
     if (count == blocks.length) {
       blocks = util.Arrays.copyOf(blocks, count * 2)
@@ -216,7 +217,6 @@ object UndoLog {
   private val FixedBytes = 16
   private val MinBlockBytes = 1L << 10
   private val MinSlots = 64
-  private val MaxBlockBytes = (256L << 10) - 64
 
   /** Tell the checksums that a value is read which a log gave out for a key. */
   def read(key: UnsafeRow, value: UnsafeRow, checksums: RowChecksums): Unit = {

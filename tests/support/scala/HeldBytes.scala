@@ -61,7 +61,15 @@ object HeldBytes {
       util.Collections.newSetFromMap(new util.IdentityHashMap[AnyRef, java.lang.Boolean])
     var bytes = HeldBytes(0, 0)
 
-    def add(block: Block): Unit = if (seen.add(block)) bytes = bytes.plus(HeldBytes(block.bytes, 0))
+    def add(block: Block): Unit = if (seen.add(block)) {
+      checkOwn(block)
+      bytes = bytes.plus(HeldBytes(block.bytes, 0))
+    }
+
+    /** On the heap: nobody else has its array. */
+    def checkOwn(block: Block): Unit =
+      assert(block.base == null || seen.add(block.base), "two blocks have one array")
+
     def addBytes(more: Long): Unit = bytes = bytes.plus(HeldBytes(0, more))
     def add(bitmap: Array[Long]): Unit =
       if (seen.add(bitmap)) bytes = bytes.plus(HeldBytes(0, bitmap.length * 8L))
@@ -69,16 +77,22 @@ object HeldBytes {
 
   def ofVersions(versions: VersionedState, views: Iterable[MapView]): HeldBytes = {
     val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").asScala.map(_._2)
-    (older ++ Option(writtenUndoLog(versions))).map(ofLog)
-      .foldLeft(ofMap(versions.map, views))(_.plus(_))
+    val logs = (older ++ Option(writtenUndoLog(versions))).toSeq
+    val records = field[RecordPages](versions.map, "records")
+    val own = new Held
+    field[Array[Block]](records, "pages").filter(_ != null).foreach(own.checkOwn)
+    logs.flatMap(blocksOf).foreach(own.checkOwn)
+    logs.map(ofLog).foldLeft(ofMap(versions.map, views))(_.plus(_))
   }
 
   private def ofLog(log: UndoLog): HeldBytes = {
-    val blocks = field[Array[Block]](log, "blocks").filter(_ != null)
     HeldBytes(
-      blocks.map(_.bytes).sum,
+      blocksOf(log).map(_.bytes).sum,
       Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L))
   }
+
+  private def blocksOf(log: UndoLog): Seq[Block] =
+    field[Array[Block]](log, "blocks").filter(_ != null).toSeq
 
   /** How many pages a view has anything to read in. */
   def pagesToRead(view: MapView): Int = field[Array[PageContents]](view, "pages").count(_.end > 0)
