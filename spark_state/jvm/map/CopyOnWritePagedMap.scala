@@ -41,7 +41,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val index = new KeyIndex(records, memory)
   private val prefixes = prefixOf.map(new PrefixLinks(records, memory, _))
   private val finds = new RecentFinds(account)
-  private val prefetches = new Prefetches(records, index)
+  private val fetched = new FetchedKeys
+  private val prefetches = new Prefetches(records, index, fetched)
   /** For the event time by which rows were last looked for. */
   private var zones: Option[ZoneMap] = None
   /** The record behind the last that was read, 0 if there is none; and whether reads go that way. */
@@ -75,6 +76,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** End an epoch and begin the next, which is returned. */
   def beginEpoch(): Int = {
     finds.clear()
+    fetched.clear()
     following = 0
     records.reuseNumbers()
     prefixes.foreach(_.heads.beginEpoch())
@@ -111,7 +113,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     memory.checkOpen()
     val address =
       if (readsInOrder && isRecordOf(following, key)) following
-      else index.find(key, hashOf(key))
+      else findFetched(key, hashOf(key))
     if (address != 0) {
       readsInOrder = address == following
       following = records.after(address)
@@ -198,10 +200,7 @@ private[cowstate] final class CopyOnWritePagedMap(
       condition: UnsafeRow => Boolean): Boolean = {
     val address = find(key, hash)
     val isRemoved = address != 0 && condition(valueAt(address, valueFields))
-    if (isRemoved) {
-      hasSlot = true
-      removeRecord(address, hash, undo)
-    }
+    if (isRemoved) removeRecord(address, hash, undo)
     isRemoved
   }
 
@@ -318,7 +317,19 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   private def find(key: UnsafeRow, hash: Int): Long = {
     memory.checkOpen()
-    index.find(key, hash)
+    findFetched(key, hash)
+  }
+
+  /** Search the table, unless a prefetch has. */
+  private def findFetched(key: UnsafeRow, hash: Int): Long = {
+    val likely = fetched.of(hash)
+    hasSlot = false
+    if (likely == KeyIndex.Absent) 0L
+    else if (isRecordOf(likely, key)) likely
+    else {
+      hasSlot = true
+      index.find(key, hash)
+    }
   }
 
   /** As `find`, of a key that may have been read before. */
@@ -336,8 +347,7 @@ private[cowstate] final class CopyOnWritePagedMap(
       last
     } else {
       if (first != 0) finds.missed()
-      hasSlot = true
-      index.find(key, hash)
+      findFetched(key, hash)
     }
   }
 
@@ -349,6 +359,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     val address = append(key, value, checksum)
     if (prefixes.isDefined) link(address, key)
     index.insert(hash, address)
+    fetched.added(hash, address)
   }
 
   private def link(address: Long, key: UnsafeRow): Unit =
@@ -438,10 +449,12 @@ private[cowstate] final class CopyOnWritePagedMap(
       assert(records.isAlive(address), "a dead record is in a slot")
       assert(hash >>> 3 == hashBits, "a slot has the hash of another key")
       index.findAddress(address, hash)
+      assert(fetched.of(hash) != KeyIndex.Absent, "a key that is there is noted as absent")
       seen += 1
     }
     assert(seen == size, s"$seen records in slots, $size entries")
     assert(following == 0 || records.mayBegin(following), "no record begins behind the last read")
+    assert(fetched.addresses.forall(records.mayBegin), "no record begins where a key was fetched")
     var live = 0
     var liveBytes = 0L
     records.numbers.foreach(number =>

@@ -223,20 +223,24 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   }
 
   /**
-   * An address to read ahead for a key: that of its record, if the key is in its line. Nothing is
-   * noted.
+   * What the line of a key tells of it: the address of a record that is likely the key's, `Absent` if
+   * no key has this hash, or 0. Nothing is noted.
    */
-  def likelyAddress(hash: Int): Long = {
+  def glance(hash: Int): Long = {
     val tag = tagOf(hash)
     val in = if (larger != null && table.lineOf(tag) < moved) larger else table
     var at = in.start + in.lineOf(tag) * LineBytes
     val end = at + LineBytes
+    var held = Removed
     while (at != end) {
-      val held = Platform.getLong(in.base, at)
-      if ((held ^ tag) >>> AddressBits == 0 && held != Removed) return held & AddressMask
+      held = Platform.getLong(in.base, at)
+      if ((held ^ tag) >>> AddressBits == 0 && held != Removed && held != Empty) {
+        return held & AddressMask
+      }
       at += 8
     }
-    0
+    // The last slot is empty, so a search would end in this line.
+    if (held == Empty && larger == null) Absent else 0
   }
 
   private def newTable(lines: Long): Table = {
@@ -272,6 +276,8 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
 
 private[cowstate] object KeyIndex {
   val AddressBits: Int = RecordPages.AddressBits
+  /** Less than any address, and not 0. */
+  val Absent = 1L
   private val AddressMask = (1L << AddressBits) - 1
   private final val SlotsOfLine = 8
   private final val LineBytes = 64L

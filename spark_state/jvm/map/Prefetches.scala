@@ -3,9 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 /**
  * Brings what a map will read into the processor's caches. A lookup waits for a line of the table,
  * then for the record. Here many lines are asked for before the first one is there, then the
- * beginnings of all records, then their ends. Nothing is noted in the index.
+ * beginnings of all records, then their ends. Nothing is noted in the index; what is found out about
+ * keys is noted in `fetched`.
  */
-private[cowstate] final class Prefetches(records: RecordPages, index: KeyIndex) {
+private[cowstate] final class Prefetches(
+    records: RecordPages, index: KeyIndex, fetched: FetchedKeys) {
   import RecordPages._
 
   private lazy val addresses = new Array[Long](Prefetches.Window)
@@ -21,7 +23,9 @@ private[cowstate] final class Prefetches(records: RecordPages, index: KeyIndex) 
     var recordCount = 0
     var i = 0
     while (i < count) {
-      addresses(i) = index.likelyAddress(hashes(i))
+      val address = index.glance(hashes(i))
+      fetched.note(hashes(i), address)
+      addresses(i) = if (address == KeyIndex.Absent) 0L else address
       if (isThere != null) isThere(i) = addresses(i) != 0
       i += 1
     }

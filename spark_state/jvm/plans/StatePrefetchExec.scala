@@ -108,7 +108,7 @@ private[cowstate] object StoreLookups {
 }
 
 /**
- * Reads up to 32 rows, prefetches their state, then hands them on. A row is valid until the next one
+ * Reads up to 64 rows, prefetches their state, then hands them on. A row is valid until the next one
  * is asked for, as ever in Spark.
  */
 private[cowstate] final class PrefetchingRows(
@@ -175,8 +175,8 @@ private[cowstate] final class PrefetchingRows(
 }
 
 private[cowstate] object PrefetchingRows {
-  /** Enough for the processor to fetch as many at once as it can. */
-  val WindowRows = 32
+  /** Each step of a prefetch ends with a wait for its last read: a tenth of the step, with so many. */
+  val WindowRows = 64
   /** What is copied stays in the processor's cache. */
   private val WindowBytes = 16 << 10
 }
