@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.OutputStream
+import java.io.{BufferedOutputStream, OutputStream}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.util
 import java.util.zip.CRC32
@@ -125,7 +125,8 @@ final class StateFileWriter(
   }
 
   private def begin(): Unit = if (out == null) {
-    out = open()
+    // The parts of a record batch are many and mostly short.
+    out = new BufferedOutputStream(open(), BufferBytes)
     write(ArrowIpc.Magic)
     write(Padding.take(2))
     write(ArrowIpc.schemaMessage(sums.isDefined))
@@ -151,6 +152,7 @@ private object StateFileWriter {
   private val BatchBytes = 240 << 10
   /** Arrays do not grow beyond it by doubling. */
   private val GrownBytes = 256 << 10
+  private val BufferBytes = 64 << 10
   private val Padding = new Array[Byte](8)
   private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
 
@@ -175,31 +177,46 @@ private object StateFileWriter {
   private final class BinaryColumn {
     private var bytes = new Array[Byte](1024)
     private var ends = new Array[Int](64)
-    private var present = new Array[Byte](8)
+    private var used = 0
+    /** A bit for each value, of which most columns have none: 1 where it is null. */
+    private var missing = new Array[Byte](0)
     private var count = 0
-    private var missing = 0
+    private var nullCount = 0
 
     def length: Int = count
-    def nulls: Int = missing
-    def dataBytes: Int = if (count == 0) 0 else ends(count - 1)
+    def nulls: Int = nullCount
+    def dataBytes: Int = used
     def data: Array[Byte] = bytes
-    def validity(): Array[Byte] = present
+
+    /** Arrow's bits: 1 where a value is there. */
+    def validity(): Array[Byte] = {
+      val present = new Array[Byte]((count + 7) / 8)
+      for (i <- present.indices) present(i) = (if (i < missing.length) ~missing(i) else -1).toByte
+      if (count % 8 != 0) {
+        val last = present.length - 1
+        present(last) = (present(last) & (1 << count % 8) - 1).toByte
+      }
+      present
+    }
 
     def append(row: UnsafeRow): Unit = {
       val from = room(row.getSizeInBytes)
       Words.copy(row, bytes, Platform.BYTE_ARRAY_OFFSET + from)
-      markPresent()
     }
 
     def append(base: AnyRef, offset: Long, length: Int): Unit = {
       val from = room(length)
       Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
-      markPresent()
     }
 
     def appendNull(): Unit = {
+      val place = count >> 3
+      if (place >= missing.length) {
+        missing = util.Arrays.copyOf(missing, math.max(place + 1, 64) * 2)
+      }
+      missing(place) = (missing(place) | (1 << (count & 7))).toByte
       room(0)
-      missing += 1
+      nullCount += 1
     }
 
     def offsetBytes(): Array[Byte] = {
@@ -210,27 +227,23 @@ private object StateFileWriter {
     }
 
     def clear(): Unit = {
-      util.Arrays.fill(present, 0, (count + 7) / 8, 0.toByte)
+      if (nullCount > 0) util.Arrays.fill(missing, 0.toByte)
+      used = 0
       count = 0
-      missing = 0
-    }
-
-    private def markPresent(): Unit = {
-      val index = count - 1
-      present(index >> 3) = (present(index >> 3) | (1 << (index & 7))).toByte
+      nullCount = 0
     }
 
     /** Make room for one more value of this length; returns where it begins. */
     private def room(length: Int): Int = {
-      val from = dataBytes
+      val from = used
       val end = Math.addExact(from, length)
       if (end > bytes.length) {
         val doubled = math.min(bytes.length * 2L, GrownBytes).toInt
         bytes = util.Arrays.copyOf(bytes, math.max(end, doubled))
       }
       if (count == ends.length) ends = util.Arrays.copyOf(ends, count * 2)
-      if (count == present.length * 8) present = util.Arrays.copyOf(present, present.length * 2)
       ends(count) = end
+      used = end
       count += 1
       from
     }
