@@ -84,7 +84,7 @@ def test_a_join_is_given_each_key_with_old_values_once(
     # What a semi join has matched on the left is not kept.
     sides = 1 if how == "left_semi" else 2
     assert before - after == sides * 400
-    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [sides * 40]
+    assert metrics_of(last_plan(query), "StateOfJoin", "numOldRows") == [sides * 40]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_join_counts_the_values_that_its_stores_remove(
         query = stream.run(joined(stream, how), output_mode="append")
         removed[provider] = [b["stateOperators"][0]["numRowsRemoved"] for b in query.recentProgress]
         if provider == COWSTATE:
-            (old_rows,) = metrics_of(last_plan(query), "StateEviction", "numOldRows")
+            (old_rows,) = metrics_of(last_plan(query), "StateOfJoin", "numOldRows")
     assert removed[COWSTATE] == removed[HDFS]
     sides = 1 if how == "left_semi" else 2
     # Spark 4.2 does not count what an outer join evicts from the sides that it puts out.
@@ -219,7 +219,7 @@ def test_a_join_by_event_time_is_given_the_keys_that_are_old(
     query = stream.run(joined_by_moment(stream), output_mode="append")
     assert query.lastProgress["stateOperators"][0]["numRowsRemoved"] == 2 * 400
     old_keys = 2 * len({(f"key{n % 40}", n % 7) for n in range(400)})
-    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [old_keys]
+    assert metrics_of(last_plan(query), "StateOfJoin", "numOldRows") == [old_keys]
 
 
 @pytest.mark.parametrize("how", ["inner", "full_outer"])

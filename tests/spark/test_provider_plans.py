@@ -88,13 +88,10 @@ IN_ORDER = [
         (distinct_moments, ["StreamingDeduplicate", "StateEviction", "StatePrefetch"]),
         (
             joined,
-            [
-                *("RemovedRows", "StreamingSymmetricHashJoin"),
-                *("StateEviction", "StatePrefetch", "Filter"),
-            ],
+            ["StateOfJoin", "StreamingSymmetricHashJoin", "Filter"],
         ),
-        (joined_by_moment, ["StreamingSymmetricHashJoin", "StateEviction", "StatePrefetch"]),
-        (outer_joined, ["StreamingSymmetricHashJoin", "StateEviction", "StatePrefetch"]),
+        (joined_by_moment, ["StateOfJoin", "StreamingSymmetricHashJoin"]),
+        (outer_joined, ["StateOfJoin", "StreamingSymmetricHashJoin"]),
     ],
 )
 def test_the_plan_around_a_store_is_changed(
@@ -151,7 +148,9 @@ def test_the_state_of_both_inputs_of_a_join_is_prefetched(
     for batch in range(2):
         stream.feed([(f"key{n + 20 * batch}", 1) for n in range(100)])
     query = stream.run(joined_by_key(stream), output_mode="append")
-    left, right = metrics_of(last_plan(query), "StatePrefetch", "numPrefetchedRows")
+    plan = last_plan(query)
+    (left,) = metrics_of(plan, "StateOfJoin", "numPrefetchedRowsOfLeft")
+    (right,) = metrics_of(plan, "StateOfJoin", "numPrefetchedRowsOfRight")
     # A row of the left side finds the count of its own side and a count and a value of the other
     # one, if its key is one of 80. Then the left side has all keys.
     assert 0.8 * 3 * 80 < left <= 3 * 80

@@ -37,8 +37,8 @@ import org.apache.spark.util.SparkClassUtils
  *
  * Below operators that look up the key of each row comes a StatePrefetchExec, and below those that
  * evict old rows a StateEvictionExec. When these ask a store for all rows, to find the old ones, it
- * answers with the old ones alone. Where a join puts out nothing of them, its stores remove most of
- * them before they answer, and a RemovedRowsExec above the join lets them count these.
+ * answers with the old ones alone. A join has a StateOfJoinExec above it, which does both. Where a
+ * join puts out nothing of old rows, its stores remove most of them before they answer.
  *
  * Spark asks for this rule when it has planned the batch and checked its operators, before it
  * generates code.
@@ -50,6 +50,9 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     override def apply(plan: SparkPlan): SparkPlan =
       if (plan.exists(_.isInstanceOf[StatefulOperator]) && isWanted(conf)) {
         plan.transformUp {
+          case join: StreamingSymmetricHashJoinExec => withState(join)
+          // The plan was changed before.
+          case StateOfJoinExec(_, _, _, changed: StateOfJoinExec) => changed
           case operator: StatefulOperator if !isInformed(operator) => informed(operator)
           case aggregate: BaseAggregateExec if aggregate.groupingExpressions.nonEmpty =>
             group(aggregate)
@@ -73,42 +76,37 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
       case _ => false
     }
 
-  /** The operator, with nodes around it that prefetch for it, and let its stores evict. */
+  private def withState(join: StreamingSymmetricHashJoinExec): SparkPlan =
+    StateOfJoinExec(
+      inJoin(join.leftKeys, JoinStores.Left, JoinStores.Right),
+      inJoin(join.rightKeys, JoinStores.Right, JoinStores.Left),
+      Evictions.of(join),
+      join)
+
+  /** The operator, with nodes below it that prefetch for it, and let its store evict. */
   private def informed(operator: StatefulOperator): SparkPlan = {
     lazy val info = operator.getStateInfo
-    def prefetching(child: SparkPlan, lookups: Seq[StateLookup]) =
-      if (lookups.isEmpty) child
-      else StatePrefetchExec(lookups, info.checkpointLocation, info.operatorId, child)
+    def prefetching(child: SparkPlan) = keyOf(operator).filter(_.nonEmpty).fold(child) { key =>
+      val lookup = StateLookup(key, StateStoreId.DEFAULT_STORE_NAME)
+      StatePrefetchExec(Seq(lookup), info.checkpointLocation, info.operatorId, child)
+    }
     val evictions = Evictions.of(operator)
     def evicting(child: SparkPlan) =
       if (evictions.isEmpty) child
       else StateEvictionExec(evictions, info.checkpointLocation, info.operatorId, child)
-    // The first input of a join is read before the join evicts from either side.
-    operator.children.zip(lookupsOf(operator)).map((prefetching _).tupled) match {
+    operator.children match {
       case first +: others =>
-        val changed = operator.withNewChildren(evicting(first) +: others)
-        if (evictions.exists { case (store, eviction) => eviction.leavesTo(store) }) {
-          RemovedRowsExec(info.checkpointLocation, info.operatorId, changed)
-        } else {
-          changed
-        }
+        operator.withNewChildren(evicting(prefetching(first)) +: others)
       case _ => operator
     }
   }
 
-  /** What the operator looks up for the rows of each input. */
-  private def lookupsOf(operator: SparkPlan): Seq[Seq[StateLookup]] = operator match {
-    case restore: StateStoreRestoreExec => Seq(inOnlyStore(restore.keyExpressions))
-    case distinct: BaseStreamingDeduplicateExec => Seq(inOnlyStore(distinct.keyExpressions))
-    case join: StreamingSymmetricHashJoinExec =>
-      Seq(
-        inJoin(join.leftKeys, JoinStores.Left, JoinStores.Right),
-        inJoin(join.rightKeys, JoinStores.Right, JoinStores.Left))
-    case _ => operator.children.map(_ => Nil)
+  /** What the operator looks up in its only store for each row, if anything. */
+  private def keyOf(operator: SparkPlan): Option[Seq[Expression]] = operator match {
+    case restore: StateStoreRestoreExec => Some(restore.keyExpressions)
+    case distinct: BaseStreamingDeduplicateExec => Some(distinct.keyExpressions)
+    case _ => None
   }
-
-  private def inOnlyStore(key: Seq[Expression]): Seq[StateLookup] =
-    if (key.isEmpty) Nil else Seq(StateLookup(key, StateStoreId.DEFAULT_STORE_NAME))
 
   /** A row meets the values of the other side, and is put where its own side has no value yet. */
   private def inJoin(key: Seq[Expression], own: JoinStores, other: JoinStores) = {

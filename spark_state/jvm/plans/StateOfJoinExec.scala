@@ -1,0 +1,86 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.Attribute
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.StateStoreAwareZipPartitionsRDD
+
+/**
+ * Hands on the rows of the join below, and does for it what StatePrefetchExec and StateEvictionExec
+ * do for other operators: it prefetches for the rows of both inputs, and tells the task what the join
+ * will evict. If the join puts nothing out of that, its stores get the metric by which it counts the
+ * rows that it removes. So they can remove rows for it.
+ *
+ * It stands above, because Spark has to make a join anew that gets other children. Each time, Spark
+ * serializes all of Hadoop's configuration: about 4 ms of each batch. So the plan of the join stays,
+ * and its RDD gets other inputs.
+ *
+ * @param left      what the join looks up for a row of its left input
+ * @param right     the same of its right input
+ * @param evictions by the name of the store
+ */
+private[cowstate] case class StateOfJoinExec(
+    left: Seq[StateLookup],
+    right: Seq[StateLookup],
+    evictions: Map[String, StoreEviction],
+    child: SparkPlan)
+  extends RowsOfChildExec {
+  private type JoinRDD = StateStoreAwareZipPartitionsRDD[InternalRow, InternalRow, InternalRow]
+
+  override lazy val metrics: Map[String, SQLMetric] = Map(
+    "numOldRows" -> SQLMetrics.createMetric(
+      sparkContext, "number of state rows that were found to be old"),
+    "numPrefetchedRowsOfLeft" -> SQLMetrics.createMetric(
+      sparkContext, "number of state rows that were prefetched for the left input"),
+    "numPrefetchedRowsOfRight" -> SQLMetrics.createMetric(
+      sparkContext, "number of state rows that were prefetched for the right input"))
+
+  override protected def doExecute(): RDD[InternalRow] = {
+    val join = child.asInstanceOf[StreamingSymmetricHashJoinExec]
+    val joined = join.execute().asInstanceOf[JoinRDD]
+    new StateStoreAwareZipPartitionsRDD(
+      sparkContext,
+      joined.f,
+      // It is opened before the join, which reads all of it before it evicts from either side.
+      informing(join, fetching(join, left, join.left.output, "Left", joined.rdd1)),
+      fetching(join, right, join.right.output, "Right", joined.rdd2),
+      join.getStateInfo,
+      join.stateStoreNames,
+      Some(session.sessionState.streamingQueryManager.stateStoreCoordinator))
+  }
+
+  private def fetching(
+      join: StreamingSymmetricHashJoinExec,
+      lookups: Seq[StateLookup],
+      columns: Seq[Attribute],
+      side: String,
+      rows: RDD[InternalRow]): RDD[InternalRow] = {
+    // Tasks get these, and not the whole plan.
+    val fetchedRows = longMetric(s"numPrefetchedRowsOf$side")
+    val (query, operator) = (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
+    rows.mapPartitionsInternal(
+      new PrefetchingRows(_, StoreLookups.of(lookups, columns, query, operator), fetchedRows))
+  }
+
+  private def informing(
+      join: StreamingSymmetricHashJoinExec, rows: RDD[InternalRow]): RDD[InternalRow] =
+    if (evictions.isEmpty) rows
+    else {
+      val evictionsOfTask = evictions
+      val (oldRowCount, removedCount) =
+        (longMetric("numOldRows"), join.longMetric("numRemovedStateRows"))
+      val (query, operator) = (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
+      val isSilent = evictions.exists { case (store, eviction) => eviction.leavesTo(store) }
+      rows.mapPartitionsInternal { rows =>
+        StoresOfTask.willEvict(query, operator, evictionsOfTask, oldRowCount)
+        if (isSilent) StoresOfTask.countsRemoved(query, operator, removedCount)
+        rows
+      }
+    }
+
+  override protected def withNewChildInternal(newChild: SparkPlan): StateOfJoinExec =
+    copy(child = newChild)
+}
