@@ -13,7 +13,7 @@ round draws `--updates` keys at random, leaves out repeated ones, and does each 
                log, a record or a column costs
     lz4        all these are compressed by one call: the least that compression costs
     contains   hash, a line of the table, and the key of the record
-    prefetched the same, after the lines and records of 64 keys were fetched together
+    prefetched hash and the key of the record, after 64 keys were looked for together
     absent     a search for keys that are not there
     get        as `contains`, with a copy of the value
     get, prefetched  as `prefetched`, with a copy of the value

@@ -152,7 +152,8 @@ private object StateFileWriter {
   private val BatchBytes = 240 << 10
   /** Arrays do not grow beyond it by doubling. */
   private val GrownBytes = 256 << 10
-  private val BufferBytes = 64 << 10
+  /** Longer parts go to the file as they are. */
+  private val BufferBytes = 8 << 10
   private val Padding = new Array[Byte](8)
   private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
 
@@ -178,7 +179,7 @@ private object StateFileWriter {
     private var bytes = new Array[Byte](1024)
     private var ends = new Array[Int](64)
     private var used = 0
-    /** A bit for each value, of which most columns have none: 1 where it is null. */
+    /** A bit for each value: 1 where it is null. Most columns have no nulls, and then no bits. */
     private var missing = new Array[Byte](0)
     private var count = 0
     private var nullCount = 0

@@ -7,7 +7,7 @@ import java.util
  * these need not search the table again, in which the processor guesses each branch badly.
  *
  * That there is no key with a hash is certain: whoever adds a key tells it. An address is a guess.
- * Whoever takes it makes sure that the key's live record is there.
+ * Whoever takes it makes sure that the key's live record is there. It takes 3 KiB, which are not charged.
  */
 private[cowstate] final class FetchedKeys {
   import FetchedKeys._
@@ -28,7 +28,7 @@ private[cowstate] final class FetchedKeys {
     noted(hash & Mask) = address
   }
 
-  /** The same, or 0 if nothing is known. */
+  /** What was noted of a hash, or 0. */
   def of(hash: Int): Long =
     if (!isEmpty && hashes(hash & Mask) == hash) noted(hash & Mask) else 0L
 

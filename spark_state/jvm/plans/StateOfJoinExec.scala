@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
  * rows that it removes. So they can remove rows for it.
  *
  * It stands above, because Spark has to make a join anew that gets other children. Each time, Spark
- * serializes all of Hadoop's configuration: about 4 ms of each batch. So the plan of the join stays,
+ * serializes all of Hadoop's configuration: about 4 ms of each batch. So the join keeps its children,
  * and its RDD gets other inputs.
  *
  * @param left      what the join looks up for a row of its left input
@@ -74,10 +74,10 @@ private[cowstate] case class StateOfJoinExec(
         (longMetric("numOldRows"), join.longMetric("numRemovedStateRows"))
       val (query, operator) = (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
       val isSilent = evictions.exists { case (store, eviction) => eviction.leavesTo(store) }
-      rows.mapPartitionsInternal { rows =>
+      rows.mapPartitionsInternal { ofPartition =>
         StoresOfTask.willEvict(query, operator, evictionsOfTask, oldRowCount)
         if (isSilent) StoresOfTask.countsRemoved(query, operator, removedCount)
-        rows
+        ofPartition
       }
     }
 

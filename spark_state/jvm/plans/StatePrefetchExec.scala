@@ -175,7 +175,7 @@ private[cowstate] final class PrefetchingRows(
 }
 
 private[cowstate] object PrefetchingRows {
-  /** Each step of a prefetch ends with a wait for its last read: a tenth of the step, with so many. */
+  /** Each step of a prefetch ends with a wait for its last read. With so many rows it counts little. */
   val WindowRows = 64
   /** What is copied stays in the processor's cache. */
   private val WindowBytes = 16 << 10
