@@ -87,6 +87,10 @@ class VersionsModel:
             del self.current[key]
         self._add(f"evict {part} {up_to}")
 
+    def prefetch(self, keys: range) -> None:
+        """Nothing that is read later is different after it."""
+        self._add(f"prefetch {','.join(map(str, keys))}")
+
     def commit(self) -> None:
         self.begin(0)
         version = int(self.held[0].split("/")[0]) + 1
@@ -170,6 +174,12 @@ class Remove:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    start: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Evict:
     part: str
     up_to: int
@@ -217,7 +227,7 @@ class CloseReader:
 
 
 Change = Begin | Put | Remove | Evict | Commit | Abort
-Step = Change | LookUp | ReadAll | OpenReader | OpenView | OpenOldRows | CloseReader
+Step = Change | LookUp | ReadAll | OpenReader | OpenView | OpenOldRows | CloseReader | Prefetch
 
 keys = st.integers(0, 40)
 counts = st.integers(1, 40)
@@ -229,6 +239,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     puts,
     st.builds(Begin, backs),
     st.builds(Remove, keys, counts),
+    st.builds(Prefetch, keys, counts),
     st.builds(Evict, st.just("key"), keys),
     st.builds(Evict, st.just("value"), st.integers(0, 9)),
     st.builds(Commit),
@@ -256,6 +267,8 @@ def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
         case Remove():
             for key in range(step.start, step.start + step.count):
                 model.remove(key)
+        case Prefetch():
+            model.prefetch(range(step.start, step.start + step.count))
         case Evict():
             model.evict(step.part, step.up_to)
         case Begin():
@@ -312,6 +325,7 @@ def random_step(choice: random.Random, longest_words: int) -> Step:
         *[Remove(key, choice.randrange(1, 20))] * 3,
         *[Commit()] * 2,
         *[LookUp(key)] * 3,
+        *[Prefetch(key, 40)] * 3,
         Abort(),
         Begin(choice.randrange(4)),
         OpenReader(choice.randrange(3)),

@@ -57,6 +57,10 @@ final class VersionsScript(
     case List("puts", numbers, text) => unlessFull {
         numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), undo))
       }
+    case List("prefetch", numbers) =>
+      val hashes = numbers.split(',').map(number => KeyIndex.hashOf(key(number.toLong)))
+      versions.prefetch(hashes, hashes.length, null)
+      ""
     case List("remove", number) => unlessFull(map.remove(key(number.toLong), undo))
     case List("evict", part, upTo) =>
       unlessFull(evict(map, timeOf(part), upTo.toLong, 1, undo))
