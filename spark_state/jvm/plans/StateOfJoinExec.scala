@@ -15,8 +15,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
  * rows that it removes. So they can remove rows for it.
  *
  * It stands above, because Spark has to make a join anew that gets other children. Each time, Spark
- * serializes all of Hadoop's configuration: about 4 ms of each batch. So the join keeps its children,
- * and its RDD gets other inputs.
+ * serializes all of Hadoop's configuration, while the batch waits. So the join keeps its children, and
+ * its RDD gets other inputs.
  *
  * @param left      what the join looks up for a row of its left input
  * @param right     the same of its right input

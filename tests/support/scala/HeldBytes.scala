@@ -85,11 +85,10 @@ object HeldBytes {
     logs.map(ofLog).foldLeft(ofMap(versions.map, views))(_.plus(_))
   }
 
-  private def ofLog(log: UndoLog): HeldBytes = {
+  private def ofLog(log: UndoLog): HeldBytes =
     HeldBytes(
       blocksOf(log).map(_.bytes).sum,
       Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L))
-  }
 
   private def blocksOf(log: UndoLog): Seq[Block] =
     field[Array[Block]](log, "blocks").filter(_ != null).toSeq
