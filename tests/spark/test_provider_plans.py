@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -33,8 +34,15 @@ from tests.support.planned_queries import (
     totals,
     windows,
 )
-from tests.support.provider_jobs import HDFS, STATE_STORE, THROUGH_MANAGER, Options, in_order
-from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider_jobs import (
+    HDFS,
+    STATE_STORE,
+    THROUGH_MANAGER,
+    Options,
+    configured,
+    in_order,
+)
+from tests.support.provider_jvm import PACKAGE, ProviderJvm, provider_jvm
 from tests.support.streams import Stream, random_rows, totals_of
 
 __all__ = ["provider_jvm"]
@@ -61,6 +69,14 @@ def operators(query: StreamingQuery) -> list[str]:
 
 def plan_of(stream: Stream, build: Build) -> list[str]:
     return operators(stream.run(build(stream)))
+
+
+def changed(spark: SparkSession, plan: Any) -> Any:
+    """The plan as the provider's rule changes it, for the settings of the session."""
+    rules: Any = spark._jvm
+    for name in PACKAGE.split("."):
+        rules = getattr(rules, name)
+    return rules.StatefulPlanRule.postColumnarTransitions().apply(plan)
 
 
 HASHED = ["HashAggregate", "StateStoreSave", "HashAggregate", "StateStoreRestore"]
@@ -99,8 +115,10 @@ def test_the_plan_around_a_store_is_changed(
 ) -> None:
     stream = stream_of(spark, tmp_path)
     mode = "append" if build is outer_joined else "update"
-    plan = operators(stream.run(build(stream), output_mode=mode))
-    assert plan[: len(expected)] == expected
+    query = stream.run(build(stream), output_mode=mode)
+    assert operators(query)[: len(expected)] == expected
+    with configured(spark, ON_COWSTATE):
+        assert changed(spark, last_plan(query)) == last_plan(query), "it is changed once"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
@@ -41,34 +40,28 @@ private[cowstate] case class StateOfJoinExec(
   override protected def doExecute(): RDD[InternalRow] = {
     val join = child.asInstanceOf[StreamingSymmetricHashJoinExec]
     val joined = join.execute().asInstanceOf[JoinRDD]
+    val (checkpoint, operator) =
+      (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
+    def fetching(rows: RDD[InternalRow], lookups: Seq[StateLookup], input: SparkPlan,
+        side: String) =
+      PrefetchingRows.of(
+        rows, lookups, input.output, checkpoint, operator, longMetric(s"numPrefetchedRowsOf$side"))
     new StateStoreAwareZipPartitionsRDD(
       sparkContext,
       joined.f,
       // It is opened before the join, which reads all of it before it evicts from either side.
-      informing(join, fetching(join, left, join.left.output, "Left", joined.rdd1)),
-      fetching(join, right, join.right.output, "Right", joined.rdd2),
+      informing(join, fetching(joined.rdd1, left, join.left, "Left")),
+      fetching(joined.rdd2, right, join.right, "Right"),
       join.getStateInfo,
       join.stateStoreNames,
       Some(session.sessionState.streamingQueryManager.stateStoreCoordinator))
-  }
-
-  private def fetching(
-      join: StreamingSymmetricHashJoinExec,
-      lookups: Seq[StateLookup],
-      columns: Seq[Attribute],
-      side: String,
-      rows: RDD[InternalRow]): RDD[InternalRow] = {
-    // Tasks get these, and not the whole plan.
-    val fetchedRows = longMetric(s"numPrefetchedRowsOf$side")
-    val (query, operator) = (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
-    rows.mapPartitionsInternal(
-      new PrefetchingRows(_, StoreLookups.of(lookups, columns, query, operator), fetchedRows))
   }
 
   private def informing(
       join: StreamingSymmetricHashJoinExec, rows: RDD[InternalRow]): RDD[InternalRow] =
     if (evictions.isEmpty) rows
     else {
+      // Tasks get these, and not the whole plan.
       val evictionsOfTask = evictions
       val (oldRowCount, removedCount) =
         (longMetric("numOldRows"), join.longMetric("numRemovedStateRows"))

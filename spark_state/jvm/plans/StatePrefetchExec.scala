@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.{
 }
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -23,27 +24,26 @@ private[cowstate] final case class LookupResult(store: String, isThere: Boolean)
 
 /**
  * Hands on the rows of its child as they are, and prefetches what the operator above will look up in
- * its stores for them.
+ * its only store for them.
  *
  * That operator looks up a key at a time, and each lookup waits for memory twice. Here the keys of
  * some rows are known, so the processor waits once for all of them.
  *
+ * @param key        what the operator above looks up for a row
  * @param checkpoint where the states of the query's operators are
  * @param operator   the id of the operator above
  */
 private[cowstate] case class StatePrefetchExec(
-    lookups: Seq[StateLookup], checkpoint: String, operator: Long, child: SparkPlan)
+    key: Seq[Expression], checkpoint: String, operator: Long, child: SparkPlan)
   extends RowsOfChildExec {
   override lazy val metrics: Map[String, SQLMetric] = Map(
     "numPrefetchedRows" -> SQLMetrics.createMetric(
       sparkContext, "number of state rows that were prefetched"))
 
   override protected def doExecute(): RDD[InternalRow] = {
-    // Tasks get these, and not the whole plan.
-    val prefetchedRows = longMetric("numPrefetchedRows")
-    val (lookupsOfRow, columns, query, above) = (lookups, child.output, checkpoint, operator)
-    child.execute().mapPartitionsInternal(
-      new PrefetchingRows(_, StoreLookups.of(lookupsOfRow, columns, query, above), prefetchedRows))
+    val lookups = Seq(StateLookup(key, StateStoreId.DEFAULT_STORE_NAME))
+    PrefetchingRows.of(
+      child.execute(), lookups, child.output, checkpoint, operator, longMetric("numPrefetchedRows"))
   }
 
   override protected def withNewChildInternal(newChild: SparkPlan): StatePrefetchExec =
@@ -175,6 +175,21 @@ private[cowstate] final class PrefetchingRows(
 }
 
 private[cowstate] object PrefetchingRows {
+  /**
+   * Rows that go to an operator, and what it looks up for them. Tasks get the arguments, and not the
+   * plan that calls this.
+   */
+  def of(
+      rows: RDD[InternalRow],
+      lookups: Seq[StateLookup],
+      columns: Seq[Attribute],
+      checkpoint: String,
+      operator: Long,
+      prefetchedRows: SQLMetric): RDD[InternalRow] =
+    rows.mapPartitionsInternal(
+      new PrefetchingRows(_, StoreLookups.of(lookups, columns, checkpoint, operator),
+        prefetchedRows))
+
   /** Each step of a prefetch ends with a wait for its last read. With so many rows it counts little. */
   val WindowRows = 64
   /** What is copied stays in the processor's cache. */

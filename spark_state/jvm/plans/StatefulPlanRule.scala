@@ -12,7 +12,6 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.{
   BaseStreamingDeduplicateExec, StatefulOperator, StateStoreRestoreExec, StateStoreSaveExec
 }
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
-import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SparkClassUtils
 
@@ -87,8 +86,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   private def informed(operator: StatefulOperator): SparkPlan = {
     lazy val info = operator.getStateInfo
     def prefetching(child: SparkPlan) = keyOf(operator).filter(_.nonEmpty).fold(child) { key =>
-      val lookup = StateLookup(key, StateStoreId.DEFAULT_STORE_NAME)
-      StatePrefetchExec(Seq(lookup), info.checkpointLocation, info.operatorId, child)
+      StatePrefetchExec(key, info.checkpointLocation, info.operatorId, child)
     }
     val evictions = Evictions.of(operator)
     def evicting(child: SparkPlan) =

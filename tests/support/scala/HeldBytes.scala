@@ -39,12 +39,11 @@ object HeldBytes {
 
   def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): HeldBytes = {
     val held = new Held
+    pagesOf(map, views).foreach(held.add)
     val records = field[RecordPages](map, "records")
-    field[Array[Block]](records, "pages").filter(_ != null).foreach(held.add)
     field[Array[Array[Long]]](records, "deaths").filter(_ != null).foreach(held.add)
     views.foreach { view =>
-      field[Array[PageContents]](view, "pages").foreach { contents =>
-        held.add(contents.page)
+      contentsOf(view).foreach { contents =>
         if (contents.deaths != null) held.add(contents.deaths)
       }
     }
@@ -54,6 +53,13 @@ object HeldBytes {
       field[Option[PrefixLinks]](map, "prefixes").map(links => ofMap(links.heads, Nil))
     ofPrefixes.fold(held.bytes)(held.bytes.plus)
   }
+
+  /** The map's own pages, and those that only its views still read. */
+  private def pagesOf(map: CopyOnWritePagedMap, views: Iterable[MapView]): Seq[Block] =
+    field[Array[Block]](field[RecordPages](map, "records"), "pages").filter(_ != null).toSeq ++
+      views.flatMap(contentsOf(_).map(_.page))
+
+  private def contentsOf(view: MapView) = field[Array[PageContents]](view, "pages")
 
   /** Blocks and bitmaps, each counted once. */
   private final class Held {
@@ -78,10 +84,9 @@ object HeldBytes {
   def ofVersions(versions: VersionedState, views: Iterable[MapView]): HeldBytes = {
     val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").asScala.map(_._2)
     val logs = (older ++ Option(writtenUndoLog(versions))).toSeq
-    val records = field[RecordPages](versions.map, "records")
+    // Counted by `ofMap` and `ofLog`; here for the check that pages and logs share no array.
     val own = new Held
-    field[Array[Block]](records, "pages").filter(_ != null).foreach(own.checkOwn)
-    logs.flatMap(blocksOf).foreach(own.checkOwn)
+    (pagesOf(versions.map, views) ++ logs.flatMap(blocksOf)).foreach(own.add(_))
     logs.map(ofLog).foldLeft(ofMap(versions.map, views))(_.plus(_))
   }
 
