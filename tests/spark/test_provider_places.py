@@ -222,8 +222,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("url", "problem"),
         [
-            ("relative/path", "is 'relative/path', which is neither; allowed are URLs"),
-            ("s3:/bucket", "is 's3:/bucket', which is neither"),
+            ("relative/path", "is 'relative/path', which is no URL and no absolute path; allowed"),
+            ("s3:/bucket", "is 's3:/bucket', which is no URL"),
             ("file://relative", "which has no absolute path"),
             ("memory://state", "which each gateway would have for itself"),
             ("s3://me:hidden@bucket/state", "is 's3://…@bucket/state', which has credentials"),

@@ -218,8 +218,11 @@ private[cowstate] final class RunClaim(
     s"The state of $checkpoint is in ${objects.url}, where run ${other.run} has gone on from " +
       s"another copy of this checkpoint. $wayOut")
 
-  private def wayOut = "Give this checkpoint a copy of the state for itself: " +
-    s"cowstate adopt $checkpoint --store ${objects.url.split('/').dropRight(1).mkString("/")}"
+  private def wayOut = {
+    val store = objects.url.split('/').dropRight(1).mkString("/")
+    "Give this checkpoint a copy of the state for itself: " +
+      s"cowstate adopt $checkpoint --store $store --apply"
+  }
 
   private def fenced(claims: RunClaims) = {
     val others = claims.newest.map(_.run).filter(_ != run).mkString(", ")

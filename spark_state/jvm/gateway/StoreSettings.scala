@@ -66,7 +66,7 @@ object StoreSettings {
       case Schemed("file" | "local", path) => s"file://$path"
       case Schemed(_, rest) if rest.nonEmpty => trimmed
       case path if path.startsWith("/") => s"file://$path"
-      case _ => throw refused("which is neither")
+      case _ => throw refused("which is no URL and no absolute path")
     }
   }
 
