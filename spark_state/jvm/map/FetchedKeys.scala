@@ -7,7 +7,8 @@ import java.util
  * these need not search the table again, in which the processor guesses each branch badly.
  *
  * That there is no key with a hash is certain: whoever adds a key tells it. An address is a guess.
- * Whoever takes it makes sure that the key's live record is there. It takes 3 KiB, which are not charged.
+ * Whoever takes it makes sure that the key's live record is there. The notes take 3 KiB, which are
+ * not charged.
  */
 private[cowstate] final class FetchedKeys {
   import FetchedKeys._

@@ -20,16 +20,30 @@ private[cowstate] case class StateEvictionExec(
     "numOldRows" -> SQLMetrics.createMetric(
       sparkContext, "number of state rows that were found to be old"))
 
-  override protected def doExecute(): RDD[InternalRow] = {
-    // Tasks get these, and not the whole plan.
-    val (evictionsOfTask, query, above) = (evictions, checkpoint, operator)
-    val oldRowCount = longMetric("numOldRows")
-    child.execute().mapPartitionsInternal { rows =>
-      StoresOfTask.willEvict(query, above, evictionsOfTask, oldRowCount)
-      rows
-    }
-  }
+  override protected def doExecute(): RDD[InternalRow] =
+    StateEvictionExec.informing(
+      child.execute(), evictions, checkpoint, operator, longMetric("numOldRows"), None)
 
   override protected def withNewChildInternal(newChild: SparkPlan): StateEvictionExec =
     copy(child = newChild)
+}
+
+private[cowstate] object StateEvictionExec {
+  /**
+   * The same rows. Before the first one, the task is told what the operator will evict; and what
+   * counts the rows that its stores remove for it, if they may. Tasks get the arguments, and not the
+   * plan that calls this.
+   */
+  def informing(
+      rows: RDD[InternalRow],
+      evictions: Map[String, StoreEviction],
+      checkpoint: String,
+      operator: Long,
+      oldRowCount: SQLMetric,
+      removedCount: Option[SQLMetric]): RDD[InternalRow] =
+    rows.mapPartitionsInternal { ofPartition =>
+      StoresOfTask.willEvict(checkpoint, operator, evictions, oldRowCount)
+      removedCount.foreach(StoresOfTask.countsRemoved(checkpoint, operator, _))
+      ofPartition
+    }
 }

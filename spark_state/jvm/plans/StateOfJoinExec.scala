@@ -40,19 +40,20 @@ private[cowstate] case class StateOfJoinExec(
   override protected def doExecute(): RDD[InternalRow] = {
     val join = child.asInstanceOf[StreamingSymmetricHashJoinExec]
     val joined = join.execute().asInstanceOf[JoinRDD]
-    val (checkpoint, operator) =
-      (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
+    val info = join.getStateInfo
     def fetching(rows: RDD[InternalRow], lookups: Seq[StateLookup], input: SparkPlan,
-        side: String) =
+        side: String) = {
+      val fetchedRows = longMetric(s"numPrefetchedRowsOf$side")
       PrefetchingRows.of(
-        rows, lookups, input.output, checkpoint, operator, longMetric(s"numPrefetchedRowsOf$side"))
+        rows, lookups, input.output, info.checkpointLocation, info.operatorId, fetchedRows)
+    }
     new StateStoreAwareZipPartitionsRDD(
       sparkContext,
       joined.f,
       // It is opened before the join, which reads all of it before it evicts from either side.
       informing(join, fetching(joined.rdd1, left, join.left, "Left")),
       fetching(joined.rdd2, right, join.right, "Right"),
-      join.getStateInfo,
+      info,
       join.stateStoreNames,
       Some(session.sessionState.streamingQueryManager.stateStoreCoordinator))
   }
@@ -61,17 +62,15 @@ private[cowstate] case class StateOfJoinExec(
       join: StreamingSymmetricHashJoinExec, rows: RDD[InternalRow]): RDD[InternalRow] =
     if (evictions.isEmpty) rows
     else {
-      // Tasks get these, and not the whole plan.
-      val evictionsOfTask = evictions
-      val (oldRowCount, removedCount) =
-        (longMetric("numOldRows"), join.longMetric("numRemovedStateRows"))
-      val (query, operator) = (join.getStateInfo.checkpointLocation, join.getStateInfo.operatorId)
+      val info = join.getStateInfo
       val isSilent = evictions.exists { case (store, eviction) => eviction.leavesTo(store) }
-      rows.mapPartitionsInternal { ofPartition =>
-        StoresOfTask.willEvict(query, operator, evictionsOfTask, oldRowCount)
-        if (isSilent) StoresOfTask.countsRemoved(query, operator, removedCount)
-        ofPartition
-      }
+      StateEvictionExec.informing(
+        rows,
+        evictions,
+        info.checkpointLocation,
+        info.operatorId,
+        longMetric("numOldRows"),
+        Option.when(isSilent)(join.longMetric("numRemovedStateRows")))
     }
 
   override protected def withNewChildInternal(newChild: SparkPlan): StateOfJoinExec =

@@ -39,61 +39,54 @@ object HeldBytes {
 
   def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): HeldBytes = {
     val held = new Held
-    pagesOf(map, views).foreach(held.add)
-    val records = field[RecordPages](map, "records")
-    field[Array[Array[Long]]](records, "deaths").filter(_ != null).foreach(held.add)
-    views.foreach { view =>
-      contentsOf(view).foreach { contents =>
-        if (contents.deaths != null) held.add(contents.deaths)
-      }
-    }
-    field[KeyIndex](map, "index").blocks.foreach(held.add)
-    held.addBytes(field[RecentFinds](map, "finds").heldBytes)
-    val ofPrefixes =
-      field[Option[PrefixLinks]](map, "prefixes").map(links => ofMap(links.heads, Nil))
-    ofPrefixes.fold(held.bytes)(held.bytes.plus)
+    held.add(map, views)
+    held.bytes
   }
 
-  /** The map's own pages, and those that only its views still read. */
-  private def pagesOf(map: CopyOnWritePagedMap, views: Iterable[MapView]): Seq[Block] =
-    field[Array[Block]](field[RecordPages](map, "records"), "pages").filter(_ != null).toSeq ++
-      views.flatMap(contentsOf(_).map(_.page))
+  def ofVersions(versions: VersionedState, views: Iterable[MapView]): HeldBytes = {
+    val held = new Held
+    held.add(versions.map, views)
+    field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").forEach(older =>
+      held.add(older._2))
+    Option(writtenUndoLog(versions)).foreach(held.add)
+    held.bytes
+  }
 
-  private def contentsOf(view: MapView) = field[Array[PageContents]](view, "pages")
-
-  /** Blocks and bitmaps, each counted once. */
+  /** Blocks and bitmaps, each counted once. On the heap, no two blocks have one array. */
   private final class Held {
     private val seen =
       util.Collections.newSetFromMap(new util.IdentityHashMap[AnyRef, java.lang.Boolean])
     var bytes = HeldBytes(0, 0)
 
-    def add(block: Block): Unit = if (seen.add(block)) {
-      checkOwn(block)
+    def add(map: CopyOnWritePagedMap, views: Iterable[MapView]): Unit = {
+      val records = field[RecordPages](map, "records")
+      field[Array[Block]](records, "pages").filter(_ != null).foreach(add)
+      field[Array[Array[Long]]](records, "deaths").filter(_ != null).foreach(add)
+      views.foreach { view =>
+        field[Array[PageContents]](view, "pages").foreach { contents =>
+          add(contents.page)
+          if (contents.deaths != null) add(contents.deaths)
+        }
+      }
+      field[KeyIndex](map, "index").blocks.foreach(add)
+      addInArrays(field[RecentFinds](map, "finds").heldBytes)
+      field[Option[PrefixLinks]](map, "prefixes").foreach(links => add(links.heads, Nil))
+    }
+
+    def add(log: UndoLog): Unit = {
+      blocksOf(log).foreach(add)
+      Option(field[Array[Long]](log, "slots")).foreach(add)
+    }
+
+    private def add(block: Block): Unit = if (seen.add(block)) {
+      assert(block.base == null || seen.add(block.base), "two blocks have one array")
       bytes = bytes.plus(HeldBytes(block.bytes, 0))
     }
 
-    /** On the heap: nobody else has its array. */
-    def checkOwn(block: Block): Unit =
-      assert(block.base == null || seen.add(block.base), "two blocks have one array")
-
-    def addBytes(more: Long): Unit = bytes = bytes.plus(HeldBytes(0, more))
-    def add(bitmap: Array[Long]): Unit =
-      if (seen.add(bitmap)) bytes = bytes.plus(HeldBytes(0, bitmap.length * 8L))
+    private def add(bitmap: Array[Long]): Unit =
+      if (seen.add(bitmap)) addInArrays(bitmap.length * 8L)
+    private def addInArrays(more: Long): Unit = bytes = bytes.plus(HeldBytes(0, more))
   }
-
-  def ofVersions(versions: VersionedState, views: Iterable[MapView]): HeldBytes = {
-    val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").asScala.map(_._2)
-    val logs = (older ++ Option(writtenUndoLog(versions))).toSeq
-    // Counted by `ofMap` and `ofLog`; here for the check that pages and logs share no array.
-    val own = new Held
-    (pagesOf(versions.map, views) ++ logs.flatMap(blocksOf)).foreach(own.add(_))
-    logs.map(ofLog).foldLeft(ofMap(versions.map, views))(_.plus(_))
-  }
-
-  private def ofLog(log: UndoLog): HeldBytes =
-    HeldBytes(
-      blocksOf(log).map(_.bytes).sum,
-      Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L))
 
   private def blocksOf(log: UndoLog): Seq[Block] =
     field[Array[Block]](log, "blocks").filter(_ != null).toSeq
