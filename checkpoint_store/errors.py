@@ -8,7 +8,6 @@
     ├── StoreAccessError        the store cannot be reached this way: change URL or permissions
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
-    ├── RunOverError            a later run of the query has completed an epoch: stop one of them
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
     ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
@@ -25,8 +24,8 @@
     └── UnknownColumnError      a state has no column of a name: ask for one that it has
 
 `provider_errors` has the errors of reading what the provider wrote, `operator_errors` those of
-asking for operators where there are none. Every error that cowstate raises on purpose is a
-CowstateError.
+asking for operators where there are none, `run_errors` those of runs that contradict each other.
+Every error that cowstate raises on purpose is a CowstateError.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -170,22 +169,6 @@ class EpochNotRetainedError(CheckpointStoreError):
             f"epoch {self.epoch} starts from an epoch that {self.url} no longer holds: the oldest "
             f"it holds is {self.oldest}. Restart the query from a Spark checkpoint whose next "
             f"epoch is {self.oldest + 1} or later, and raise minEpochsToRetain to keep more"
-        )
-
-
-@dataclass(eq=False)
-class RunOverError(CheckpointStoreError):
-    """A run asks where to go on, but a later run has completed an epoch (I9)."""
-
-    url: str
-    run_id: str
-    epoch: int
-
-    def __str__(self) -> str:
-        return (
-            f"run {self.run_id} of the query is over: a newer run took over, which has completed "
-            f"epoch {self.epoch} in {self.url}; nothing was changed. If two queries use one "
-            "checkpoint location, stop one of them; otherwise start the query again"
         )
 
 

@@ -62,6 +62,22 @@ def encode_run(run: Run) -> bytes:
     return encode_document("run", _run_body(run))
 
 
+def encode_begun(run: Run, checkpoint: str | None) -> bytes:
+    """How a run began. Its name says the rest; `checkpoint`: the location, None if not known."""
+    return encode_document("run", _run_body(run) | {"checkpoint": checkpoint})
+
+
+def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
+    """The location of the checkpoint, None if the run did not know it. Raises CorruptObjectError,
+    UnsupportedFormatError."""
+
+    def build(body: Body) -> str | None:
+        checkpoint = body["checkpoint"]
+        return None if checkpoint is None else decode_text(checkpoint)
+
+    return decode_document("run", data, source, build)
+
+
 def encode_barrier(barrier: Barrier) -> bytes:
     """A barrier."""
     return encode_document("barrier", _barrier_body(barrier), version_of(barrier.handles))
@@ -167,6 +183,7 @@ def _barrier_body(barrier: Barrier) -> Body:
         "plan_id": barrier.plan_id,
         "base": list(barrier.base),
         "base_epoch": barrier.base_epoch,
+        "base_run": barrier.base_run,
         "handles": [encode_handle(handle) for handle in barrier.handles],
         "states": [_state_body(state) for state in barrier.states],
     }
@@ -258,6 +275,7 @@ def _barrier(body: Body) -> Barrier:
         plan_id=decode_text(body["plan_id"]),
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
         base_epoch=_number_or_none(base_epoch),
+        base_run=_number_or_none(body.get("base_run")),
         handles=tuple(decode_handle(handle) for handle in body["handles"]),
         states=tuple(map(_state, body["states"])),
         deleted_states=tuple(map(_state, body.get("deleted_states", ()))),

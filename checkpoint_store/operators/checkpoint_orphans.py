@@ -63,7 +63,7 @@ class _Needs:
         self._completed: dict[EpochDirectory, list[array[int]]] = {}
         self._files: set[str] = set()
         self._unknown_epoch = -1
-        self._with_manifest = {_directory(name) for name in names}
+        self._with_manifest = {name.directory for name in names}
         self._add_manifests(readable.manifests(names))
         waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
         for barriers in in_parallel(readable.barriers, waiting):
@@ -75,10 +75,10 @@ class _Needs:
         undecided = set()
         for name, said in read:
             if isinstance(said, Unknown):
-                undecided.add(_directory(name))
+                undecided.add(name.directory)
                 self._keep_all_of(said)
             elif said is not None:
-                self._add(_directory(name), said)
+                self._add(name.directory, said)
         for directory in undecided & self._completed.keys():
             del self._completed[directory]
 
@@ -127,7 +127,3 @@ class _Needs:
             name.subtask < len(attempts) and attempts[name.subtask] == name.attempt
             for attempts in completed
         )
-
-
-def _directory(name: ManifestName) -> EpochDirectory:
-    return EpochDirectory(name.epoch, name.run_number)

@@ -1,10 +1,8 @@
 """Retention of the epochs of an operator, by reference (I8). See deletion for the words.
 
-The live timeline is the newest run's epochs, preceded by those epochs of older runs that it was
-built upon: after a rollback to an older Spark checkpoint, the later epochs of the older run are not
-on it. The newest `min_to_retain` epochs of the timeline are retained, and with them every
-checkpoint that is not older. What is expired goes in order: manifests, groups, barriers, and then
-the state files that no retained manifest needs.
+The newest `min_to_retain` epochs of the live timeline (see run_lineage) are retained, and with them
+every checkpoint that is not older. What is expired goes in order: manifests, groups, barriers, and
+then the state files that no retained manifest needs.
 
 A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
 file is deleted while it is retained, for it may need any older one. What expires meanwhile goes all
@@ -13,16 +11,16 @@ known.
 
 A pinned epoch, and all that are newer, are retained, too; see epoch_pins.
 
-A registered run that has completed nothing yet may be starting from any retained epoch, so while
-the newest run has no manifest nothing is deleted.
+A run that has begun and completed nothing yet may have started from any retained epoch, so while
+the newest run that has begun is not on the timeline nothing is deleted. Such a state ends soon: the
+run completes its epoch, the next run begins, or a run that is still alive notices the newer one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from checkpoint_store import object_names
 from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -31,16 +29,10 @@ from checkpoint_store.operators.epoch_pins import EpochPins
 from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
+from checkpoint_store.operators.run_errors import contradicting
+from checkpoint_store.operators.run_lineage import by_epoch, lineage_of
+from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
-
-
-def live_timeline(manifests: Iterable[ManifestName]) -> list[ManifestName]:
-    """One manifest per epoch of the live timeline, newest first. Pure."""
-    timeline: list[ManifestName] = []
-    for name in sorted(manifests, key=_age, reverse=True):
-        if not timeline or name.epoch < timeline[-1].epoch:
-            timeline.append(name)
-    return timeline
 
 
 class CheckpointRetention:
@@ -48,11 +40,16 @@ class CheckpointRetention:
     call reads only the manifests it has not seen."""
 
     def __init__(
-        self, store: ObjectStore, published: PublishedObjects, readable: ReadableObjects
+        self,
+        store: ObjectStore,
+        published: PublishedObjects,
+        readable: ReadableObjects,
+        starts: RunStarts,
     ) -> None:
         self._store = store
         self._published = published
         self._readable = readable
+        self._starts = starts
         self._pins = EpochPins(store)
         self._registry = SharedStateRegistry()
         self._unknown: set[str] = set()
@@ -64,18 +61,19 @@ class CheckpointRetention:
         check_min_to_retain("minEpochsToRetain", min_to_retain)
         with self._lock:
             names = self._published.manifests()
-            timeline = live_timeline(names)
-            if len(timeline) < min_to_retain or self._newest_run() > timeline[0].run_number:
+            begun = self._starts.names()
+            lineage = lineage_of(begun, (name.directory for name in names))
+            if lineage.contradiction is not None:
+                raise contradicting(self._store.url, lineage.contradiction)
+            timeline = [*by_epoch(lineage.epochs)]
+            newest_begun = max((name.run.number for name in begun), default=0)
+            if len(timeline) < min_to_retain or newest_begun > lineage.newest_run:
                 return 0
             oldest_retained = timeline[min_to_retain - 1].epoch
             pinned = self._pins.oldest()
             if pinned is not None:
                 oldest_retained = min(oldest_retained, pinned)
             return self._delete_before(oldest_retained, names)
-
-    def _newest_run(self) -> int:
-        names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
-        return max((name.run.number for name in names if name), default=0)
 
     def _delete_before(self, oldest_retained: int, manifests: Sequence[ManifestName]) -> int:
         expired = [name for name in manifests if name.epoch < oldest_retained]
@@ -111,7 +109,3 @@ class CheckpointRetention:
             self._registry.register(str(name), name.epoch, files)
             if isinstance(said, Unknown):
                 self._unknown.add(str(name))
-
-
-def _age(name: ManifestName) -> tuple[int, int, int, str]:
-    return name.run_number, name.epoch, name.attempts, name.unique

@@ -78,11 +78,12 @@ class Barrier:
     """A subtask's statement that its part of `epoch` is durable.
 
     `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
-    epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
-    what the epoch did; None if an early build wrote the barrier. `time`: None if the operator knows
-    no time. `operator_state`: None if the subtask has none. `deleted_states`: those that `init`
-    declares and then deletes, so nothing is stored of them. `restored`: whether it was written from
-    a savepoint, so that the epoch after it must be the next one.
+    epoch; `base_run`: the number of their run. `handles`: everything needed to restore the
+    subtask's key groups, oldest first. `report`: what the epoch did; None if an early build wrote
+    the barrier. `time`: None if the operator knows no time. `operator_state`: None if the subtask
+    has none. `deleted_states`: those that `init` declares and then deletes, so nothing is stored of
+    them. `restored`: whether it was written from a savepoint, so that the epoch after it must be
+    the next one.
     """
 
     barrier_id: str
@@ -96,6 +97,7 @@ class Barrier:
     base_epoch: int | None
     handles: tuple[StateHandle, ...]
     states: tuple[StateSchema, ...]
+    base_run: int | None = None
     report: EpochReport | None = None
     time: SubtaskTime | None = None
     operator_state: OperatorStateHandle | None = None

@@ -23,14 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store import object_names
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    EpochNotRetainedError,
-    ObjectMissingError,
-    PartialEpochError,
-    RunOverError,
-    StoreMismatchError,
-)
+from checkpoint_store.errors import ObjectMissingError, StoreMismatchError
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.document import Source
@@ -39,20 +32,19 @@ from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
-from checkpoint_store.objects.created_once import put_if_absent, read_or_create
+from checkpoint_store.objects.created_once import read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators import operator_layout as layout
-from checkpoint_store.operators.barrier_alignment import Alignment, align
 from checkpoint_store.operators.checkpoint_codec import (
     decode_metadata,
     encode_barrier,
     encode_metadata,
-    encode_run,
 )
 from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
+from checkpoint_store.operators.checkpoint_reader import CheckpointReader
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
 from checkpoint_store.operators.checkpoint_share import (
     AskedKeyGroups,
@@ -67,18 +59,19 @@ from checkpoint_store.operators.completed_checkpoint import (
     OperatorStateHandle,
     Run,
 )
+from checkpoint_store.operators.epoch_bases import EpochBases
 from checkpoint_store.operators.operator_layout import (
     BarrierName,
-    BegunName,
     EpochDirectory,
     ManifestName,
     agreed_summary,
-    begun_prefix,
 )
 from checkpoint_store.operators.operator_state_store import OperatorStateStore
-from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
+from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
+from checkpoint_store.operators.run_errors import RunOverError
 from checkpoint_store.operators.run_registry import RunRegistry
+from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
 
@@ -125,11 +118,13 @@ class CompletedCheckpointStore:
         self._operator_states = OperatorStateStore(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
-        self._retention = CheckpointRetention(store, self._published, readable)
+        self.starts = RunStarts(store)
+        self._retention = CheckpointRetention(store, self._published, readable, self.starts)
         self._completion = CheckpointCompletion(store, self._published, unique, groups)
+        self._reader = CheckpointReader(store, self._published, self._completion)
+        self._bases = EpochBases(store, self._published, self._reader, self.starts)
         self._runs = RunRegistry(store)
         self._metadata: StoreMetadata | None = None
-        self._begun: set[Run] = set()
 
     def open(self, metadata: StoreMetadata) -> StoreMetadata:
         """Check that the store belongs to `metadata`; create it if there is none.
@@ -252,16 +247,9 @@ class CompletedCheckpointStore:
             unique=self._unique(),
             length=len(data),
         )
-        self._begin(barrier.run)
+        self.starts.begin(barrier)
         self._store.put(str(name), data)
         self._published.remember_barrier(name, barrier)
-
-    def _begin(self, run: Run) -> None:
-        """Say that a run writes, before it does: see _just_before."""
-        if run not in self._begun:
-            if not self._has_begun(run):
-                put_if_absent(self._store, str(BegunName(run)), encode_run(run))
-            self._begun.add(run)
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
         """Write the manifest of `epoch` if every subtask has published its barrier; whether they
@@ -293,13 +281,13 @@ class CompletedCheckpointStore:
             if summary is not None:
                 return share_of_own(own, summary)
         asked = None if own is None else self._asked(own)
-        share, damage = self._published.latest_read(names, lambda name: self._read(name, asked))
+        share, damage = self._reader.latest(names, asked)
         if share is not None and share.run == run:
             return share
         if not names and self._completion.complete_later(epoch, run, parallelism):
             return self.completed_at(epoch, run, parallelism, own)
-        alignment = self._alignment(epoch, run, parallelism)
-        rebuilt = self._rebuilt(alignment, damage, write=True)
+        alignment = self._reader.alignment(epoch, run, parallelism)
+        rebuilt = self._reader.rebuilt(alignment, damage, write=True)
         return None if rebuilt is None else share_of_all(rebuilt)
 
     def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
@@ -307,7 +295,7 @@ class CompletedCheckpointStore:
 
         As latest_share_before, whole.
         """
-        share = self._latest_before(epoch, run, None)
+        share = self._bases.before(epoch, run, None)
         return None if share is None else share.whole
 
     def latest_share_before(
@@ -323,51 +311,7 @@ class CompletedCheckpointStore:
         only (I5), EpochNotRetainedError when what was before has been deleted, RunOverError (I9),
         CorruptObjectError.
         """
-        names = [] if run is None else self._just_before(epoch, run)
-        if names:
-            share, _ = self._published.latest_read(names, lambda name: self._read(name, asked))
-            if share is not None:
-                return share
-        return self._latest_before(epoch, run, asked)
-
-    def _just_before(self, epoch: int, run: Run) -> list[ManifestName]:
-        """The manifests of the epoch before, if it is certain that nothing else counts: they are of
-        this run, or of the run that was registered before it, and this one has written nothing.
-        Otherwise this run may have left the epoch before out, and be built upon an older one."""
-        if epoch == 0:
-            return []
-        until = self._published.manifests_until(epoch)
-        self._check_no_later(run, until)
-        manifests = [name for name in until if name.epoch == epoch - 1]
-        newest = max((name.run_number for name in manifests), default=0)
-        if newest == 0 or any(newest < other.number != run.number for other in self.runs()):
-            return []
-        if newest != run.number and self._has_begun(run):
-            return []
-        return [name for name in manifests if name.run_number == newest]
-
-    def _has_begun(self, run: Run) -> bool:
-        """Whether a host of the run has begun to publish barriers: one listing."""
-        listed = self._store.list(object_names.BEGUN, begun_prefix(run.number))
-        return str(BegunName(run)) in {info.name for info in listed}
-
-    def _latest_before(
-        self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
-    ) -> CheckpointShare | None:
-        manifests = self._published.manifests()
-        if run is not None:
-            self._check_no_later(run, manifests)
-        directories = self._published.epoch_directories()
-        keys = {EpochDirectory(name.epoch, name.run_number) for name in manifests}
-        for key in sorted(keys.union(directories), key=_lineage, reverse=True):
-            if key.epoch >= epoch:
-                continue
-            names = [m for m in manifests if (m.epoch, m.run_number) == (key.epoch, key.run_number)]
-            share = self._share_of(key, names, asked)
-            if share is not None:
-                return share
-        self._check_retained(epoch, manifests)
-        return None
+        return self._bases.before(epoch, run, asked)
 
     def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
         """All barriers of the checkpoint of a share. Raises as completed_at."""
@@ -375,7 +319,7 @@ class CompletedCheckpointStore:
             return share.whole
         key = EpochDirectory(share.epoch, share.run.number)
         names = self._published.manifests(key.epoch, key.run_number)
-        read = self._share_of(key, names, None)
+        read = self._reader.share_of(key, names, None)
         if read is None or read.whole is None:
             text = layout.manifest_prefix(key.epoch, key.run_number)
             raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
@@ -385,18 +329,12 @@ class CompletedCheckpointStore:
         """The summary of the newest checkpoint that has a manifest: one listing, and a read only of
         one that an earlier release wrote. For those who may be an epoch behind. Raises
         CorruptObjectError, UnsupportedFormatError."""
-        manifests = self._published.manifests()
-        latest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
-        if latest is None:
-            return None
-        key = latest.run_number, latest.epoch
-        names = latest_first(name for name in manifests if (name.run_number, name.epoch) == key)
-        if names[0].summary is not None:
-            return names[0].summary
-        checkpoint, damage = self._published.latest_intact(names)
-        if checkpoint is None and damage is not None:
-            raise damage
-        return None if checkpoint is None else share_of_all(checkpoint).summary
+        return self._bases.newest()
+
+    def reached(self) -> int:
+        """The newest epoch of the live timeline of which anything was written, -1 if there is none:
+        three listings."""
+        return self._bases.lineage().reached
 
     def retain(self, min_epochs: int) -> int:
         """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were
@@ -413,70 +351,9 @@ class CompletedCheckpointStore:
         most = self._metadata.max_parallelism
         return AskedKeyGroups.of_subtask(most, own.parallelism, own.subtask)
 
-    def _read(self, name: ManifestName, asked: AskedKeyGroups | None) -> CheckpointShare:
-        if asked is None:
-            return share_of_all(self._published.read_manifest(name))
-        return self._published.read_share(name, asked)
-
-    def _alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
-        """The alignment of the published barriers, None if there are none."""
-        names = self._completion.barrier_names(EpochDirectory(epoch, run.number), parallelism)
-        alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
-        return alignment if alignment.barriers else None
-
-    def _share_of(
-        self,
-        key: EpochDirectory,
-        manifests: Sequence[ManifestName],
-        asked: AskedKeyGroups | None,
-    ) -> CheckpointShare | None:
-        """What one run completed at one epoch, None if it published nothing there."""
-        share, damage = self._published.latest_read(manifests, lambda name: self._read(name, asked))
-        if share is not None:
-            return share
-        assembled = None if asked is None else self._completion.assembled(key, asked)
-        if assembled is not None:
-            return assembled
-        barriers = self._published.read_barriers(self._published.barriers(key))
-        writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
-        alignment = None if writer is None else align(barriers, key.epoch, *writer)
-        rebuilt = self._rebuilt(alignment, damage, write=False)
-        return None if rebuilt is None else share_of_all(rebuilt)
-
-    def _rebuilt(
-        self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
-    ) -> CompletedCheckpoint | None:
-        """The checkpoint of an epoch that has no intact manifest."""
-        completed = None if alignment is None else alignment.completed()
-        if completed is not None:
-            if write:
-                self._completion.write(completed)
-            return completed
-        if damage is not None:
-            raise damage
-        if alignment is not None:
-            raise PartialEpochError(
-                self._store.url, alignment.epoch, alignment.present(), alignment.missing()
-            )
-        return None
-
     def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
         """Raise RunOverError for a run that a later one has overtaken. It may go on for a while, or
         begin late, but nothing is ever built upon what it publishes."""
         newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
         if newest is not None and newest.run_number > run.number:
-            raise RunOverError(self._store.url, run.run_id, newest.epoch)
-
-    def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
-        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing: only then
-        may another epoch do so."""
-        oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
-        if oldest is None or epoch == 0:
-            return
-        checkpoint = self._published.read_manifest(oldest)
-        if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
-            raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
-
-
-def _lineage(directory: EpochDirectory) -> tuple[int, int]:
-    return directory.run_number, directory.epoch
+            raise RunOverError(self._store.url, run.run_id, newest.run_number, newest.epoch)

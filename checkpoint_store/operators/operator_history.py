@@ -37,6 +37,9 @@ from checkpoint_store.operators.barrier_alignment import align
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
+from checkpoint_store.operators.run_errors import contradicting
+from checkpoint_store.operators.run_lineage import lineage_of
+from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.states.state_history import (
@@ -89,14 +92,14 @@ class OperatorHistory:
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory. Two listings, and one for each epoch that has no manifest."""
+        """See StateHistory. Three listings, and one for each epoch that has no manifest."""
         times: dict[ManifestName, int] = {}
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):
             name = layout.parse_manifest(info.name)
             if name is not None:
                 times[name] = info.modified_ms
-                names_of.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
+                names_of.setdefault(name.directory, []).append(name)
         latest = {directory: latest_first(names) for directory, names in names_of.items()}
         completed = {
             directory: _WholeEpoch(directory, times[names[0]], tuple(names))
@@ -178,17 +181,19 @@ class OperatorHistory:
     def _timeline(
         self, manifests: Mapping[EpochDirectory, _WholeEpoch]
     ) -> Iterator[tuple[int, _WholeEpoch]]:
-        """The whole epochs of the live timeline, newest first; see checkpoint_retention.
+        """The whole epochs of the live timeline, newest first; see run_lineage.
 
-        A run that went on has replaced what older runs have of the epochs that it ran, whatever has
-        become of these since.
+        Raises ContradictingRunsError if the newest ones are not certain.
         """
+        written = {*manifests, *self.published.epoch_directories()}
+        lineage = lineage_of(RunStarts(self.store).names(), written)
+        if lineage.contradiction is not None:
+            raise contradicting(self.url, lineage.contradiction)
         oldest = min((directory.epoch for directory in manifests), default=-1)
-        before: EpochDirectory | None = None
+        last_whole: int | None = None
         cleaned = False
-        directories = {*manifests, *self.published.epoch_directories()}
-        for directory in sorted(directories, key=_lineage, reverse=True):
-            if before is not None and directory.epoch >= before.epoch:
+        for directory in lineage.epochs:
+            if directory.epoch == last_whole:
                 continue
             whole_epoch = manifests.get(directory)
             if whole_epoch is None and not (cleaned and directory.epoch < oldest):
@@ -196,9 +201,8 @@ class OperatorHistory:
                 # Retention deletes the barriers too, and leaves directories of files still needed.
                 cleaned = whole_epoch is None and directory.epoch < oldest
             if whole_epoch is not None:
+                last_whole = directory.epoch
                 yield directory.epoch, whole_epoch
-            if whole_epoch is not None or (before and directory.run_number == before.run_number):
-                before = directory
 
     def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
         times = self.barrier_times(directory)
@@ -267,7 +271,3 @@ def _may_be_aligned(names: Iterable[BarrierName]) -> bool:
     subtasks = {(name.parallelism, name.subtask) for name in names}
     present = Counter(parallelism for parallelism, _ in subtasks)
     return any(count == parallelism for parallelism, count in present.items())
-
-
-def _lineage(directory: EpochDirectory) -> tuple[int, int]:
-    return directory.run_number, directory.epoch

@@ -3,7 +3,7 @@
     store.json
     runs/<run>-<run id>-<unique>.json
     runs/<run>-<run id>-<unique>-<level>.json
-    begun/<run>-<run id>.json
+    begun/<run>-<first epoch>-<base epoch>-<base run>-<way>-<checkpoint>-<run id>.json
     manifests/<epoch>-<run>-<attempts>-<unique>-<length>[-<summary>].json
     epochs/<epoch>-<run>/group-<first>-<last>-of-<parallelism>-<base>-<attempts>-<unique>-
                          <length>[-<summary>].json
@@ -23,6 +23,10 @@ checkpoint_summary; manifests of earlier releases have none.
 A group has the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
 epoch that they start from, or 19 letters n if they start from nothing.
 
+A name in `begun/` says how a run began, see BegunName. A run that started from nothing has `none`
+in place of the base epoch and run. `checkpoint` is the beginning of a digest of the checkpoint's
+location, or `none` if the location is not known.
+
 The run is part of the directory, so one listing of `epochs/` tells which runs touched which epochs
 and a restore reads only the directories that matter. Barriers and manifests carry the length of
 their body, which early builds needed. Names that do not parse are not ours and are left alone.
@@ -34,6 +38,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import BEGUN, EPOCHS, MANIFESTS, RUNS
@@ -44,10 +49,15 @@ from checkpoint_store.operators.subtask_groups import SubtaskGroup
 BARRIER_PREFIX = "barrier-"
 GROUP_PREFIX = "group-"
 
+Way = Literal["forward", "back", "committed"]
+
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json")
-_BEGUN = re.compile(r"begun/(?P<run>\d{10})-(?P<run_id>.+)\.json")
+_BEGUN = re.compile(
+    r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
+    r"-(?P<way>forward|back|committed)-(?:none|(?P<checkpoint>[0-9a-f]{12}))-(?P<run_id>.+)\.json"
+)
 _MANIFEST = re.compile(
     r"manifests/(?P<epoch>\d{19})-(?P<run>\d{10})-(?P<attempts>\d{19,})"
     rf"-{_UNIQUE}-(?P<length>\d+)(?:-(?P<summary>[a-z0-9._]+))?\.json"
@@ -80,17 +90,48 @@ class RunName:
 
 
 @dataclass(frozen=True, slots=True)
-class BegunName:
-    """Says that a run has begun to publish barriers."""
+class EpochDirectory:
+    """The directory of what one run wrote in one epoch."""
 
-    run: Run
+    epoch: int
+    run_number: int
 
     def __str__(self) -> str:
-        return f"{BEGUN}/{begun_prefix(self.run.number)}{self.run.run_id}.json"
+        return f"{EPOCHS}/{self.epoch:019d}-{self.run_number:010d}"
+
+
+@dataclass(frozen=True, slots=True)
+class BegunName:
+    """Says that a run has begun to publish barriers, and how.
+
+    `first_epoch`: the first epoch that it publishes barriers of; `base`: the epoch, and its run,
+    that this epoch starts from, None for an empty state. `way`:
+
+    - `forward`: when the run began, no older run had gone past its first epoch;
+    - `back`: the query was taken back to `base`. Later epochs of older runs do not count;
+    - `committed`: as forward, and Spark has committed the first epoch as this run wrote it.
+
+    `checkpoint`: 12 hex digits for the location of the query's checkpoint, None if not known.
+    """
+
+    run: Run
+    first_epoch: int
+    base: EpochDirectory | None
+    way: Way = "forward"
+    checkpoint: str | None = None
+
+    def __str__(self) -> str:
+        base = "none"
+        if self.base is not None:
+            base = f"{self.base.epoch:019d}-{self.base.run_number:010d}"
+        return (
+            f"{BEGUN}/{begun_prefix(self.run.number)}{self.first_epoch:019d}-{base}-{self.way}"
+            f"-{self.checkpoint or 'none'}-{self.run.run_id}.json"
+        )
 
 
 def begun_prefix(run_number: int) -> str:
-    """What the name of a BegunName begins with."""
+    """What the names of a run's BegunName begin with."""
     return f"{run_number:010d}-"
 
 
@@ -112,20 +153,14 @@ class ManifestName:
         )
 
     @property
+    def directory(self) -> EpochDirectory:
+        """The directory of the epoch and run."""
+        return EpochDirectory(self.epoch, self.run_number)
+
+    @property
     def summary(self) -> CheckpointSummary | None:
         """The summary of the barriers; None if the name has none that this release reads."""
         return _summary(self.summary_text)
-
-
-@dataclass(frozen=True, slots=True)
-class EpochDirectory:
-    """The directory of what one run wrote in one epoch."""
-
-    epoch: int
-    run_number: int
-
-    def __str__(self) -> str:
-        return f"{EPOCHS}/{self.epoch:019d}-{self.run_number:010d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +242,18 @@ def parse_run(name: str) -> RunName | None:
 def parse_begun(name: str) -> BegunName | None:
     """The parts of a name under `begun/`; None if it is not ours."""
     match = _BEGUN.fullmatch(name)
-    return None if match is None else BegunName(Run(int(match["run"]), match["run_id"]))
+    if match is None:
+        return None
+    base = None
+    if match["base"] is not None:
+        base = EpochDirectory(int(match["base"]), int(match["base_run"]))
+    return BegunName(
+        run=Run(int(match["run"]), match["run_id"]),
+        first_epoch=int(match["first"]),
+        base=base,
+        way=cast(Way, match["way"]),
+        checkpoint=match["checkpoint"],
+    )
 
 
 def parse_manifest(name: str) -> ManifestName | None:

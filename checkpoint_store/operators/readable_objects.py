@@ -62,7 +62,7 @@ class ReadableObjects:
             if isinstance(said, CompletedCheckpoint)
         ]
         for name in (*could_be_read, *others):
-            directory = _directory(name)
+            directory = name.directory
             attempts[directory] = max(name.attempts, attempts.get(directory, 0))
 
         def settle(
@@ -70,7 +70,7 @@ class ReadableObjects:
         ) -> CompletedCheckpoint | Unknown | None:
             if not isinstance(said, Unknown):
                 return said
-            is_replaced = attempts.get(_directory(name), -1) >= name.attempts
+            is_replaced = attempts.get(name.directory, -1) >= name.attempts
             return None if is_replaced else self._rebuilt(name) or said
 
         return [settle(name, said) for name, said in zip(names, read, strict=True)]
@@ -80,7 +80,7 @@ class ReadableObjects:
 
     def _rebuilt(self, name: ManifestName) -> CompletedCheckpoint | None:
         """What a manifest says according to its barriers; None if they are not all there."""
-        barriers = [b for b in self.barriers(_directory(name)) if isinstance(b, Barrier)]
+        barriers = [b for b in self.barriers(name.directory) if isinstance(b, Barrier)]
         for run, parallelism in {(barrier.run, barrier.parallelism) for barrier in barriers}:
             completed = align(barriers, name.epoch, run, parallelism).completed()
             if completed and sum(b.attempt for b in completed.barriers) == name.attempts:
@@ -114,7 +114,3 @@ def _parts(names: Iterable[ManifestName]) -> Iterator[list[ManifestName]]:
         part.append(name)
     if part:
         yield part
-
-
-def _directory(name: ManifestName) -> EpochDirectory:
-    return EpochDirectory(name.epoch, name.run_number)

@@ -81,6 +81,21 @@ class OperatorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorStart:
+    """What the driver of a run found in the query's checkpoint and in the operator's store when the
+    query started.
+
+    `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
+    have, because Spark committed its batch, None if there is none or it is not known; `goes_back`:
+    whether the store has epochs of batches that the checkpoint does not have any more.
+    """
+
+    checkpoint: str
+    newest_epoch: int | None = None
+    goes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EpochTask:
     """One task of one micro-batch.
 
@@ -88,7 +103,8 @@ class EpochTask:
     application; `run_id`: of the query's run; `subtask` in [0, parallelism);
     `in_unseen_function`: whether a function of foreachBatch runs it for which nobody completes
     epochs, because it was not set in Python; `ended_runs`: runs of queries that had ended when this
-    one was started, as far as its driver knows.
+    one was started, as far as its driver knows; `start`: None if nobody looked at the checkpoint
+    before the query started, because it was not started in Python.
     """
 
     query_id: str
@@ -98,6 +114,7 @@ class EpochTask:
     attempt: int
     in_unseen_function: bool
     ended_runs: tuple[str, ...] = ()
+    start: OperatorStart | None = None
 
 
 @dataclass(frozen=True, slots=True)

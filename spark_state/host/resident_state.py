@@ -42,12 +42,13 @@ from spark_state.processor.schemas import state_descriptor
 class EpochStart:
     """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
     schemas of those who wrote them (I4). `times`: what the barriers of all subtasks of the base say
-    of time, see watermarks. `other_store`: where the files are, if they are not in the operator's
-    store."""
+    of time, see watermarks. `run_number`: of the run of the base. `other_store`: where the files
+    are, if they are not in the operator's store."""
 
     handles: Handles = ()
     barriers: tuple[str, ...] = ()
     epoch: int | None = None
+    run_number: int | None = None
     states: tuple[StateSchema, ...] = ()
     times: tuple[SubtaskTime, ...] = ()
     other_store: CompletedCheckpointStore | None = None
@@ -64,6 +65,7 @@ class EpochStart:
             handles=checkpoint.handles_for(key_groups),
             barriers=tuple(barrier.barrier_id for barrier in barriers),
             epoch=checkpoint.epoch,
+            run_number=checkpoint.run.number,
             states=tuple(state for barrier in barriers for state in barrier.states),
             times=checkpoint.times(),
         )

@@ -155,14 +155,14 @@ class _HeldStore:
         while True:
             store = self._opened(request)
             try:
-                store.run(request.task.run_id)
+                store.run(request.task)
             except StoreBegunAnewError:
                 self._forget(store)
                 continue
             store.check_metadata(request)
             with self._lock:
                 if self._store is store:
-                    store.run(request.task.run_id)  # a newer run may have come meanwhile
+                    store.run(request.task)  # a newer run may have come meanwhile
                     return self._kept(request, store)
 
     def give_up_state(self) -> bool:

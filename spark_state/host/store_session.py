@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.damage_advice import HOW_TO_GO_BACK
-from checkpoint_store.errors import RunOverError
 from checkpoint_store.objects.chore import try_chore
 from checkpoint_store.objects.deletion import deletion_chores
 from checkpoint_store.objects.object_store import open_object_store
@@ -20,12 +19,22 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import Barrier, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.run_errors import EpochsLostError, RunOverError
+from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
-from spark_state.host.epoch_request import CheckpointSettings, EpochRequest, OperatorSpec
+from spark_state.host.epoch_request import (
+    CheckpointSettings,
+    EpochRequest,
+    EpochTask,
+    OperatorSpec,
+)
 from spark_state.host.maintenance import Maintenance
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
+# A run that goes on lists the starts of runs so often: another driver, or a copy of the checkpoint,
+# is noticed within so many epochs.
+EPOCHS_BETWEEN_LOOKS = 16
 _SECONDS_BETWEEN_SWEEPS = 3600.0
 _OTHER_STORE = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
@@ -94,6 +103,7 @@ class StoreSession:
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._run: Run | None = None
+        self._looked_at = 0
         self._retaining = False
         self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
         self._clean_ups = 0
@@ -111,12 +121,13 @@ class StoreSession:
         """Raise StoreMismatchError when this request describes the store otherwise than it is."""
         self.checkpoints.check(store_metadata(request))
 
-    def run(self, run_id: str) -> Run:
-        """The registered run of this id.
+    def run(self, task: EpochTask) -> Run:
+        """The registered run of a task.
 
         Raises FencedError when a newer one was seen (I9), StoreBegunAnewError when the one seen
-        last is not in the store any more.
+        last is not in the store any more, and StoreOfOtherCheckpointError.
         """
+        run_id, start = task.run_id, task.start
         with self._lock:
             if self._run is not None and self._run.run_id == run_id:
                 return self._run
@@ -124,6 +135,8 @@ class StoreSession:
                 raise StoreBegunAnewError(
                     f"{self.url} was deleted while its query ran; Spark tries the task again"
                 )
+            if start is not None:
+                self.checkpoints.starts.check_checkpoint(start.checkpoint)
             run = self.checkpoints.register_run(run_id)
             if self._run is not None and run < self._run:
                 raise FencedError(
@@ -131,6 +144,9 @@ class StoreSession:
                     f"{self._run.run_id}; nothing was changed. If two queries use one checkpoint "
                     "location, stop one of them"
                 )
+            if start is not None:
+                origin = RunOrigin(start.checkpoint, start.goes_back)
+                self.checkpoints.starts.note_origin(run, origin)
             self._run = run
             self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
             return run
@@ -142,14 +158,15 @@ class StoreSession:
         None for an empty state.
 
         `published`: what the calling subtask published last in this run, None if it published
-        nothing. Raises PartialEpochError (I5), FencedError when a later run has
-        completed an epoch (I9), and ConfigurationError when the state of the epochs before is not
-        there.
+        nothing. Raises PartialEpochError (I5), FencedError when a later run has begun (I9),
+        OvertakenRunError, ContradictingRunsError, EpochsLostError, and ConfigurationError when the
+        state of the epochs before is not there.
         """
         spec, task, epoch = request.spec, request.task, request.task.epoch
         resident_epoch = None if published is None else published.barrier.epoch
         try:
             if published is not None and resident_epoch == epoch - 1:
+                self._look_now_and_then(run, epoch)
                 own = published.barrier if published.is_completed else None
                 base = self.checkpoints.completed_at(epoch - 1, run, spec.parallelism, own)
             else:
@@ -163,6 +180,8 @@ class StoreSession:
                 f"{base.epoch} be the last one of its checkpoint, see {HOW_TO_GO_BACK}, or restore "
                 f"a savepoint of epoch {epoch - 1}"
             )
+        if base is not None and base.run != run:
+            self._check_newest(task, base)
         had_state = resident_epoch is not None and resident_epoch < epoch
         lost = had_state or not spec.checkpoints.start_empty
         if base is None and epoch > 0 and lost:
@@ -172,6 +191,21 @@ class StoreSession:
                 "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
         return base
+
+    def _look_now_and_then(self, run: Run, epoch: int) -> None:
+        """Raise RunOverError if a newer run has begun, also one far behind this epoch."""
+        with self._lock:
+            if epoch - self._looked_at < EPOCHS_BETWEEN_LOOKS:
+                return
+            self._looked_at = epoch
+        self.checkpoints.starts.check_newest(run)
+
+    def _check_newest(self, task: EpochTask, base: CheckpointShare) -> None:
+        """Raise EpochsLostError if the base of a run's first epoch is older than the newest epoch
+        that Spark has committed."""
+        newest = None if task.start is None else task.start.newest_epoch
+        if newest is not None and base.epoch < newest:
+            raise EpochsLostError(self.url, newest, base.epoch)
 
     def restored_from(
         self, request: EpochRequest

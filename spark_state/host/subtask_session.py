@@ -92,7 +92,7 @@ class SubtaskSession:
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
         spec, task = request.spec, request.task
-        run = self._store.run(task.run_id)
+        run = self._store.run(task)
         claim = Claim(run, task.epoch, task.attempt)
         with self._claims:
             if self._plan is not None and self._plan[0] == run and self._plan[1] != spec.plan_id:
@@ -359,6 +359,7 @@ def _barrier(
         plan_id=attempt.spec.plan_id,
         base=base.barriers,
         base_epoch=base.epoch,
+        base_run=base.run_number,
         handles=handles,
         states=_state_schemas(backend.descriptors, attempt, base),
         deleted_states=tuple(

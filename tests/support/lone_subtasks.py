@@ -25,6 +25,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
     StateFileWriter,
 )
+from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
 
@@ -74,6 +75,7 @@ class LoneSubtask:
     def __post_init__(self) -> None:
         self.checkpoints = self.operator.opened(self.store)
         self.run = self.checkpoints.register_run(self.operator.run_id)
+        self.checkpoints.starts.note_origin(self.run, RunOrigin("file:/checkpoint"))
         self.asked = self.operator.asked(self.subtask)
 
     def base(self, epoch: int) -> CheckpointShare | None:
@@ -113,6 +115,7 @@ class LoneSubtask:
             plan_id="plan-1",
             base=tuple(b.barrier_id for b in base.barriers_for(own, most)) if base else (),
             base_epoch=None if base is None else base.epoch,
+            base_run=None if base is None else base.run.number,
             handles=handles,
             states=STATES,
             time=time,

@@ -24,9 +24,11 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     StateFileWriter,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 MAX_PARALLELISM = 8
+CHECKPOINT = "file:/checkpoint"
 NO_COLUMNS = '{"type":"struct","fields":[]}'
 METADATA = StoreMetadata("store-1", "counts", MAX_PARALLELISM, NO_COLUMNS)
 SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
@@ -42,15 +44,24 @@ def state_table(state: State) -> pa.Table:
 
 class ScriptedOperator:
     """One run of the operator. `checkpoints` is open; `report`: what each subtask's barrier says of
-    its epoch."""
+    its epoch; `goes_back`: the query was taken back to an earlier batch before this run."""
 
     metadata = METADATA
     states = (StateSchema("count", "value", NO_COLUMNS),)
 
-    def __init__(self, store: ObjectStore, run_id: str = "run-a", parallelism: int = 2) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        run_id: str = "run-a",
+        parallelism: int = 2,
+        *,
+        goes_back: bool = False,
+    ) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(self.metadata)
         self.run: Run = self.checkpoints.register_run(run_id)
+        if goes_back:
+            self.checkpoints.starts.note_origin(self.run, RunOrigin(CHECKPOINT, goes_back=True))
         self.parallelism = parallelism
         self.report: EpochReport | None = None
 
@@ -96,6 +107,7 @@ class ScriptedOperator:
             plan_id="plan-1",
             base=tuple(barrier.barrier_id for barrier in bases),
             base_epoch=None if base is None else base.epoch,
+            base_run=None if base is None else base.run.number,
             handles=handles,
             states=self.states,
             report=self.report,

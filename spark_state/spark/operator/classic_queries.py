@@ -1,5 +1,7 @@
-"""Checks queries of classic Spark that run operators of cowstate before they start, and tells their
-tasks which runs have ended. `connect_queries` does so for Spark Connect.
+"""Checks queries of classic Spark that run operators of cowstate before they start.
+
+It tells their tasks how the operators start, and which runs have ended. `connect_queries` has the
+checks for Spark Connect.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.spark.operator.ended_runs import name_ended_runs, note_started
 from spark_state.spark.operator.logical_plans import analyzed_plan
-from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.operator_starts import name_starts
+from spark_state.spark.operator.planned_operators import inputs_of, operators_in
 from spark_state.spark.operator.query_starts import (
     LOCATION_OPTIONS,
     LOCATIONS_KEY,
@@ -31,7 +34,8 @@ def check_classic_queries() -> None:
 def _check(
     writer: DataStreamWriter, options: Mapping[str, Any]
 ) -> Callable[[StreamingQuery], None] | None:
-    operators = operators_in(analyzed_plan(writer._df))
+    plan = analyzed_plan(writer._df)
+    operators = operators_in(plan)
     if not operators:
         return None
     check_one_epoch((planned.operator, planned.restore_from) for planned in operators)
@@ -40,6 +44,7 @@ def _check(
     location = checkpoint_location(given, root, name=None)
     if location is not None:
         refuse_state_of_spark(location, writer._spark)
+    name_starts(writer._spark, location, inputs_of(plan))
     name_ended_runs(writer._spark.sparkContext)
     return note_started
 

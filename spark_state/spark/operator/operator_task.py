@@ -38,6 +38,7 @@ from spark_state.spark.operator.batch_identity import (
     is_in_unseen_function,
 )
 from spark_state.spark.operator.ended_runs import ended_runs
+from spark_state.spark.operator.operator_starts import named_start
 from spark_state.spark.operator.planned_operators import function_name
 from spark_state.spark.operator.worker_loading import called_in_workers
 
@@ -121,6 +122,7 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
         attempt=context.taskAttemptId(),
         in_unseen_function=is_in_unseen_function(context, batch.query_id),
         ended_runs=ended_runs(context),
+        start=named_start(context, batch.query_id, spec.operator),
     )
 
 

@@ -43,6 +43,15 @@ class PlannedOperator:
         return operator_store_url(self.store_root, query_id, self.operator)
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorInputs:
+    """An operator, and the places of the sources that it reads among all `sources` of its query."""
+
+    operator: PlannedOperator
+    places: tuple[int, ...]
+    sources: int
+
+
 # An entry is small and holds no processor, so entries are never removed.
 _planned: dict[str, PlannedOperator] = {}
 
@@ -94,6 +103,22 @@ def _connect_functions(df: DataFrame) -> list[re.Match[str]]:
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
     """The operators in a logical plan of the JVM, each once."""
     return tuple(dict.fromkeys(operator for operator, _ in _nodes(plan)))
+
+
+def inputs_of(plan: Any) -> list[OperatorInputs]:
+    """The operators in an analysed plan, each once, with the sources that they read. Spark counts
+    the sources of a query in the order of the leaves of its plan."""
+    leaves = [leaf for leaf in _leaves(plan) if leaf.isStreaming()]
+    places: dict[PlannedOperator, set[int]] = {}
+    for operator, node in _nodes(plan):
+        below = [leaf for leaf in _leaves(node) if leaf.isStreaming()]
+        places.setdefault(operator, set()).update(
+            place for place, leaf in enumerate(leaves) if any(leaf == each for each in below)
+        )
+    return [
+        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves))
+        for operator, of_operator in places.items()
+    ]
 
 
 def has_input(plan: Any, operator: PlannedOperator) -> bool:

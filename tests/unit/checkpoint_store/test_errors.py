@@ -15,7 +15,6 @@ from checkpoint_store.errors import (
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
-    RunOverError,
     StateNotFoundError,
     StoreAccessError,
     StoreMismatchError,
@@ -38,6 +37,7 @@ from checkpoint_store.operators.operator_errors import (
     NotAnOperatorError,
 )
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.operators.run_errors import RunOverError
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
@@ -100,7 +100,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
     ),
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
-    (RunOverError(URL, "f47a", 9), ["run f47a", "newer run", "epoch 9", URL, "stop one of them"]),
+    (RunOverError(URL, "f47a", 2, 9), ["run f47a", "run 2", "epoch 9", URL, "stop one of them"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
     (

@@ -12,12 +12,12 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     PartialEpochError,
-    RunOverError,
 )
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle, SubtaskTime
 from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.run_errors import RunOverError
 from checkpoint_store.operators.subtask_groups import SubtaskGroups
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started, state_before

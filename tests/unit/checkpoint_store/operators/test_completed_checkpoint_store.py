@@ -10,7 +10,6 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     PartialEpochError,
-    RunOverError,
     StoreMismatchError,
     UnsupportedFormatError,
 )
@@ -20,6 +19,7 @@ from checkpoint_store.operators.checkpoint_codec import encode_metadata
 from checkpoint_store.operators.checkpoint_share import share_of_all
 from checkpoint_store.operators.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.run_errors import RunOverError
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import (
     METADATA,

@@ -403,6 +403,7 @@ class KeyedOperator:
             plan_id="plan-1",
             base=tuple(base_barrier.barrier_id for base_barrier in bases),
             base_epoch=None if base is None else base.epoch,
+            base_run=None if base is None else base.run.number,
             handles=(*(base.handles_for(ALL) if base else ()), handle),
             states=self.states,
         )

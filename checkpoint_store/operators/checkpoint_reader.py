@@ -1,0 +1,87 @@
+"""Reads what a run completed at an epoch: from a manifest or, if none is intact, from barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from checkpoint_store.errors import CorruptObjectError, PartialEpochError
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.barrier_alignment import Alignment, align
+from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
+from checkpoint_store.operators.checkpoint_share import (
+    AskedKeyGroups,
+    CheckpointShare,
+    share_of_all,
+)
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
+from checkpoint_store.operators.published_objects import PublishedObjects
+
+
+class CheckpointReader:
+    """The checkpoints of `store`. In each method `asked` are the key groups that the caller needs;
+    None: the checkpoint is read as a whole."""
+
+    def __init__(
+        self, store: ObjectStore, published: PublishedObjects, completion: CheckpointCompletion
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._completion = completion
+
+    def latest(
+        self, names: Sequence[ManifestName], asked: AskedKeyGroups | None
+    ) -> tuple[CheckpointShare | None, CorruptObjectError | None]:
+        """What an intact manifest of those of one epoch and run says; see latest_read."""
+        return self._published.latest_read(names, lambda name: self._read(name, asked))
+
+    def share_of(
+        self,
+        key: EpochDirectory,
+        manifests: Sequence[ManifestName],
+        asked: AskedKeyGroups | None,
+    ) -> CheckpointShare | None:
+        """What one run completed at one epoch, None if it published nothing there.
+
+        `manifests`: those of this epoch and run. Writes nothing. Raises PartialEpochError (I5) and
+        CorruptObjectError.
+        """
+        share, damage = self.latest(manifests, asked)
+        if share is not None:
+            return share
+        assembled = None if asked is None else self._completion.assembled(key, asked)
+        if assembled is not None:
+            return assembled
+        barriers = self._published.read_barriers(self._published.barriers(key))
+        writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
+        alignment = None if writer is None else align(barriers, key.epoch, *writer)
+        rebuilt = self.rebuilt(alignment, damage, write=False)
+        return None if rebuilt is None else share_of_all(rebuilt)
+
+    def alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
+        """The alignment of the published barriers, None if there are none."""
+        names = self._completion.barrier_names(EpochDirectory(epoch, run.number), parallelism)
+        alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
+        return alignment if alignment.barriers else None
+
+    def rebuilt(
+        self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
+    ) -> CompletedCheckpoint | None:
+        """The checkpoint of an epoch that has no intact manifest; `write`: write one."""
+        completed = None if alignment is None else alignment.completed()
+        if completed is not None:
+            if write:
+                self._completion.write(completed)
+            return completed
+        if damage is not None:
+            raise damage
+        if alignment is not None:
+            raise PartialEpochError(
+                self._store.url, alignment.epoch, alignment.present(), alignment.missing()
+            )
+        return None
+
+    def _read(self, name: ManifestName, asked: AskedKeyGroups | None) -> CheckpointShare:
+        if asked is None:
+            return share_of_all(self._published.read_manifest(name))
+        return self._published.read_share(name, asked)

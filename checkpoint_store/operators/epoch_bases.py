@@ -1,0 +1,209 @@
+"""Finds the checkpoint that an epoch starts from, on the live timeline (I4). See run_lineage.
+
+The short way, for a host of very many, lists the starts of runs and the manifests of two epochs. It
+is enough if the run goes on from its own epoch, or if the run's driver has looked at the whole
+timeline when the query started and no other run has written the epoch before. Otherwise everything
+is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from checkpoint_store.errors import (
+    EpochNotRetainedError,
+    PartialEpochError,
+)
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.checkpoint_reader import CheckpointReader
+from checkpoint_store.operators.checkpoint_share import (
+    AskedKeyGroups,
+    CheckpointShare,
+    share_of_all,
+)
+from checkpoint_store.operators.checkpoint_summary import CheckpointSummary
+from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory, ManifestName
+from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
+from checkpoint_store.operators.run_errors import (
+    ContradictingRunsError,
+    OvertakenRunError,
+    contradicting,
+)
+from checkpoint_store.operators.run_lineage import Lineage, is_overtaken, lineage_of
+from checkpoint_store.operators.run_starts import RunStarts
+
+
+class EpochBases:
+    """The bases of epochs in `store`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        published: PublishedObjects,
+        reader: CheckpointReader,
+        starts: RunStarts,
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._reader = reader
+        self._starts = starts
+        self._begun: list[BegunName] = []
+
+    def before(
+        self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
+    ) -> CheckpointShare | None:
+        """See CompletedCheckpointStore.latest_share_before."""
+        begun = self._starts.names()
+        if run is not None:
+            self._starts.check_newest_of(begun, run)
+            share, _ = self._reader.latest(self._just_before(epoch, run, begun), asked)
+            if share is not None:
+                return share
+        return self._latest_before(epoch, run, begun, asked)
+
+    def lineage(self) -> Lineage:
+        """The live timeline: three listings."""
+        written = self._written(self._published.manifests())
+        return lineage_of(self._starts.names(), written)
+
+    def _written(self, manifests: Sequence[ManifestName]) -> set[EpochDirectory]:
+        directories = self._published.epoch_directories()
+        return {*(name.directory for name in manifests), *directories}
+
+    def newest(self) -> CheckpointSummary | None:
+        """See CompletedCheckpointStore.newest."""
+        manifests = self._published.manifests()
+        numbers = {name.run_number for name in manifests}
+        if not numbers <= {name.run.number for name in self._begun}:
+            self._begun = self._starts.names()
+        lineage = lineage_of(self._begun, (name.directory for name in manifests))
+        if lineage.contradiction is not None:
+            raise contradicting(self._store.url, lineage.contradiction)
+        if not lineage.epochs:
+            return None
+        names = latest_first(name for name in manifests if name.directory == lineage.epochs[0])
+        if names[0].summary is not None:
+            return names[0].summary
+        checkpoint, damage = self._published.latest_intact(names)
+        if checkpoint is None and damage is not None:
+            raise damage
+        return None if checkpoint is None else share_of_all(checkpoint).summary
+
+    def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
+        """The manifests of the epoch before, if it is certain that nothing else counts."""
+        has_begun = any(name.run == run for name in begun)
+        if epoch == 0 or (not has_begun and self._starts.origin(run) is None):
+            return []
+        until = self._published.manifests_until(epoch)
+        manifests = [name for name in until if name.epoch == epoch - 1]
+        own = [name for name in manifests if name.run_number == run.number]
+        if own or has_begun:
+            return own  # a run that has left the epoch before out is built upon an older one
+        writers = {name.run_number for name in until}
+        newest = max((name.run.number for name in begun), default=0)
+        # No other run has the epoch, and nobody has written this one.
+        return manifests if writers == {newest} and len(manifests) == len(until) else []
+
+    def _latest_before(
+        self,
+        epoch: int,
+        run: Run | None,
+        begun: Sequence[BegunName],
+        asked: AskedKeyGroups | None,
+    ) -> CheckpointShare | None:
+        manifests = self._published.manifests()
+        lineage = lineage_of(begun, self._written(manifests))
+        has_begun = any(name.run == run for name in begun)
+        self._check_certain(lineage, epoch)
+        if run is not None:
+            self._check_not_overtaken(lineage, epoch, run, has_begun=has_begun)
+        for key in lineage.epochs:
+            if key.epoch >= epoch:
+                continue
+            names = [name for name in manifests if name.directory == key]
+            share = self._reader.share_of(key, names, asked)
+            if share is not None:
+                if run is not None and not has_begun:
+                    self._check_no_rival(lineage, key, manifests)
+                return share
+        self._check_retained(epoch, manifests)
+        return None
+
+    def _check_certain(self, lineage: Lineage, epoch: int) -> None:
+        found = lineage.contradiction
+        if found is not None and epoch > found.newer.first_epoch:
+            raise contradicting(self._store.url, found)
+
+    def _check_not_overtaken(
+        self, lineage: Lineage, epoch: int, run: Run, *, has_begun: bool
+    ) -> None:
+        """Raise OvertakenRunError if an older run is past the epoch that a run asks for: that run
+        goes on, or the query was taken back and its driver did not see it."""
+        origin = self._starts.origin(run)
+        is_taken_back = not has_begun and origin is not None and origin.goes_back
+        is_stray = has_begun and lineage.newest_run != run.number
+        if is_stray or (not has_begun and not is_taken_back and is_overtaken(lineage, epoch)):
+            raise OvertakenRunError(
+                self._store.url, run.run_id, epoch, lineage.newest_run, lineage.reached
+            )
+
+    def _check_no_rival(
+        self, lineage: Lineage, key: EpochDirectory, manifests: Sequence[ManifestName]
+    ) -> None:
+        """Raise ContradictingRunsError if an older run has completed the same epoch with other
+        contents, and nothing tells which of the two Spark committed."""
+        if lineage.rivals is None or key != lineage.rivals[0]:
+            return
+        newer, older = (
+            self._whole(rival, [name for name in manifests if name.directory == rival])
+            for rival in lineage.rivals
+        )
+        if older is not None and (newer is None or not have_same_state(newer, older)):
+            raise ContradictingRunsError(
+                self._store.url, key.epoch, lineage.rivals[1].run_number, key.run_number
+            )
+
+    def _whole(
+        self, key: EpochDirectory, names: Sequence[ManifestName]
+    ) -> CompletedCheckpoint | None:
+        try:
+            share = self._reader.share_of(key, names, None)
+        except PartialEpochError:
+            return None  # Spark commits no epoch that lacks subtasks
+        return None if share is None else share.whole
+
+    def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
+        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing: only then
+        may another epoch do so."""
+        oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
+        if oldest is None or epoch == 0:
+            return
+        checkpoint = self._published.read_manifest(oldest)
+        if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
+            raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
+
+
+def have_same_state(one: CompletedCheckpoint, other: CompletedCheckpoint) -> bool:
+    """Whether two checkpoints of one epoch are certain to hold the same state: they start from the
+    same barriers, and each subtask changed the same and knows the same time."""
+    return one.parallelism == other.parallelism and all(
+        _contents(barrier) == _contents(rival)
+        for barrier, rival in zip(one.barriers, other.barriers, strict=True)
+    )
+
+
+def _contents(barrier: Barrier) -> tuple[object, ...]:
+    held = barrier.operator_state
+    changed = [
+        (handle.kind, handle.checksum, handle.key_groups)
+        for handle in barrier.handles
+        if handle.epoch == barrier.epoch
+    ]
+    return (
+        barrier.base,
+        changed,
+        None if held is None else held.checksum,
+        barrier.states,
+        barrier.time,
+    )

@@ -1,0 +1,118 @@
+"""The errors of runs of one query that contradict each other, or the query's checkpoint.
+
+CheckpointStoreError
+├── RunOverError                 a later run of the query has begun: stop one of them
+├── OvertakenRunError            an older run is past a run's first epoch: stop one of them
+├── ContradictingRunsError       two runs wrote one epoch: say which of them counts
+├── EpochsLostError              a committed epoch is not in the store: restore it
+└── StoreOfOtherCheckpointError  a checkpoint was copied or moved: attach it, or use a new store
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkpoint_store.damage_advice import HOW_TO_GO_BACK
+from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.operators.run_lineage import Contradiction
+
+_ATTACH = "cowstate attach <checkpoint location> --store <spark.cowstate.store>"
+
+
+@dataclass(eq=False)
+class RunOverError(CheckpointStoreError):
+    """A run asks where to go on, but a later run of its query has begun (I9)."""
+
+    url: str
+    run_id: str
+    newer_run: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id} of the query is over: run {self.newer_run}, a newer run, has begun "
+            f"with epoch {self.epoch} in {self.url}; nothing was changed. If two queries use one "
+            "checkpoint location, stop one of them. Then start the query again: it goes on from "
+            "the epoch that Spark has committed"
+        )
+
+
+@dataclass(eq=False)
+class OvertakenRunError(CheckpointStoreError):
+    """A run is to begin with an epoch that an older run has gone past (I4, I9)."""
+
+    url: str
+    run_id: str
+    epoch: int
+    older_run: int
+    reached: int
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id} is to begin with epoch {self.epoch}, but run {self.older_run} has "
+            f"gone on to epoch {self.reached} in {self.url}; nothing was changed. If another "
+            "driver runs this query, stop one of them and start the query again. If the query was "
+            f"taken back to an earlier batch, say so: {_ATTACH} --apply"
+        )
+
+
+@dataclass(eq=False)
+class ContradictingRunsError(CheckpointStoreError):
+    """Two runs went on from the same epoch, and the store cannot tell which of them Spark
+    committed (I9)."""
+
+    url: str
+    epoch: int
+    older_run: int
+    newer_run: int
+
+    def __str__(self) -> str:
+        return (
+            f"runs {self.older_run} and {self.newer_run} of the query have both written epoch "
+            f"{self.epoch} in {self.url}, with different contents, and the store cannot tell "
+            "which of them Spark has committed; nothing was changed. Stop all queries but one, and "
+            f"choose the run whose output counts: {_ATTACH} --run {self.newer_run} --apply"
+        )
+
+
+@dataclass(eq=False)
+class EpochsLostError(CheckpointStoreError):
+    """A store lacks the newest epoch that Spark has committed."""
+
+    url: str
+    epoch: int
+    newest: int | None
+
+    def __str__(self) -> str:
+        has = "no epoch" if self.newest is None else f"epoch {self.newest} as the newest before"
+        return (
+            f"Spark has committed epoch {self.epoch} of the query, but {self.url} has {has}: it "
+            "was put back from an older copy, or objects are lost. Nothing was changed. Restore "
+            f"the store as it was after epoch {self.epoch}, or take the query back to the batch "
+            f"after the epoch that the store has: {HOW_TO_GO_BACK}"
+        )
+
+
+@dataclass(eq=False)
+class StoreOfOtherCheckpointError(CheckpointStoreError):
+    """The store belongs to a query whose checkpoint is elsewhere."""
+
+    url: str
+    owner: str | None
+    checkpoint: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} belongs to the query whose checkpoint is "
+            f"{self.owner or 'at another location'}, and this query has its checkpoint at "
+            f"{self.checkpoint}: the checkpoint was copied or moved. Nothing was changed. A copy "
+            "needs a store of its own: start it with a new checkpointLocation and "
+            f"spark.cowstate.restoreFrom. A checkpoint that was moved takes its stores along: "
+            f"cowstate attach {self.checkpoint} --store <spark.cowstate.store> --apply"
+        )
+
+
+def contradicting(url: str, found: Contradiction) -> ContradictingRunsError:
+    """The error of two runs that both went on from an epoch."""
+    newer = found.newer
+    return ContradictingRunsError(url, newer.first_epoch, found.older_run, newer.run.number)

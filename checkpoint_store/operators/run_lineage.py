@@ -1,0 +1,174 @@
+"""The live timeline: the epochs that count, of all that the runs of a query have written. Pure.
+
+Run numbers follow the order in which runs registered, and not what Spark committed. Two drivers of
+one query may both run an epoch, and Spark's commit log lets only one of them go on. So a greater
+number alone says nothing. What decides are the epochs that runs have gone past:
+
+    run 1    4  5  6  7  8    run 1 ran epoch 7, so Spark had committed its epoch 6
+    run 2          6          run 2 ran epoch 6 again and never epoch 7: a stray
+
+A run plans an epoch only after Spark has committed the epoch before it. So a run that has written
+anything of a later epoch has gone past its first one, which was committed as this run wrote it.
+Spark commits an epoch once. The runs are looked at in the order of their numbers:
+
+    the older runs have not gone past the run's first epoch    the run counts from there: a restart
+    they have, and the run has not                             it is a stray and does not count
+    both have                                                  two commit logs: a contradiction
+    the run was taken back (`back`)                            it counts, later epochs do not
+
+A run that begins looks first whether an older run has gone past its first epoch, see
+`is_overtaken`. So older runs that are past it later were alive when it began.
+
+From the run that counts last, the timeline follows the bases of runs (I4): each run's epochs down
+to its first one, then the epochs of the run that it started from.
+
+If the last run has written its first epoch only, and an older run has the same epoch, nobody can
+tell from the store which of the two Spark committed: `rivals` has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two runs that both went on from an epoch of the same query. `newer` began at
+    `newer.first_epoch`, where `older_run` has reached epoch `older_epoch`."""
+
+    older_run: int
+    older_epoch: int
+    newer: BegunName
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The live timeline.
+
+    `epochs`: newest first. An epoch number is there twice if the newest run has run the last epoch
+    of the run before it again: then the older run's follows the newer run's, and counts if the
+    newer run published nothing. `newest_run`: the number of the run that counts last, 0 if there is
+    none. `reached`: the newest epoch of the timeline, -1 if there is none; of a query that was
+    taken back the epoch that it goes on from. `contradiction`: None if the timeline is certain;
+    otherwise `epochs` holds what both runs have in common.
+    """
+
+    epochs: tuple[EpochDirectory, ...]
+    newest_run: int
+    reached: int
+    contradiction: Contradiction | None = None
+
+    @property
+    def rivals(self) -> tuple[EpochDirectory, EpochDirectory] | None:
+        """The newest epoch as the newest run and as the run before it wrote it, if both did."""
+        if len(self.epochs) < 2 or self.epochs[0].epoch != self.epochs[1].epoch:
+            return None
+        return self.epochs[0], self.epochs[1]
+
+
+def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
+    """The live timeline of the runs that have `begun`; `written`: every epoch and run of which the
+    store has anything."""
+    return _Scan(_one_each(begun), written).lineage()
+
+
+def is_overtaken(lineage: Lineage, epoch: int) -> bool:
+    """Whether the timeline has gone past an epoch that another run is about to begin with."""
+    return lineage.reached > epoch
+
+
+def _one_each(begun: Iterable[BegunName]) -> dict[int, BegunName]:
+    """By run number; what says `committed` replaces what was said before."""
+    ordered = sorted(begun, key=lambda name: (name.run, name.way == "committed"))
+    return {name.run.number: name for name in ordered}
+
+
+class _Scan:
+    def __init__(self, begun: Mapping[int, BegunName], written: Iterable[EpochDirectory]) -> None:
+        self._begun = begun
+        self._epochs: dict[int, list[int]] = {}
+        for directory in sorted(set(written), key=lambda each: each.epoch, reverse=True):
+            self._epochs.setdefault(directory.run_number, []).append(directory.epoch)
+        # The run that counted last before each run began to count; 0 for none.
+        self._before: dict[int, int] = {}
+
+    def lineage(self) -> Lineage:
+        newest = 0
+        for number in sorted(self._begun.keys() | self._epochs.keys()):
+            if number not in self._epochs and not self._was_taken_back(number):
+                continue
+            first, reached = self._first_epoch(number), self._reached(newest)
+            if reached > first and not self._was_taken_back(number):
+                if self._epochs[number][0] > first:
+                    return self._contradicted(newest, number)
+                continue  # a stray
+            self._before[number], newest = newest, number
+        return Lineage((*self._timeline(newest),), newest, self._reached(newest))
+
+    def _contradicted(self, older: int, newer: int) -> Lineage:
+        first = self._first_epoch(newer)
+        common = tuple(each for each in self._timeline(older) if each.epoch < first)
+        name = self._begun.get(newer)
+        assert name is not None, f"run {newer} has epochs and has not begun"
+        contradiction = Contradiction(older, self._reached(older), name)
+        return Lineage(common, older, self._reached(older), contradiction)
+
+    def _was_taken_back(self, number: int) -> bool:
+        return number in self._begun and self._begun[number].way == "back"
+
+    def _first_epoch(self, number: int) -> int:
+        name = self._begun.get(number)
+        return self._epochs[number][-1] if name is None else name.first_epoch
+
+    def _reached(self, number: int) -> int:
+        """The newest epoch of the timeline that ends with a run."""
+        if number in self._epochs:
+            return self._epochs[number][0]
+        base = self._begun[number].base if number in self._begun else None
+        return -1 if base is None else base.epoch
+
+    def _timeline(self, newest: int) -> Iterator[EpochDirectory]:
+        last = self._chain(newest)
+        for directory in last:
+            yield directory
+            is_first_of_newest = directory == EpochDirectory(self._reached(newest), newest)
+            if is_first_of_newest and directory.epoch == self._first_epoch(newest):
+                yield from self._replaced(directory)
+
+    def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
+        """The same epoch as the run before wrote it, unless it is known not to count."""
+        name = self._begun.get(directory.run_number)
+        if name is None or name.way == "forward":
+            for older in self._chain(self._before.get(directory.run_number, 0)):
+                if older.epoch == directory.epoch:
+                    yield older
+
+    def _chain(self, number: int) -> Iterator[EpochDirectory]:
+        until: int | None = None
+        while number:
+            for epoch in self._epochs.get(number, ()):
+                if until is None or epoch <= until:
+                    yield EpochDirectory(epoch, number)
+            number, until = self._base_of(number)
+
+    def _base_of(self, number: int) -> tuple[int, int]:
+        """The run that a run started from, and its epoch. If nothing says how the run began, it
+        went on from the run before it."""
+        name = self._begun.get(number)
+        if name is None:
+            return self._before.get(number, 0), self._first_epoch(number) - 1
+        if name.base is None or name.base.run_number >= number:
+            return 0, -1
+        return name.base.run_number, name.base.epoch
+
+
+def by_epoch(epochs: Sequence[EpochDirectory]) -> Iterator[EpochDirectory]:
+    """A timeline with each epoch once: the first of it that counts."""
+    last: int | None = None
+    for directory in epochs:
+        if directory.epoch != last:
+            yield directory
+        last = directory.epoch

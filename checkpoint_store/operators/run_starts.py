@@ -1,0 +1,126 @@
+"""How the runs of a store began: said once by each run, read by whoever looks for the timeline.
+
+A run says it before its first barrier. Every host of the run would say the same, because all start
+the run's first epoch from the same base, so the hosts share the object's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from checkpoint_store import object_names
+from checkpoint_store.errors import ObjectMissingError
+from checkpoint_store.files.document import Source
+from checkpoint_store.objects.created_once import put_if_absent
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators import operator_layout as layout
+from checkpoint_store.operators.checkpoint_codec import decode_begun_checkpoint, encode_begun
+from checkpoint_store.operators.completed_checkpoint import Barrier, Run
+from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory, begun_prefix
+from checkpoint_store.operators.run_errors import RunOverError, StoreOfOtherCheckpointError
+
+_DIGITS_OF_DIGEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrigin:
+    """What the driver of a run knew when the query started.
+
+    `checkpoint`: the location of the query's checkpoint; `goes_back`: whether the store has epochs
+    that the checkpoint does not have any more, so that the query was taken back.
+    """
+
+    checkpoint: str
+    goes_back: bool = False
+
+
+def digest_of(checkpoint: str) -> str:
+    """What names say of the location of a checkpoint: 12 hex digits."""
+    return hashlib.sha256(checkpoint.encode()).hexdigest()[:_DIGITS_OF_DIGEST]
+
+
+class RunStarts:
+    """The objects under `begun/` of a store. Safe to use from several threads and processes."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._origins: dict[Run, RunOrigin] = {}
+        self._begun: set[Run] = set()
+
+    def names(self) -> list[BegunName]:
+        """How every run began: one listing."""
+        names = (layout.parse_begun(info.name) for info in self._store.list(object_names.BEGUN))
+        return [name for name in names if name is not None]
+
+    def has_begun(self, run: Run) -> bool:
+        """Whether a host of the run has begun to publish barriers: one listing."""
+        infos = self._store.list(object_names.BEGUN, begun_prefix(run.number))
+        names = (layout.parse_begun(info.name) for info in infos)
+        return any(name is not None and name.run == run for name in names)
+
+    def note_origin(self, run: Run, origin: RunOrigin) -> None:
+        """Tell what the driver of a run knew; `begin` writes it."""
+        self._origins[run] = origin
+
+    def origin(self, run: Run) -> RunOrigin | None:
+        """What `note_origin` was told of a run."""
+        return self._origins.get(run)
+
+    def begin(self, barrier: Barrier) -> None:
+        """Say how the run of a barrier began, before the barrier is published, unless a host of the
+        run has said so."""
+        run = barrier.run
+        if run in self._begun:
+            return
+        if not self.has_begun(run):
+            base = None
+            if barrier.base_epoch is not None and barrier.base_run is not None:
+                base = EpochDirectory(barrier.base_epoch, barrier.base_run)
+            origin = self._origins.get(run)
+            self.write(run, barrier.epoch, base, origin)
+        self._begun.add(run)
+
+    def write(
+        self, run: Run, first_epoch: int, base: EpochDirectory | None, origin: RunOrigin | None
+    ) -> None:
+        """Say that a run begins with an epoch, from this base."""
+        name = BegunName(
+            run=run,
+            first_epoch=first_epoch,
+            base=base,
+            way="back" if origin is not None and origin.goes_back else "forward",
+            checkpoint=None if origin is None else digest_of(origin.checkpoint),
+        )
+        body = encode_begun(run, None if origin is None else origin.checkpoint)
+        put_if_absent(self._store, str(name), body)
+
+    def check_newest(self, run: Run) -> None:
+        """Raise RunOverError if a later run has begun (I9): one listing."""
+        self.check_newest_of(self.names(), run)
+
+    def check_newest_of(self, names: Iterable[BegunName], run: Run) -> None:
+        """As check_newest, of names that were listed."""
+        newest = max(names, key=lambda name: name.run, default=None)
+        if newest is not None and newest.run.number > run.number:
+            number, epoch = newest.run.number, newest.first_epoch
+            raise RunOverError(self._store.url, run.run_id, number, epoch)
+
+    def check_checkpoint(self, checkpoint: str) -> None:
+        """Raise StoreOfOtherCheckpointError unless the newest run that told the location of its
+        checkpoint told this one. One listing, and a read if they differ."""
+        told = [name for name in self.names() if name.checkpoint is not None]
+        newest = max(told, key=lambda name: (name.run, name.way), default=None)
+        if newest is not None and newest.checkpoint != digest_of(checkpoint):
+            raise StoreOfOtherCheckpointError(
+                self._store.url, self._checkpoint_of(newest), checkpoint
+            )
+
+    def _checkpoint_of(self, name: BegunName) -> str | None:
+        """The location that the body of a name tells; None if it is gone."""
+        try:
+            data = self._store.get(str(name))
+        except ObjectMissingError:
+            return None
+        return decode_begun_checkpoint(data, Source(self._store.url, str(name)))

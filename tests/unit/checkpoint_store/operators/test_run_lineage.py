@@ -1,0 +1,125 @@
+"""Which epochs count when several runs of a query have written, as scripts of what they wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory, Way
+from checkpoint_store.operators.run_lineage import (
+    Lineage,
+    by_epoch,
+    is_overtaken,
+    lineage_of,
+)
+
+Epochs = dict[int, list[int]]
+"""The epochs that each run has written."""
+
+
+def begun(run: int, first: int, base: tuple[int, int] | None, way: Way = "forward") -> BegunName:
+    """`base`: a run and its epoch."""
+    start = None if base is None else EpochDirectory(base[1], base[0])
+    return BegunName(Run(run, f"run-{run}"), first, start, way)
+
+
+def lineage(starts: list[BegunName], epochs: Epochs) -> Lineage:
+    return lineage_of(
+        starts, [EpochDirectory(epoch, run) for run, of_run in epochs.items() for epoch in of_run]
+    )
+
+
+def live(found: Lineage) -> list[tuple[int, int]]:
+    """The timeline as runs and epochs, oldest first."""
+    return [(each.run_number, each.epoch) for each in by_epoch(found.epochs)][::-1]
+
+
+FIRST = begun(1, 0, None)
+
+
+def test_a_store_without_runs_has_no_timeline() -> None:
+    assert lineage([], {}) == Lineage((), 0, -1)
+
+
+def test_a_restart_goes_on_where_the_run_before_ended() -> None:
+    found = lineage([FIRST, begun(2, 3, (1, 2))], {1: [0, 1, 2], 2: [3, 4]})
+    assert live(found) == [(1, 0), (1, 1), (1, 2), (2, 3), (2, 4)]
+    assert (found.newest_run, found.reached, found.rivals) == (2, 4, None)
+
+
+def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() -> None:
+    starts = [FIRST, begun(2, 2, (1, 1))]
+    replayed = lineage(starts, {1: [0, 1, 2], 2: [2]})
+    assert live(replayed) == [(1, 0), (1, 1), (2, 2)]
+    assert replayed.rivals == (EpochDirectory(2, 2), EpochDirectory(2, 1))
+    gone_on = lineage(starts, {1: [0, 1, 2], 2: [2, 3]})
+    assert live(gone_on) == [(1, 0), (1, 1), (2, 2), (2, 3)]
+    assert gone_on.rivals is None
+
+
+def test_a_first_epoch_that_is_known_to_be_committed_has_no_rival() -> None:
+    starts = [FIRST, begun(2, 2, (1, 1)), begun(2, 2, (1, 1), "committed")]
+    assert lineage(starts, {1: [0, 1, 2], 2: [2]}).rivals is None
+
+
+def test_a_second_driver_whose_epoch_the_first_one_has_gone_past_is_a_stray() -> None:
+    found = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3, 199], 2: [2]})
+    assert live(found) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 199)]
+    assert (found.newest_run, found.contradiction) == (1, None)
+
+
+def test_a_run_goes_on_from_the_run_that_spark_committed_and_not_from_a_stray() -> None:
+    starts = [FIRST, begun(2, 2, (1, 1)), begun(3, 200, (1, 199))]
+    found = lineage(starts, {1: [0, 1, 2, 199], 2: [2], 3: [200]})
+    assert live(found) == [(1, 0), (1, 1), (1, 2), (1, 199), (3, 200)]
+
+
+def test_a_file_of_a_later_epoch_is_enough_to_have_gone_past_one() -> None:
+    """A run that was killed in epoch 3 had committed epoch 2, though its epoch 3 has no barrier."""
+    found = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2]})
+    assert live(found)[:3] == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_two_runs_that_both_go_on_contradict_each_other() -> None:
+    found = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2, 3]})
+    assert found.contradiction is not None
+    assert (found.contradiction.older_run, found.contradiction.older_epoch) == (1, 3)
+    assert found.contradiction.newer.run.number == 2
+    assert live(found) == [(1, 0), (1, 1)]  # what both have in common
+
+
+@pytest.mark.parametrize("written", [[2], [2, 3], []])
+def test_a_query_that_was_taken_back_leaves_later_epochs(written: list[int]) -> None:
+    starts = [FIRST, begun(2, 2, (1, 1), "back")]
+    found = lineage(starts, {1: [0, 1, 2, 3, 4], 2: written} if written else {1: [0, 1, 2, 3, 4]})
+    assert live(found) == [(1, 0), (1, 1), *((2, epoch) for epoch in written)]
+    assert found.rivals is None
+    assert found.reached == max(written, default=1)
+
+
+def test_a_query_that_was_taken_back_goes_on_with_later_runs() -> None:
+    starts = [FIRST, begun(2, 2, (1, 1), "back"), begun(3, 4, (2, 3))]
+    found = lineage(starts, {1: [0, 1, 2, 3, 4], 2: [2, 3], 3: [4]})
+    assert live(found) == [(1, 0), (1, 1), (2, 2), (2, 3), (3, 4)]
+
+
+def test_an_older_run_that_goes_on_after_the_query_was_taken_back_contradicts() -> None:
+    starts = [FIRST, begun(2, 2, (1, 1), "back"), begun(3, 3, (2, 2))]
+    found = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 4], 3: [3, 4]})
+    assert found.contradiction is not None
+
+
+def test_epochs_that_spark_skipped_are_not_there() -> None:
+    found = lineage([FIRST, begun(2, 7, (1, 3))], {1: [0, 3], 2: [7, 9]})
+    assert live(found) == [(1, 0), (1, 3), (2, 7), (2, 9)]
+
+
+def test_a_run_whose_start_is_not_written_yet_has_run_the_last_epoch_again() -> None:
+    found = lineage([FIRST], {1: [0, 1, 2], 2: [2]})
+    assert live(found) == [(1, 0), (1, 1), (2, 2)]
+    assert found.rivals == (EpochDirectory(2, 2), EpochDirectory(2, 1))
+
+
+def test_a_run_is_overtaken_if_another_is_past_its_first_epoch() -> None:
+    found = lineage([FIRST], {1: [0, 1, 2]})
+    assert [is_overtaken(found, epoch) for epoch in (1, 2, 3)] == [True, False, False]
