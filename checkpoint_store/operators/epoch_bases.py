@@ -48,7 +48,6 @@ class EpochBases:
         self._published = published
         self._reader = reader
         self._starts = starts
-        self._begun: list[BegunName] = []
 
     def before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
@@ -74,10 +73,8 @@ class EpochBases:
     def newest(self) -> CheckpointSummary | None:
         """See CompletedCheckpointStore.newest."""
         manifests = self._published.manifests()
-        numbers = {name.run_number for name in manifests}
-        if not numbers <= {name.run.number for name in self._begun}:
-            self._begun = self._starts.names()
-        lineage = lineage_of(self._begun, (name.directory for name in manifests))
+        begun = self._starts.names_of(name.run_number for name in manifests)
+        lineage = lineage_of(begun, (name.directory for name in manifests))
         if lineage.contradiction is not None:
             raise contradicting(self._store.url, lineage.contradiction)
         if not lineage.epochs:

@@ -76,10 +76,12 @@ class OperatorHistory:
     metadata: StoreMetadata
     state: str | None
     published: PublishedObjects = field(init=False, repr=False, compare=False)
+    _starts: RunStarts = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
+        self._starts = RunStarts(self.store)
 
     @property
     def url(self) -> str:
@@ -92,7 +94,8 @@ class OperatorHistory:
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory. Three listings, and one for each epoch that has no manifest."""
+        """See StateHistory. Two listings, one more for a run that is new, and one for each epoch
+        that has no manifest."""
         times: dict[ManifestName, int] = {}
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):
@@ -186,7 +189,8 @@ class OperatorHistory:
         Raises ContradictingRunsError if the newest ones are not certain.
         """
         written = {*manifests, *self.published.epoch_directories()}
-        lineage = lineage_of(RunStarts(self.store).names(), written)
+        begun = self._starts.names_of(directory.run_number for directory in written)
+        lineage = lineage_of(begun, written)
         if lineage.contradiction is not None:
             raise contradicting(self.url, lineage.contradiction)
         oldest = min((directory.epoch for directory in manifests), default=-1)

@@ -47,12 +47,20 @@ class RunStarts:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._origins: dict[Run, RunOrigin] = {}
+        self._listed: list[BegunName] = []
         self._begun: set[Run] = set()
 
     def names(self) -> list[BegunName]:
         """How every run began: one listing."""
         names = (layout.parse_begun(info.name) for info in self._store.list(object_names.BEGUN))
         return [name for name in names if name is not None]
+
+    def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
+        """How every run began, for who has seen epochs of the runs with these numbers: a listing
+        only if one of them was not there before. A run begins before its first epoch is whole."""
+        if not set(numbers) <= {name.run.number for name in self._listed}:
+            self._listed = self.names()
+        return self._listed
 
     def has_begun(self, run: Run) -> bool:
         """Whether a host of the run has begun to publish barriers: one listing."""

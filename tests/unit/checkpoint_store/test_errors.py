@@ -37,7 +37,13 @@ from checkpoint_store.operators.operator_errors import (
     NotAnOperatorError,
 )
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
-from checkpoint_store.operators.run_errors import RunOverError
+from checkpoint_store.operators.run_errors import (
+    ContradictingRunsError,
+    EpochsLostError,
+    OvertakenRunError,
+    RunOverError,
+    StoreOfOtherCheckpointError,
+)
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
@@ -100,6 +106,21 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
     ),
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
+    (
+        OvertakenRunError(URL, "f47a", 6, 1, 9),
+        ["run f47a", "epoch 6", "run 1", "epoch 9", URL, "another driver", "cowstate attach"],
+    ),
+    (
+        ContradictingRunsError(URL, 6, 1, 2),
+        ["runs 1 and 2", "epoch 6", URL, "cowstate attach", "--run 2"],
+    ),
+    (EpochsLostError(URL, 9, 3), ["epoch 9", "epoch 3", URL, "Restore", "older copy"]),
+    (EpochsLostError(URL, 9, None), ["epoch 9", "no epoch"]),
+    (
+        StoreOfOtherCheckpointError(URL, "file:/a", "file:/b"),
+        [URL, "file:/a", "file:/b", "cowstate attach file:/b", "restoreFrom"],
+    ),
+    (StoreOfOtherCheckpointError(URL, None, "file:/b"), [URL, "another location"]),
     (RunOverError(URL, "f47a", 2, 9), ["run f47a", "run 2", "epoch 9", URL, "stop one of them"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),

@@ -39,8 +39,10 @@ SECOND = EpochReport(1, 2, 3, 4, 5, 6, 7, 8, 9, None, 10, 11, 12, 13, 3)
 NAME = OperatorName("counts", "dict://store")
 
 
-def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
-    return ScriptedOperator(open_object_store(str(folder)), run_id)
+def operator_in(
+    folder: Path, run_id: str = "run-a", *, goes_back: bool = False
+) -> ScriptedOperator:
+    return ScriptedOperator(open_object_store(str(folder)), run_id, goes_back=goes_back)
 
 
 class TestNumbers:
@@ -122,7 +124,7 @@ class TestStores:
         older = operator_in(tmp_path)
         for epoch in range(3):
             older.run_epoch(epoch, {0: epoch})
-        operator_in(tmp_path, "run-b").run_epoch(1, {0: 9})
+        operator_in(tmp_path, "run-b", goes_back=True).run_epoch(1, {0: 9})
         read = [(told.epoch, told.run_id) for told in read_progress(str(tmp_path), epochs=5)]
         assert read == [(0, "run-a"), (1, "run-b")]
 
@@ -132,7 +134,9 @@ class TestCost:
         objects = DictObjectStore()
         operator = ScriptedOperator(objects)
         history = OperatorHistory(objects, METADATA, None)
-        for epoch in range(5):
+        operator.run_epoch(0, {0: 0})
+        history.versions()
+        for epoch in range(1, 5):
             operator.run_epoch(epoch, {0: epoch})
             objects.reads.clear()
             objects.listings.clear()

@@ -260,7 +260,7 @@ class TestRestores:
         assert "epochs" not in objects.listings
         # A host that joins the run later goes on from what the run wrote.
         run_epoch([host], 6, {})
-        late = LoneSubtask(objects, replace(operator, run_id="run-b"), 1)
+        late = LoneSubtask(objects, replace(operator, run_id="run-c"), 1)
         with pytest.raises(PartialEpochError):
             late.base(7)
 
@@ -272,7 +272,7 @@ class TestRestores:
         first = started(objects, FEW)
         for epoch in range(4):
             run_epoch(first, epoch, CHANGES)
-        second = replace(FEW, run_id="run-b")
+        second = replace(FEW, run_id="run-b", goes_back=True)
         run_epoch(started(objects, second), 2, CHANGES)
         base = LoneSubtask(objects, second, 0).base(4)
         assert base is not None
@@ -381,14 +381,14 @@ class TestDeletion:
         def roll_back(names: Sequence[str]) -> None:
             objects.delete(names)
             if any("manifests/" in name for name in names):
-                host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 0)
+                host = LoneSubtask(objects, replace(MANY, run_id="run-b", goes_back=True), 0)
                 outcomes.append(host.base(3))
 
         MANY.opened(RetainingStore(objects, roll_back)).retain(2)
         assert outcomes
         assert {name.epoch for name in PublishedObjects(objects).manifests()} == {4, 5}
         with pytest.raises(EpochNotRetainedError):
-            LoneSubtask(objects, replace(MANY, run_id="run-b"), 12).base(3)
+            LoneSubtask(objects, replace(MANY, run_id="run-b", goes_back=True), 12).base(3)
 
     def test_a_sweep_that_is_stopped_leaves_no_whole_epoch_without_files(
         self, objects: DictObjectStore

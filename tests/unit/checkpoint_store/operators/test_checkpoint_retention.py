@@ -80,7 +80,7 @@ def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None
     assert of_kind(objects, "changelog") == [0, 1, 2, 3, 4, 5]
     objects.listings.clear()
     operator.checkpoints.retain(3)
-    assert sorted(objects.listings) == ["epochs", "manifests", "pins", "runs"]
+    assert sorted(objects.listings) == ["begun", "epochs", "manifests", "pins"]
 
 
 def test_two_processes_may_retain_in_turns(objects: DictObjectStore) -> None:
@@ -97,7 +97,7 @@ def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectSto
     first = ScriptedOperator(objects, "run-a")
     for epoch in range(8):
         first.run_epoch(epoch, {0: epoch})
-    second = ScriptedOperator(objects, "run-b")
+    second = ScriptedOperator(objects, "run-b", goes_back=True)
     second.run_epoch(4, {1: 4})
     # The epochs of the abandoned timeline are newer by number, yet the live one is retained.
     second.checkpoints.retain(2)
@@ -116,14 +116,33 @@ def test_nothing_is_deleted_while_a_run_that_has_begun_has_completed_nothing(
     first = ScriptedOperator(objects, "run-a")
     for epoch in range(8):
         first.run_epoch(epoch, {0: epoch})
-    second = ScriptedOperator(objects, "run-b", goes_back=True)
-    base = second.checkpoints.latest_before(4)
+    second = ScriptedOperator(objects, "run-b")
+    base = second.checkpoints.latest_before(7)
     for subtask in range(2):
-        second.run_subtask(4, subtask, {1: 4}, base)
+        second.run_subtask(7, subtask, {1: 7}, base)
     assert first.checkpoints.retain(2) == 0
-    second.checkpoints.complete(4, second.run, 2)
+    second.checkpoints.complete(7, second.run, 2)
     assert first.checkpoints.retain(2) > 0
-    assert state_before(objects, 5) == {0: 3, 1: 4}
+    assert state_before(objects, 8) == {0: 6, 1: 7}
+
+
+def test_a_run_that_ended_before_its_first_barrier_stops_no_retention(
+    objects: DictObjectStore,
+) -> None:
+    """Neither that of the run before, which goes on, nor that of the next one."""
+    first = ScriptedOperator(objects, "run-a")
+    ScriptedOperator(objects, "run-b")
+    for epoch in range(20):
+        first.run_epoch(epoch, {0: epoch})
+        first.checkpoints.retain(3)
+    assert epochs_of(objects, "manifests") == [17, 18, 19]
+    begun = ScriptedOperator(objects, "run-c")
+    begun.run_subtask(20, 0, {0: 20}, begun.checkpoints.latest_before(20))
+    last = ScriptedOperator(objects, "run-d")
+    for epoch in range(20, 220):
+        last.run_epoch(epoch, {0: epoch})
+        last.checkpoints.retain(3)
+    assert epochs_of(objects, "manifests") == [217, 218, 219]
 
 
 def damage(objects: DictObjectStore, name: str) -> None:

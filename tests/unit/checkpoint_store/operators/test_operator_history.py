@@ -192,7 +192,7 @@ class TestWithoutManifest:
         first.run_epoch(0, {0: 1})
         run_without_manifest(first, 1, {0: 2})
         run_without_manifest(first, 2, {0: 3})
-        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {0: 20})
+        ScriptedOperator(objects, "run-b", parallelism=1, goes_back=True).run_epoch(1, {0: 20})
         history = history_of(objects)
         assert history.versions() == [0, 1]
         assert state_at(history, 1) == {0: 20}
@@ -226,7 +226,7 @@ class TestRollback:
     def test_only_epochs_of_the_live_timeline_are_there(self, objects: DictObjectStore) -> None:
         self.rolled_back(objects)
         assert history_of(objects).versions() == [0, 1, 2, 3]
-        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
+        ScriptedOperator(objects, "run-b", goes_back=True).run_epoch(2, {0: 20})
         history = history_of(objects)
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
@@ -240,7 +240,7 @@ class TestRollback:
         history.versions()
         assert state_at(history, 2) == {0: 2, 1: 9, 2: 9}
         objects.now = 50.0
-        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
+        ScriptedOperator(objects, "run-b", goes_back=True).run_epoch(2, {0: 20})
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
         assert history.at(2).info.timestamp_ms == 50_000
@@ -338,7 +338,7 @@ class TestDamage:
         self, objects: DictObjectStore
     ) -> None:
         self.committed(objects, range(4))
-        second = KeyedOperator(objects, "run-b")
+        second = KeyedOperator(objects, "run-b", goes_back=True)
         for epoch in (2, 3):
             second.run_epoch(epoch, {1: 10 * epoch})
         objects.delete(self.of_epoch(objects, 2, run=2))
