@@ -31,7 +31,7 @@ from checkpoint_store.operators.run_errors import (
     contradicting,
 )
 from checkpoint_store.operators.run_lineage import Lineage, is_overtaken, lineage_of
-from checkpoint_store.operators.run_starts import RunStarts
+from checkpoint_store.operators.run_starts import RunStarts, has_begun
 
 
 class EpochBases:
@@ -89,13 +89,13 @@ class EpochBases:
 
     def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
         """The manifests of the epoch before, if it is certain that nothing else counts."""
-        has_begun = any(name.run == run for name in begun)
-        if epoch == 0 or (not has_begun and self._starts.origin(run) is None):
+        is_under_way = has_begun(begun, run)
+        if epoch == 0 or (not is_under_way and self._starts.origin(run) is None):
             return []
         until = self._published.manifests_until(epoch)
         manifests = [name for name in until if name.epoch == epoch - 1]
         own = [name for name in manifests if name.run_number == run.number]
-        if own or has_begun:
+        if own or is_under_way:
             return own  # a run that has left the epoch before out is built upon an older one
         writers = {name.run_number for name in until}
         newest = max((name.run.number for name in begun), default=0)
@@ -111,17 +111,17 @@ class EpochBases:
     ) -> CheckpointShare | None:
         manifests = self._published.manifests()
         lineage = lineage_of(begun, self._written(manifests))
-        has_begun = any(name.run == run for name in begun)
+        is_under_way = run is not None and has_begun(begun, run)
         self._check_certain(lineage, epoch)
         if run is not None:
-            self._check_not_overtaken(lineage, epoch, run, has_begun=has_begun)
+            self._check_not_overtaken(lineage, epoch, run, is_under_way=is_under_way)
         for key in lineage.epochs:
             if key.epoch >= epoch:
                 continue
             names = [name for name in manifests if name.directory == key]
             share = self._reader.share_of(key, names, asked)
             if share is not None:
-                if run is not None and not has_begun:
+                if run is not None and not is_under_way:
                     self._check_no_rival(lineage, key, manifests)
                 return share
         self._check_retained(epoch, manifests)
@@ -133,14 +133,14 @@ class EpochBases:
             raise contradicting(self._store.url, found)
 
     def _check_not_overtaken(
-        self, lineage: Lineage, epoch: int, run: Run, *, has_begun: bool
+        self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool
     ) -> None:
         """Raise OvertakenRunError if an older run is past the epoch that a run asks for: that run
         goes on, or the query was taken back and its driver did not see it."""
         origin = self._starts.origin(run)
-        is_taken_back = not has_begun and origin is not None and origin.goes_back
-        is_stray = has_begun and lineage.newest_run != run.number
-        if is_stray or (not has_begun and not is_taken_back and is_overtaken(lineage, epoch)):
+        is_taken_back = not is_under_way and origin is not None and origin.goes_back
+        is_stray = is_under_way and lineage.newest_run != run.number
+        if is_stray or (not is_under_way and not is_taken_back and is_overtaken(lineage, epoch)):
             raise OvertakenRunError(
                 self._store.url, run.run_id, epoch, lineage.newest_run, lineage.reached
             )

@@ -49,14 +49,14 @@ from checkpoint_store.operators.subtask_groups import SubtaskGroup
 BARRIER_PREFIX = "barrier-"
 GROUP_PREFIX = "group-"
 
-Way = Literal["forward", "back", "committed"]
+Way = Literal["forward", "back", "reached"]
 
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json")
 _BEGUN = re.compile(
     r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
-    r"-(?P<way>forward|back|committed)-(?:none|(?P<checkpoint>[0-9a-f]{12}))-(?P<run_id>.+)\.json"
+    r"-(?P<way>forward|back|reached)-(?:none|(?P<checkpoint>[0-9a-f]{12}))-(?P<run_id>.+)\.json"
 )
 _MANIFEST = re.compile(
     r"manifests/(?P<epoch>\d{19})-(?P<run>\d{10})-(?P<attempts>\d{19,})"
@@ -102,14 +102,15 @@ class EpochDirectory:
 
 @dataclass(frozen=True, slots=True)
 class BegunName:
-    """Says that a run has begun to publish barriers, and how.
+    """Says that a run has begun to publish barriers, and how; or how far it has come.
 
     `first_epoch`: the first epoch that it publishes barriers of; `base`: the epoch, and its run,
     that this epoch starts from, None for an empty state. `way`:
 
     - `forward`: when the run began, no older run had gone past its first epoch;
     - `back`: the query was taken back to `base`. Later epochs of older runs do not count;
-    - `committed`: as forward, and Spark has committed the first epoch as this run wrote it.
+    - `reached`: a second object of a run. Spark has committed all epochs of the run before
+      `first_epoch`, as this run wrote them.
 
     `checkpoint`: 12 hex digits for the location of the query's checkpoint, None if not known.
     """

@@ -8,7 +8,8 @@ number alone says nothing. What decides are the epochs that runs have gone past:
     run 2          6          run 2 ran epoch 6 again and never epoch 7: a stray
 
 A run plans an epoch only after Spark has committed the epoch before it. So a run that has written
-anything of a later epoch has gone past its first one, which was committed as this run wrote it.
+anything of a later epoch, or says that it has `reached` one, has gone past its first epoch, which
+was committed as this run wrote it.
 Spark commits an epoch once. The runs are looked at in the order of their numbers:
 
     the older runs have not gone past the run's first epoch    the run counts from there: a restart
@@ -72,7 +73,9 @@ class Lineage:
 def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
     """The live timeline of the runs that have `begun`; `written`: every epoch and run of which the
     store has anything."""
-    return _Scan(_one_each(begun), written).lineage()
+    names = [*begun]
+    starts = {name.run.number: name for name in names if name.way != "reached"}
+    return _Scan(starts, (name for name in names if name.way == "reached"), written).lineage()
 
 
 def is_overtaken(lineage: Lineage, epoch: int) -> bool:
@@ -80,29 +83,32 @@ def is_overtaken(lineage: Lineage, epoch: int) -> bool:
     return lineage.reached > epoch
 
 
-def _one_each(begun: Iterable[BegunName]) -> dict[int, BegunName]:
-    """By run number; what says `committed` replaces what was said before."""
-    ordered = sorted(begun, key=lambda name: (name.run, name.way == "committed"))
-    return {name.run.number: name for name in ordered}
-
-
 class _Scan:
-    def __init__(self, begun: Mapping[int, BegunName], written: Iterable[EpochDirectory]) -> None:
+    def __init__(
+        self,
+        begun: Mapping[int, BegunName],
+        reached: Iterable[BegunName],
+        written: Iterable[EpochDirectory],
+    ) -> None:
         self._begun = begun
         self._epochs: dict[int, list[int]] = {}
         for directory in sorted(set(written), key=lambda each: each.epoch, reverse=True):
             self._epochs.setdefault(directory.run_number, []).append(directory.epoch)
+        self._reach = {number: epochs[0] for number, epochs in self._epochs.items()}
+        for name in reached:
+            number = name.run.number
+            self._reach[number] = max(name.first_epoch, self._reach.get(number, -1))
         # The run that counted last before each run began to count; 0 for none.
         self._before: dict[int, int] = {}
 
     def lineage(self) -> Lineage:
         newest = 0
         for number in sorted(self._begun.keys() | self._epochs.keys()):
-            if number not in self._epochs and not self._was_taken_back(number):
+            if number not in self._reach and not self._was_taken_back(number):
                 continue
             first, reached = self._first_epoch(number), self._reached(newest)
             if reached > first and not self._was_taken_back(number):
-                if self._epochs[number][0] > first:
+                if self._reach[number] > first:
                     return self._contradicted(newest, number)
                 continue  # a stray
             self._before[number], newest = newest, number
@@ -125,8 +131,8 @@ class _Scan:
 
     def _reached(self, number: int) -> int:
         """The newest epoch of the timeline that ends with a run."""
-        if number in self._epochs:
-            return self._epochs[number][0]
+        if number in self._reach:
+            return self._reach[number]
         base = self._begun[number].base if number in self._begun else None
         return -1 if base is None else base.epoch
 
@@ -134,14 +140,14 @@ class _Scan:
         last = self._chain(newest)
         for directory in last:
             yield directory
-            is_first_of_newest = directory == EpochDirectory(self._reached(newest), newest)
-            if is_first_of_newest and directory.epoch == self._first_epoch(newest):
+            # A run that has gone past its first epoch has no rival there.
+            first = self._first_epoch(newest)
+            if directory == EpochDirectory(first, newest) and self._reached(newest) == first:
                 yield from self._replaced(directory)
 
     def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
-        """The same epoch as the run before wrote it, unless it is known not to count."""
-        name = self._begun.get(directory.run_number)
-        if name is None or name.way == "forward":
+        """The same epoch as the run before wrote it, unless the query was taken back."""
+        if not self._was_taken_back(directory.run_number):
             for older in self._chain(self._before.get(directory.run_number, 0)):
                 if older.epoch == directory.epoch:
                     yield older

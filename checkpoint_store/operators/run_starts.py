@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import ObjectMissingError
@@ -41,6 +41,11 @@ def digest_of(checkpoint: str) -> str:
     return hashlib.sha256(checkpoint.encode()).hexdigest()[:_DIGITS_OF_DIGEST]
 
 
+def has_begun(names: Iterable[BegunName | None], run: Run) -> bool:
+    """Whether one of these names says that a run has begun."""
+    return any(name is not None and name.run == run for name in names)
+
+
 class RunStarts:
     """The objects under `begun/` of a store. Safe to use from several threads and processes."""
 
@@ -65,8 +70,7 @@ class RunStarts:
     def has_begun(self, run: Run) -> bool:
         """Whether a host of the run has begun to publish barriers: one listing."""
         infos = self._store.list(object_names.BEGUN, begun_prefix(run.number))
-        names = (layout.parse_begun(info.name) for info in infos)
-        return any(name is not None and name.run == run for name in names)
+        return has_begun((layout.parse_begun(info.name) for info in infos), run)
 
     def note_origin(self, run: Run, origin: RunOrigin) -> None:
         """Tell what the driver of a run knew; `begin` writes it."""
@@ -104,13 +108,21 @@ class RunStarts:
         body = encode_begun(run, None if origin is None else origin.checkpoint)
         put_if_absent(self._store, str(name), body)
 
+    def note_reached(self, run_id: str, epoch: int) -> None:
+        """Say that Spark has committed all epochs of a run before this one, as the run wrote them.
+        Nothing happens if the run has not begun, or if it begins with this epoch."""
+        for name in self.names():
+            if name.run.run_id == run_id and name.way != "reached" and name.first_epoch < epoch:
+                reached = replace(name, way="reached", first_epoch=epoch)
+                put_if_absent(self._store, str(reached), encode_begun(name.run, None))
+
     def check_newest(self, run: Run) -> None:
         """Raise RunOverError if a later run has begun (I9): one listing."""
         self.check_newest_of(self.names(), run)
 
     def check_newest_of(self, names: Iterable[BegunName], run: Run) -> None:
         """As check_newest, of names that were listed."""
-        newest = max(names, key=lambda name: name.run, default=None)
+        newest = max(names, key=lambda name: name.run.number, default=None)
         if newest is not None and newest.run.number > run.number:
             number, epoch = newest.run.number, newest.first_epoch
             raise RunOverError(self._store.url, run.run_id, number, epoch)
@@ -118,8 +130,8 @@ class RunStarts:
     def check_checkpoint(self, checkpoint: str) -> None:
         """Raise StoreOfOtherCheckpointError unless the newest run that told the location of its
         checkpoint told this one. One listing, and a read if they differ."""
-        told = [name for name in self.names() if name.checkpoint is not None]
-        newest = max(told, key=lambda name: (name.run, name.way), default=None)
+        told = [name for name in self.names() if name.checkpoint and name.way != "reached"]
+        newest = max(told, key=lambda name: name.run.number, default=None)
         if newest is not None and newest.checkpoint != digest_of(checkpoint):
             raise StoreOfOtherCheckpointError(
                 self._store.url, self._checkpoint_of(newest), checkpoint

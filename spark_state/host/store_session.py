@@ -172,6 +172,9 @@ class StoreSession:
             else:
                 base = self.checkpoints.latest_share_before(epoch, run, asked_by(request))
         except RunOverError as error:
+            # Spark planned this epoch for this run, so it has committed the run's epochs before:
+            # the next run has to know, for the newer run may have written the same.
+            self.checkpoints.starts.note_reached(run.run_id, epoch)
             raise FencedError(str(error)) from error
         if base is not None and base.barriers[0].restored and base.epoch != epoch - 1:
             raise ConfigurationError(

@@ -78,9 +78,8 @@ class LoneSubtask:
     def __post_init__(self) -> None:
         self.checkpoints = self.operator.opened(self.store)
         self.run = self.checkpoints.register_run(self.operator.run_id)
-        self.checkpoints.starts.note_origin(
-            self.run, RunOrigin(CHECKPOINT, self.operator.goes_back)
-        )
+        origin = RunOrigin(CHECKPOINT, self.operator.goes_back)
+        self.checkpoints.starts.note_origin(self.run, origin)
         self.asked = self.operator.asked(self.subtask)
 
     def base(self, epoch: int) -> CheckpointShare | None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.host.epoch_request import (
@@ -18,6 +19,7 @@ from spark_state.host.epoch_request import (
     EpochRequest,
     EpochTask,
     OperatorSpec,
+    OperatorStart,
 )
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
@@ -134,6 +136,7 @@ class Host:
     report: EpochReport | None = None
     backends: SubtaskBackends = field(default_factory=SubtaskBackends)
     rows_per_batch: int = 10_000
+    start: OperatorStart | None = None
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
         task = EpochTask(
@@ -143,6 +146,7 @@ class Host:
             subtask=self.subtask,
             attempt=attempt,
             in_unseen_function=self.in_unseen_function,
+            start=self.start,
         )
         return EpochRequest(self.spec, task, ())
 
@@ -169,6 +173,12 @@ class Host:
         url = self.session._store.url
         for threads in (self.maintenance.snapshots, self.maintenance.housekeeping):
             threads.submit(url, int).result()
+
+    @property
+    def checkpoints(self) -> CompletedCheckpointStore:
+        """The checkpoints of its store."""
+        assert self.session is not None
+        return self.session._store.checkpoints
 
     @property
     def handles(self) -> Handles:

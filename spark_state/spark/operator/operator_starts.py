@@ -23,6 +23,7 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.run_errors import EpochsLostError
 from spark_state.host.epoch_request import OperatorStart
 from spark_state.spark.operator.hadoop_files import HadoopFiles
 from spark_state.spark.operator.offset_log import newest_epoch
@@ -39,7 +40,7 @@ def name_starts(
     """Tell the tasks of a query that this thread starts how its operators start.
 
     `location`: of its checkpoint, None if Spark chooses one. Raises StoreOfOtherCheckpointError,
-    UnsupportedFormatError, and the errors of the stores.
+    EpochsLostError, and the errors of the stores.
     """
     context = spark.sparkContext
     if location is None:
@@ -47,20 +48,20 @@ def name_starts(
         return
     files = HadoopFiles(spark, location)
     query_id = _query_id(files)
-    reached = [] if query_id is None else _reached(context, files.url, query_id, operators)
+    reached = [-1] * len(operators)
+    if query_id is not None:
+        reached = _reached(context, files.url, query_id, operators)
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     starts = {}
-    for place, inputs in enumerate(operators):
-        last = min(planned, committed + 1)
+    for inputs, has_reached in zip(operators, reached, strict=True):
         newest = newest_epoch(
             lambda batch: files.text(f"offsets/{batch}"), committed, inputs.places, inputs.sources
         )
-        start = OperatorStart(
-            checkpoint=files.url,
-            newest_epoch=newest,
-            goes_back=bool(reached) and reached[place] > last,
-        )
-        starts[inputs.operator.operator] = asdict(start)
+        if newest is not None and -1 < has_reached < newest:
+            url = inputs.operator.store_url(str(query_id))
+            raise EpochsLostError(url, newest, has_reached)
+        goes_back = has_reached > min(planned, committed + 1)
+        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, newest, goes_back))
     context.setLocalProperty(_STARTS, json.dumps({"query": query_id, "operators": starts}))
 
 

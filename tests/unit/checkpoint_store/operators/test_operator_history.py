@@ -25,6 +25,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     StateFileWriter,
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
@@ -380,11 +381,18 @@ class KeyedOperator:
     """One run of an operator with one subtask and the states `count` and, perhaps, `last`."""
 
     def __init__(
-        self, store: ObjectStore, run_id: str = "run-a", states: Sequence[StateSchema] = (COUNT,)
+        self,
+        store: ObjectStore,
+        run_id: str = "run-a",
+        states: Sequence[StateSchema] = (COUNT,),
+        *,
+        goes_back: bool = False,
     ) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(KEYED)
         self.run = self.checkpoints.register_run(run_id)
+        origin = RunOrigin("file:/checkpoint", goes_back)
+        self.checkpoints.starts.note_origin(self.run, origin)
         self.states = tuple(states)
 
     def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:

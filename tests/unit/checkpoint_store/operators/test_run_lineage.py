@@ -57,8 +57,16 @@ def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() 
     assert gone_on.rivals is None
 
 
+def test_a_run_that_was_asked_for_a_later_epoch_has_gone_past_the_one_before() -> None:
+    """It found the newer run's epoch and ended, before it wrote anything."""
+    starts = [FIRST, begun(1, 3, None, "reached"), begun(2, 2, (1, 1))]
+    found = lineage(starts, {1: [0, 1, 2], 2: [2]})
+    assert live(found) == [(1, 0), (1, 1), (1, 2)]
+    assert (found.newest_run, found.reached, is_overtaken(found, 3)) == (1, 3, False)
+
+
 def test_a_first_epoch_that_is_known_to_be_committed_has_no_rival() -> None:
-    starts = [FIRST, begun(2, 2, (1, 1)), begun(2, 2, (1, 1), "committed")]
+    starts = [FIRST, begun(2, 2, (1, 1)), begun(2, 3, (1, 1), "reached")]
     assert lineage(starts, {1: [0, 1, 2], 2: [2]}).rivals is None
 
 

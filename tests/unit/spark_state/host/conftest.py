@@ -11,6 +11,8 @@ import pytest
 from spark_state.host.maintenance import Maintenance
 from tests.support.subtasks import Host, OpenHost, operator
 
+_OF_HOST = ("subtask", "run_id", "start")
+
 
 @pytest.fixture
 def maintenance() -> Iterator[Maintenance]:
@@ -24,7 +26,7 @@ def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
     hosts: list[Host] = []
 
     def open_one(processor: Any = None, **changes: Any) -> Host:
-        own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
+        own = {name: changes.pop(name) for name in _OF_HOST if name in changes}
         hosts.append(Host(operator(tmp_path, processor, **changes), **own).open(maintenance))
         return hosts[-1]
 

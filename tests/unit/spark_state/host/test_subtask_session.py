@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.run_errors import ContradictingRunsError
 from spark_state.errors import (
     ConfigurationError,
     FencedError,
@@ -183,7 +184,11 @@ def test_a_zombie_of_an_older_run_does_not_win_a_restart(open_host: OpenHost) ->
     new.epoch(1, ROWS_A)
     free.set()
     late.join()
-    assert open_host(run_id="run-3").epoch(2, ROWS_A) == {"a": (3, 3)}
+    # Both runs have epoch 1, with other contents: the next run must know whose Spark committed.
+    with pytest.raises(ContradictingRunsError, match="runs 1 and 2"):
+        open_host(run_id="run-3").epoch(2, ROWS_A)
+    new.checkpoints.starts.note_reached("run-2", 2)
+    assert open_host(run_id="run-4").epoch(2, ROWS_A) == {"a": (3, 3)}
 
 
 def test_a_run_that_another_host_knows_to_be_over_is_refused(open_host: OpenHost) -> None:
@@ -193,7 +198,7 @@ def test_a_run_that_another_host_knows_to_be_over_is_refused(open_host: OpenHost
     new.epoch(1, ROWS_A)
     for host in (old, open_host(run_id="run-1")):
         with pytest.raises(
-            FencedError, match=r"run-1 .* is over: .* completed epoch 1 .* stop one"
+            FencedError, match=r"run-1 .* is over: run 2.* begun with epoch 1 .* stop one"
         ):
             host.epoch(1, [("a", 1000)], attempt=99)
     assert new.epoch(2, ROWS_A) == {"a": (3, 3)}

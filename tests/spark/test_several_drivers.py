@@ -1,0 +1,128 @@
+"""Copies of a checkpoint, stores put back and queries taken back, as a user meets them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_state
+from checkpoint_store import open_store
+from checkpoint_store.operators.run_errors import EpochsLostError, StoreOfOtherCheckpointError
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.streams import Stream, Totals, random_rows, totals_of
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+def feed(stream: Stream, files: int) -> None:
+    for _ in range(files):
+        stream.feed(random_rows(len(stream.fed), count=60, keys=20))
+
+
+def state_of(stream: Stream) -> Totals:
+    rows = open_store(stream.store().as_uri()).read().to_pylist()
+    return {row["key"]: (row["rows"], row["total"]) for row in rows}
+
+
+def test_a_copy_of_a_checkpoint_with_the_same_store_is_refused_when_it_starts(
+    stream: Stream, tmp_path: Path
+) -> None:
+    feed(stream, 2)
+    stream.run()
+    shutil.copytree(stream.checkpoint, tmp_path / "staging")
+    feed(stream, 1)
+    production = stream.checkpoint
+    stream.checkpoint = tmp_path / "staging"
+    with pytest.raises(StoreOfOtherCheckpointError, match=r"staging.* copied or moved"):
+        stream.run()
+    stream.checkpoint = production
+    stream.run()
+    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+
+
+def test_a_store_that_was_put_back_is_refused_when_the_query_starts(
+    stream: Stream, tmp_path: Path
+) -> None:
+    feed(stream, 2)
+    stream.run()
+    shutil.copytree(stream.store(), tmp_path / "copy")
+    feed(stream, 3)
+    stream.run()
+    shutil.rmtree(stream.store())
+    shutil.copytree(tmp_path / "copy", stream.store())
+    feed(stream, 1)
+    with pytest.raises(EpochsLostError, match=r"committed epoch 4 .* has epoch 1"):
+        stream.run()
+    # The way out that the error names: let the query go back to what the store has.
+    stream.restart_from(2)
+    stream.run()
+    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+
+
+def test_a_query_goes_back_and_on_however_often(stream: Stream) -> None:
+    feed(stream, 4)
+    stream.run()
+    for batch in (1, 3, 0, 2):
+        stream.restart_from(batch)
+        feed(stream, 1)
+        stream.run()
+        assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+
+
+def test_a_store_put_back_is_noticed_behind_batches_of_another_source(
+    stream: Stream, tmp_path: Path
+) -> None:
+    """The last batches have rows of another source only, so the operator has no epochs of them."""
+    feed(stream, 2)
+    other = Stream(stream.spark, tmp_path / "other")
+    other.feed([("x", 1)])
+
+    def run() -> None:
+        plain = other.source().selectExpr("key", "1L AS rows", "value AS total")
+        stream.run(stream.operator().union(plain))
+
+    run()
+    shutil.copytree(stream.store(), tmp_path / "copy")
+    for value in (2, 3):
+        other.feed([("x", value)])
+    run()
+    feed(stream, 1)
+    run()
+    for value in (4, 5):
+        other.feed([("x", value)])
+    run()
+    epochs = sorted({int(p.name.split("-")[0]) for p in (stream.store() / "manifests").iterdir()})
+    assert len(epochs) == 3
+    assert stream.committed() - 1 > epochs[-1]
+    shutil.rmtree(stream.store())
+    shutil.copytree(tmp_path / "copy", stream.store())
+    with pytest.raises(
+        EpochsLostError, match=rf"committed epoch {epochs[-1]} .* epoch {epochs[1]}"
+    ):
+        run()
+
+
+def test_the_explicit_form_is_told_as_well(stream: Stream, tmp_path: Path) -> None:
+    spark_state.enable(stream.spark)
+    try:
+        feed(stream, 1)
+        counted = (
+            stream.source()
+            .groupBy("key")
+            .transformWithState(RunningTotals(), TOTALS_SCHEMA, "update", "None")
+        )
+        stream.run(counted)
+        shutil.copytree(stream.checkpoint, tmp_path / "copied")
+        stream.checkpoint = tmp_path / "copied"
+        with pytest.raises(StoreOfOtherCheckpointError):
+            stream.run(counted)
+    finally:
+        spark_state.disable(stream.spark)

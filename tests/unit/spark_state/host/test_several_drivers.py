@@ -1,0 +1,135 @@
+"""Several drivers of a query, copies of its checkpoint, stores put back: scripts of epochs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.operators.completed_checkpoint import Barrier
+from checkpoint_store.operators.run_errors import (
+    EpochsLostError,
+    OvertakenRunError,
+    StoreOfOtherCheckpointError,
+)
+from spark_state.errors import FencedError
+from spark_state.host.epoch_request import OperatorStart
+from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
+from tests.support.subtasks import Host, OpenHost
+
+PLACE = "file:/checkpoint"
+ROWS_A = [("a", 1)]
+
+
+@dataclass
+class Drivers:
+    """Two drivers of one query: `second` was started beside `first`."""
+
+    first: Host
+    second: Host
+
+    @classmethod
+    def at_epoch(cls, open_host: OpenHost, epoch: int) -> Drivers:
+        first = open_host(run_id="run-1", start=OperatorStart(PLACE))
+        for number in range(epoch):
+            first.epoch(number, ROWS_A)
+        start = OperatorStart(PLACE, newest_epoch=epoch - 1)
+        return cls(first, open_host(run_id="run-2", start=start))
+
+
+def test_a_second_driver_that_falls_behind_costs_no_committed_epoch(open_host: OpenHost) -> None:
+    drivers = Drivers.at_epoch(open_host, 6)
+    drivers.first.epoch(6, ROWS_A)
+    assert drivers.second.epoch(6, [("a", 3)], attempt=9) == {"a": (7, 9)}
+    # Spark's commit log refuses the second driver, so the first one goes on, and ends at once.
+    with pytest.raises(FencedError, match="run 2, a newer run, has begun with epoch 6"):
+        drivers.first.epoch(7, ROWS_A)
+    restarted = open_host(run_id="run-3", start=OperatorStart(PLACE, newest_epoch=6))
+    assert restarted.epoch(7, ROWS_A) == {"a": (8, 8)}
+
+
+def test_a_driver_notices_a_run_that_has_begun_far_behind_it(open_host: OpenHost) -> None:
+    drivers = Drivers.at_epoch(open_host, 6)
+    publish = drivers.second.checkpoints.publish_barrier
+    barriers: list[Barrier] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(drivers.second.checkpoints, "publish_barrier", barriers.append)
+        drivers.second.epoch(6, [("a", 3)], attempt=9)
+    for epoch in range(6, 50):
+        drivers.first.epoch(epoch, ROWS_A)
+    publish(barriers[0])
+    drivers.second.checkpoints.complete(6, barriers[0].run, 1)
+    epochs = iter(range(50, 51 + EPOCHS_BETWEEN_LOOKS))
+    with pytest.raises(FencedError, match="run 2, a newer run, has begun with epoch 6"):
+        [drivers.first.epoch(number, ROWS_A) for number in epochs]
+    epoch = next(epochs) - 1
+    restarted = open_host(run_id="run-3", start=OperatorStart(PLACE, newest_epoch=epoch - 1))
+    assert restarted.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+
+
+def test_a_driver_that_is_too_late_is_refused(open_host: OpenHost) -> None:
+    drivers = Drivers.at_epoch(open_host, 6)
+    for epoch in (6, 7):
+        drivers.first.epoch(epoch, ROWS_A)
+    with pytest.raises(OvertakenRunError, match="run 1 has gone on to epoch 7"):
+        drivers.second.epoch(6, ROWS_A)
+    assert drivers.first.epoch(8, ROWS_A) == {"a": (9, 9)}
+
+
+def test_a_copy_of_the_checkpoint_is_refused_and_hurts_nobody(open_host: OpenHost) -> None:
+    production = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(4):
+        production.epoch(epoch, ROWS_A)
+    copy = open_host(run_id="run-2", start=OperatorStart("file:/staging", newest_epoch=3))
+    with pytest.raises(StoreOfOtherCheckpointError, match="file:/staging"):
+        copy.epoch(4, [("a", 1000)])
+    for epoch in range(4, 4 + 2 * EPOCHS_BETWEEN_LOOKS):
+        production.epoch(epoch, ROWS_A)
+
+
+def test_a_store_that_was_put_back_is_refused(open_host: OpenHost, tmp_path: Path) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(5):
+        host.epoch(epoch, ROWS_A)
+        if epoch == 1:
+            shutil.copytree(tmp_path / "query", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "query")
+    (tmp_path / "copy").rename(tmp_path / "query")
+    start = OperatorStart(PLACE, newest_epoch=4)
+    with pytest.raises(EpochsLostError, match=r"committed epoch 4 .* has epoch 1"):
+        open_host(run_id="run-2", start=start).epoch(5, ROWS_A)
+
+
+def test_a_query_that_was_taken_back_says_so_and_goes_on(open_host: OpenHost) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(10):
+        host.epoch(epoch, ROWS_A)
+    unseen = open_host(run_id="run-2", start=OperatorStart(PLACE, newest_epoch=3))
+    with pytest.raises(OvertakenRunError, match="taken back"):
+        unseen.epoch(4, ROWS_A)
+    back = OperatorStart(PLACE, newest_epoch=3, goes_back=True)
+    assert open_host(run_id="run-3", start=back).epoch(4, ROWS_A) == {"a": (5, 5)}
+    start = OperatorStart(PLACE, newest_epoch=4)
+    assert open_host(run_id="run-4", start=start).epoch(5, ROWS_A) == {"a": (6, 6)}
+
+
+def test_an_epoch_that_runs_wrote_alike_is_the_same_epoch(open_host: OpenHost) -> None:
+    open_host(run_id="run-1").epoch(0, ROWS_A)
+    for run_id in ("run-2", "run-3", "run-4"):
+        assert open_host(run_id=run_id).epoch(1, ROWS_A) == {"a": (2, 2)}
+    assert open_host(run_id="run-5").epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_noticing_a_newer_run_costs_a_request_in_sixteen_epochs(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    host.epoch(0, ROWS_A)
+    starts = host.checkpoints.starts
+    looks: list[int] = []
+    monkeypatch.setattr(starts, "check_newest", lambda run: looks.append(run.number))
+    for epoch in range(1, 161):
+        host.epoch(epoch, ROWS_A)
+    assert len(looks) == 160 // EPOCHS_BETWEEN_LOOKS
