@@ -13,8 +13,10 @@ import pytest
 
 from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
 from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.run_errors import RunOverError
 from tests.support.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
@@ -92,6 +94,61 @@ def test_a_stop_leaves_the_old_or_the_new_checkpoint(stop_at: int, mode: StopMod
     run_script(objects, "run-b", newest + 1)
     assert state_before(objects, EPOCHS, parallelism=3) == STATES[EPOCHS - 1]
     check_nothing_named_is_missing(objects)
+
+
+SECOND = {epoch: dict.fromkeys(range(MAX_PARALLELISM), 100 + epoch) for epoch in range(EPOCHS)}
+
+
+def run_beside(store: StoppingObjectStore | DictObjectStore, epoch: int) -> None:
+    """Another driver of the query runs an epoch, with other changes. It never goes on, because
+    Spark's commit log refuses it."""
+    ScriptedOperator(store, "run-z").run_epoch(epoch, SECOND[epoch])
+
+
+def writes_of_second_driver() -> int:
+    objects = DictObjectStore()
+    ScriptedOperator(objects).run_epoch(0, STATES[0])
+    store = StoppingObjectStore(objects, stop_at=0, mode="before the write")
+    run_beside(store, 1)
+    return store.writes
+
+
+@pytest.mark.parametrize("mode", STOP_MODES)
+@pytest.mark.parametrize("first_has_run_it", [False, True])
+@pytest.mark.parametrize("stop_at", range(writes_of_second_driver() + 1))
+def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
+    stop_at: int, mode: StopMode, first_has_run_it: bool
+) -> None:
+    """It runs the epoch that the first driver runs, after or before that one; 0: it is not stopped.
+    Spark commits the first driver's epoch, and asks this driver for the next one."""
+    objects = DictObjectStore()
+    first = ScriptedOperator(objects)
+    first.run_epoch(0, STATES[0])
+    base = first.checkpoints.latest_before(1)
+
+    def run_first(epoch: int, base: CompletedCheckpoint | None) -> None:
+        for subtask in range(first.parallelism):
+            first.run_subtask(epoch, subtask, STATES[epoch], base)
+        assert first.checkpoints.complete(epoch, first.run, first.parallelism)
+
+    if first_has_run_it:
+        run_first(1, base)
+    with suppress(Stopped):
+        run_beside(StoppingObjectStore(objects, stop_at, mode), 1)
+    if not first_has_run_it:
+        run_first(1, base)
+    committed = 1
+    try:
+        share = first.checkpoints.completed_at(1, first.run, first.parallelism)
+        assert share is not None
+        run_first(2, first.checkpoints.whole(share))
+        committed = 2
+    except RunOverError:
+        first.checkpoints.starts.note_reached("run-a", 2)
+    again = ScriptedOperator(objects, "run-b")
+    found = again.checkpoints.latest_before(committed + 1, again.run)
+    assert restored(again.checkpoints, found, whole_range(1)) == STATES[committed]
+    assert state_before(objects, committed + 1) == STATES[committed]
 
 
 @pytest.mark.parametrize("mode", STOP_MODES)

@@ -63,9 +63,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Zombie:
-    """The run before this one publishes an epoch late, whole."""
-
-    ahead: int
+    """The run before this one publishes late, whole, the epoch that it ran when this one began."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ steps = st.one_of(
     st.builds(Epoch, st.sampled_from([1, 1, 1, 3, 0]), changes_of_state, kinds),
     st.builds(Restart, st.integers(1, 4), st.integers(0, 2)),
     st.builds(Stop, changes_of_state),
-    st.builds(Zombie, st.integers(0, 2)),
+    st.builds(Zombie),
     st.builds(Clean),
 )
 
@@ -92,15 +90,20 @@ class History:
     attempt: int = 0
     retained_from: int = 0
     replays: bool = False
+    first_epoch: int | None = None
 
     def newest(self) -> int:
         return max(self.states, default=-1)
 
     def start(self, parallelism: int) -> None:
         run_id = f"run-{len(self.runs)}"
-        self.runs.append(ScriptedOperator(self.objects, run_id, parallelism))
+        # The driver of a run sees epochs that Spark's log does not have any more.
+        goes_back = CompletedCheckpointStore(self.objects).reached() > self.newest() + 1
+        operator = ScriptedOperator(self.objects, run_id, parallelism, goes_back=goes_back)
+        self.runs.append(operator)
         # Spark begins a run with the epoch after the last one it committed.
         self.replays = True
+        self.first_epoch = None
 
     def apply(self, step: Epoch | Restart | Stop | Zombie | Clean) -> None:
         self.attempt += 1
@@ -117,7 +120,7 @@ class History:
                 self.runs[-1].run_subtask(epoch, 0, step.changes, base, attempt=self.attempt)
                 self.start(self.runs[-1].parallelism)
             case Zombie():
-                self.publish_late(step.ahead)
+                self.publish_late()
             case Clean():
                 self.clean()
 
@@ -126,6 +129,7 @@ class History:
         if epoch == self.newest() and epoch <= self.retained_from:
             return
         self.replays = False
+        self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
         before = max((e for e in self.states if e < epoch), default=None)
         state = {} if before is None else self.states[before]
         self.runs[-1].run_epoch(epoch, step.changes, step.kind, self.attempt)
@@ -136,13 +140,11 @@ class History:
             if epoch > self.retained_from:
                 del self.states[epoch]
 
-    def publish_late(self, ahead: int) -> None:
+    def publish_late(self) -> None:
         # Only once a newer run has completed something is the older one a zombie for sure.
-        names = PublishedObjects(self.objects).manifests()
-        live = {name.run_number for name in names}
-        if len(self.runs) < 2 or self.runs[-1].run.number not in live:
+        if len(self.runs) < 2 or self.first_epoch is None:
             return
-        zombie, epoch = self.runs[-2], self.newest() + ahead
+        zombie, epoch = self.runs[-2], self.first_epoch
         for subtask in range(zombie.parallelism):
             zombie.run_subtask(epoch, subtask, {0: -1}, None, attempt=self.attempt)
         zombie.checkpoints.complete(epoch, zombie.run, zombie.parallelism)
@@ -314,7 +316,7 @@ def test_a_history_with_every_kind_of_step_is_checked() -> None:
         Epoch(1, {1: 4}, "changelog"),
         Restart(3, 1),
         Epoch(1, {1: 5}, "changelog"),
-        Zombie(1),
+        Zombie(),
         *[Epoch(1, {2: n}, "changelog") for n in range(4)],
         Clean(),
         Epoch(0, {2: 99}, "changelog"),

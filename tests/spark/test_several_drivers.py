@@ -53,11 +53,12 @@ def test_a_store_that_was_put_back_is_refused_when_the_query_starts(
 ) -> None:
     feed(stream, 2)
     stream.run()
-    shutil.copytree(stream.store(), tmp_path / "copy")
+    store = stream.store()
+    shutil.copytree(store, tmp_path / "copy")
     feed(stream, 3)
     stream.run()
-    shutil.rmtree(stream.store())
-    shutil.copytree(tmp_path / "copy", stream.store())
+    shutil.rmtree(store)
+    shutil.copytree(tmp_path / "copy", store)
     feed(stream, 1)
     with pytest.raises(EpochsLostError, match=r"committed epoch 4 .* has epoch 1"):
         stream.run()

@@ -1,0 +1,214 @@
+"""Random histories of several drivers against an oracle of Spark's commit log.
+
+A world has one store, a query's checkpoint and perhaps copies of it. Drivers start, run the next
+epoch, commit it, move to another host and are killed, in any order; Spark's log lets one driver
+commit an epoch. Every epoch of every driver adds another number, so that a state shows which epochs
+it was made of. Whatever happens, an epoch starts from the state that its checkpoint has committed
+before it, or there is an error.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint_store.errors import CowstateError
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.run_errors import EpochsLostError
+from spark_state.host.epoch_request import OperatorStart
+from spark_state.host.maintenance import Maintenance
+from tests.support.subtasks import Host, operator
+
+pytestmark = pytest.mark.usefixtures("without_threads")
+
+Total = tuple[int, int]
+"""How many epochs a state is made of, and the sum of their numbers."""
+
+
+@dataclass
+class Checkpoint:
+    """What Spark's logs hold: planned batches, and the state after each committed one."""
+
+    location: str
+    offsets: set[int] = field(default_factory=set)
+    commits: dict[int, Total] = field(default_factory=dict)
+
+    def copy(self, location: str) -> Checkpoint:
+        return Checkpoint(location, {*self.offsets}, {**self.commits})
+
+    def newest(self) -> int:
+        return max(self.commits, default=-1)
+
+    def go_back(self, batch: int) -> None:
+        """Let a batch run again, as the docs tell."""
+        self.commits = {n: total for n, total in self.commits.items() if n < batch}
+        self.offsets = {n for n in self.offsets if n <= batch}
+
+
+@dataclass
+class Driver:
+    """A run. `epoch`: the one that it runs next; `total`: of the epoch that it ran and has not
+    committed."""
+
+    checkpoint: Checkpoint
+    host: Host
+    epoch: int
+    total: Total | None = None
+
+
+class World:
+    """Drivers over a store in a folder."""
+
+    def __init__(self, folder: Path, maintenance: Maintenance) -> None:
+        self._folder = folder
+        self._maintenance = maintenance
+        self.checkpoints = [Checkpoint("file:/checkpoint")]
+        self.drivers: list[Driver] = []
+        self._numbers = 0
+        self.outcomes: Counter[str] = Counter()
+
+    @property
+    def store(self) -> Path:
+        return self._folder / "query"
+
+    def start(self, number: int) -> None:
+        """A driver starts on a checkpoint, and looks at it as operator_starts does."""
+        checkpoint = self.checkpoints[number % len(self.checkpoints)]
+        newest = checkpoint.newest()
+        checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
+        checkpoints.starts.check_checkpoint(checkpoint.location)
+        reached = checkpoints.reached()
+        if -1 < reached < newest:
+            raise EpochsLostError(str(self.store), newest, reached)
+        last = min(max(checkpoint.offsets, default=-1), newest + 1)
+        start = OperatorStart(checkpoint.location, newest if newest >= 0 else None, reached > last)
+        self._numbers += 1
+        host = Host(operator(self._folder), run_id=f"run-{self._numbers}", start=start)
+        self.drivers.append(Driver(checkpoint, host.open(self._maintenance), newest + 1))
+
+    def run(self, driver: Driver) -> None:
+        """Run the next epoch, and check what it started from."""
+        self._numbers += 1
+        driver.checkpoint.offsets.add(driver.epoch)
+        emitted = driver.host.epoch(driver.epoch, [("a", self._numbers)], attempt=self._numbers)
+        rows, total = driver.checkpoint.commits.get(driver.epoch - 1, (0, 0))
+        driver.total = (rows + 1, total + self._numbers)
+        assert emitted == {"a": driver.total}
+
+    def commit(self, driver: Driver) -> None:
+        """Spark's commit log takes a batch once."""
+        if driver.total is None:
+            return
+        if driver.epoch in driver.checkpoint.commits:
+            self.kill(driver)
+            return
+        driver.checkpoint.commits[driver.epoch] = driver.total
+        driver.epoch, driver.total = driver.epoch + 1, None
+
+    def move(self, driver: Driver) -> None:
+        """The subtask goes to a host that has no state."""
+        driver.host.open(self._maintenance)
+
+    def kill(self, driver: Driver) -> None:
+        driver.host.close()
+        self.drivers.remove(driver)
+
+    def apply(self, action: str, number: int) -> None:
+        driver = self.drivers[number % len(self.drivers)] if self.drivers else None
+        if action == "start" and len(self.drivers) < 3:
+            self.start(number)
+        elif action == "copy" and len(self.checkpoints) < 2:
+            self.checkpoints.append(self.checkpoints[0].copy("file:/copy"))
+        elif driver is None and action == "go back" and self.checkpoints[0].commits:
+            batches = sorted(self.checkpoints[0].commits)
+            self.checkpoints[0].go_back(batches[-1 - number % min(3, len(batches))])
+        elif driver is None and action == "back up" and self.store.exists():
+            shutil.rmtree(self._folder / "backup", ignore_errors=True)
+            shutil.copytree(self.store, self._folder / "backup")
+        elif driver is None and action == "put back" and (self._folder / "backup").exists():
+            shutil.rmtree(self.store)
+            shutil.copytree(self._folder / "backup", self.store)
+        elif driver is not None and action in ("run", "commit", "move", "kill"):
+            getattr(self, action)(driver)
+
+    def try_to(self, action: str, number: int) -> None:
+        """An error ends the driver that meets it."""
+        drivers = [*self.drivers]
+        try:
+            self.apply(action, number)
+            self.outcomes[f"{action}: done"] += 1
+        except CowstateError as error:
+            self.outcomes[f"{action}: {type(error).__name__}"] += 1
+            if action == "run":
+                self.kill(drivers[number % len(drivers)])
+
+    def close(self) -> None:
+        for driver in self.drivers:
+            driver.host.close()
+
+
+ACTIONS = ("start", "run", "commit", "kill", "move", "copy", "go back", "back up", "put back")
+actions = st.tuples(st.sampled_from([*ACTIONS, *["start", "run", "commit"] * 4]), st.integers(0, 5))
+
+
+def check(history: list[tuple[str, int]]) -> Counter[str]:
+    with TemporaryDirectory() as folder, Maintenance() as maintenance:
+        world = World(Path(folder), maintenance)
+        try:
+            for action, number in history:
+                world.try_to(action, number)
+            # Whatever happened, a new start finds the right state or says what is wrong.
+            for driver in [*world.drivers]:
+                world.kill(driver)
+            for number in range(len(world.checkpoints)):
+                with suppress(CowstateError):
+                    world.start(number)
+                    world.run(world.drivers[-1])
+            return world.outcomes
+        finally:
+            world.close()
+
+
+@settings(max_examples=150)
+@given(st.lists(actions, max_size=40))
+def test_an_epoch_starts_from_what_spark_committed_or_there_is_an_error(
+    history: list[tuple[str, int]],
+) -> None:
+    check(history)
+
+
+@pytest.mark.soak
+@settings(max_examples=5_000)
+@given(st.lists(actions, max_size=80))
+def test_many_histories_of_several_drivers(history: list[tuple[str, int]]) -> None:
+    check(history)
+
+
+def batches(number: int, driver: int = 0) -> list[tuple[str, int]]:
+    return [("run", driver), ("commit", driver)] * number
+
+
+def test_one_driver_after_the_other_meets_no_error() -> None:
+    history = [("start", 0), *batches(3), ("run", 0), ("kill", 0)] * 4
+    history += [("go back", 0), ("start", 0), *batches(1), ("kill", 0), ("start", 0), *batches(2)]
+    outcomes = check(history)
+    assert [outcome for outcome in outcomes if not outcome.endswith("done")] == []
+
+
+def test_two_drivers_a_copy_and_a_store_put_back_meet_errors() -> None:
+    beside = [("start", 0), *batches(3), ("start", 0), ("run", 0), ("run", 1), *batches(20)]
+    assert check(beside)["run: FencedError"] == 1
+    copied = [("start", 0), *batches(2), ("copy", 0), ("start", 1), *batches(3)]
+    assert check(copied)["start: StoreOfOtherCheckpointError"] == 1
+    put_back = [("start", 0), *batches(2), ("kill", 0), ("back up", 0), ("start", 0), *batches(2)]
+    put_back += [("kill", 0), ("put back", 0), ("start", 0)]
+    assert check(put_back)["start: EpochsLostError"] == 1
