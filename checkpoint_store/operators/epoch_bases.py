@@ -22,9 +22,10 @@ from checkpoint_store.operators.checkpoint_share import (
     share_of_all,
 )
 from checkpoint_store.operators.checkpoint_summary import CheckpointSummary
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory, ManifestName
 from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
+from checkpoint_store.operators.rival_checkpoints import RivalCheckpoints
 from checkpoint_store.operators.run_errors import (
     ContradictingRunsError,
     OvertakenRunError,
@@ -48,6 +49,7 @@ class EpochBases:
         self._published = published
         self._reader = reader
         self._starts = starts
+        self._rivals = RivalCheckpoints(store)
 
     def before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
@@ -156,7 +158,7 @@ class EpochBases:
             self._whole(rival, [name for name in manifests if name.directory == rival])
             for rival in lineage.rivals
         )
-        if older is not None and (newer is None or not have_same_state(newer, older)):
+        if older is not None and (newer is None or not self._rivals.are_same(newer, older)):
             raise ContradictingRunsError(
                 self._store.url, key.epoch, lineage.rivals[1].run_number, key.run_number
             )
@@ -179,28 +181,3 @@ class EpochBases:
         checkpoint = self._published.read_manifest(oldest)
         if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
             raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
-
-
-def have_same_state(one: CompletedCheckpoint, other: CompletedCheckpoint) -> bool:
-    """Whether two checkpoints of one epoch are certain to hold the same state: they start from the
-    same barriers, and each subtask changed the same and knows the same time."""
-    return one.parallelism == other.parallelism and all(
-        _contents(barrier) == _contents(rival)
-        for barrier, rival in zip(one.barriers, other.barriers, strict=True)
-    )
-
-
-def _contents(barrier: Barrier) -> tuple[object, ...]:
-    held = barrier.operator_state
-    changed = [
-        (handle.kind, handle.checksum, handle.key_groups)
-        for handle in barrier.handles
-        if handle.epoch == barrier.epoch
-    ]
-    return (
-        barrier.base,
-        changed,
-        None if held is None else held.checksum,
-        barrier.states,
-        barrier.time,
-    )

@@ -6,12 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 import spark_state
 from checkpoint_store import open_store
 from checkpoint_store.operators.run_errors import EpochsLostError, StoreOfOtherCheckpointError
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.eventually import eventually
+from tests.support.processors import TOTALS_SCHEMA, DoubledTotals, RunningTotals
 from tests.support.streams import Stream, Totals, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
@@ -100,15 +102,41 @@ def test_a_store_put_back_is_noticed_behind_batches_of_another_source(
     for value in (4, 5):
         other.feed([("x", value)])
     run()
-    epochs = sorted({int(p.name.split("-")[0]) for p in (stream.store() / "manifests").iterdir()})
+    store = stream.store()
+    epochs = sorted({int(path.name.split("-")[0]) for path in (store / "manifests").iterdir()})
     assert len(epochs) == 3
     assert stream.committed() - 1 > epochs[-1]
-    shutil.rmtree(stream.store())
-    shutil.copytree(tmp_path / "copy", stream.store())
-    with pytest.raises(
-        EpochsLostError, match=rf"committed epoch {epochs[-1]} .* epoch {epochs[1]}"
-    ):
+    shutil.rmtree(store)
+    shutil.copytree(tmp_path / "copy", store)
+    message = rf"committed epoch {epochs[-1]} .* has epoch {epochs[1]}"
+    with pytest.raises(EpochsLostError, match=message):
         run()
+
+
+def test_a_batch_that_a_failed_sink_left_may_run_again_otherwise(stream: Stream) -> None:
+    """The processor is another one when the batch runs again, so both runs have the epoch, with
+    other contents. The driver of the second run tells that Spark has committed its batch."""
+    feed(stream, 1)
+    stream.run()
+    feed(stream, 1)
+
+    def fail(batch: DataFrame, epoch: int) -> None:
+        batch.collect()
+        raise RuntimeError("the sink is away")
+
+    with pytest.raises(StreamingQueryException, match="the sink is away"):
+        stream.run(sink=fail)
+    doubled = stream.operator(DoubledTotals(), name="RunningTotals")
+    stream.run(doubled)
+    before = state_of(stream)
+    eventually(lambda: any("-reached-" in p.name for p in (stream.store() / "begun").iterdir()))
+    feed(stream, 1)
+    stream.run(doubled)
+    rows = stream.fed[-60:]
+    added = {key: (count, 2 * total) for key, (count, total) in totals_of(rows).items()}
+    for key, (count, total) in added.items():
+        count_before, total_before = before.get(key, (0, 0))
+        assert state_of(stream)[key] == (count_before + count, total_before + total)
 
 
 def test_the_explicit_form_is_told_as_well(stream: Stream, tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ class RunningTotals(StatefulProcessor):
         pass
 
 
+class DoubledTotals(RunningTotals):
+    """As RunningTotals, but every value counts twice."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        doubled = (Row(value=2 * row.value) for row in rows)
+        return super().handleInputRows(key, doubled, timerValues)
+
+
 class FailingAt(RunningTotals):
     """Raises on a row whose value is negative."""
 

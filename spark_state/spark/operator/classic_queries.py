@@ -44,9 +44,14 @@ def _check(
     location = checkpoint_location(given, root, name=None)
     if location is not None:
         refuse_state_of_spark(location, writer._spark)
-    name_starts(writer._spark, location, inputs_of(plan))
+    note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
     name_ended_runs(writer._spark.sparkContext)
-    return note_started
+
+    def note(query: StreamingQuery) -> None:
+        note_started(query)
+        note_first_commit(query)
+
+    return note
 
 
 def _options_before(writer: DataStreamWriter) -> dict[str, str]:

@@ -13,11 +13,18 @@ if the offset log does not have its batch afterwards, somebody has cut the log.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
+from typing import TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
@@ -32,20 +39,25 @@ from spark_state.spark.operator.planned_operators import OperatorInputs
 from spark_state.spark.operator.worker_loading import called_in_workers
 
 _STARTS = "cowstate.starts"
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 def name_starts(
     spark: SparkSession, location: str | None, operators: Sequence[OperatorInputs]
-) -> None:
+) -> Callable[[StreamingQuery], None]:
     """Tell the tasks of a query that this thread starts how its operators start.
 
-    `location`: of its checkpoint, None if Spark chooses one. Raises StoreOfOtherCheckpointError,
-    EpochsLostError, and the errors of the stores.
+    `location`: of its checkpoint, None if Spark chooses one. Returns what is to be called with the
+    started query. Raises StoreOfOtherCheckpointError, EpochsLostError, and the errors of the
+    stores.
     """
     context = spark.sparkContext
     if location is None:
         context.setLocalProperty(_STARTS, "")
-        return
+        return lambda query: None
     files = HadoopFiles(spark, location)
     query_id = _query_id(files)
     reached = [-1] * len(operators)
@@ -63,6 +75,45 @@ def name_starts(
         goes_back = has_reached > min(planned, committed + 1)
         starts[inputs.operator.operator] = asdict(OperatorStart(files.url, newest, goes_back))
     context.setLocalProperty(_STARTS, json.dumps({"query": query_id, "operators": starts}))
+    # An older run wrote the epochs of the first batch already.
+    written = [
+        inputs for inputs, epoch in zip(operators, reached, strict=True) if epoch > committed
+    ]
+    return partial(_watch_first_commit, context, written) if written else lambda query: None
+
+
+def _watch_first_commit(
+    context: SparkContext, operators: Sequence[OperatorInputs], query: StreamingQuery
+) -> None:
+    """Once the first batch is committed, tell the stores that the run's epoch is the one that
+    Spark committed. Until then, or if the driver is killed, nobody knows."""
+    query_id, run_id = str(query.id), str(query.runId)
+
+    def watch() -> None:
+        with suppress(Py4JError, OSError):  # the session has ended
+            batch = _first_committed(query)
+            while batch is None and query.isActive:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                batch = _first_committed(query)
+            if batch is not None:
+                notes = [(*_store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
+                _in_task_or_here(context, _note_reached, notes)
+
+    threading.Thread(target=watch, name=f"cowstate-first-commit-{run_id}", daemon=True).start()
+
+
+def _first_committed(query: StreamingQuery) -> int | None:
+    progress = [each for each in query.recentProgress if "commitOffsets" in each["durationMs"]]
+    return int(progress[0]["batchId"]) if progress else None
+
+
+def _note_reached(note: tuple[str, float, str, int]) -> CheckpointStoreError | None:
+    url, retry_seconds, run_id, epoch = note
+    try:
+        _opened(url, retry_seconds).starts.note_reached(run_id, epoch)
+    except CheckpointStoreError as error:
+        return error
+    return None
 
 
 def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
@@ -84,28 +135,37 @@ def _reached(
     context: SparkContext, checkpoint: str, query_id: str, operators: Sequence[OperatorInputs]
 ) -> list[int]:
     """The newest epoch in the store of each operator."""
-    stores = [
-        (inputs.operator.store_url(query_id), inputs.operator.store_retry_seconds, checkpoint)
-        for inputs in operators
-    ]
-    if is_local_master(context.master or ""):
-        found: list[int | CheckpointStoreError] = [_reached_or_error(store) for store in stores]
-    else:
-        # Only executors may reach the stores.
-        one_task = context.parallelize(stores, 1)
-        found = one_task.map(called_in_workers(_reached_or_error)).collect()
+    stores = [(*_store_of(inputs, query_id), checkpoint) for inputs in operators]
+    found = _in_task_or_here(context, _reached_or_error, stores)
     for outcome in found:
         if isinstance(outcome, CheckpointStoreError):
             raise outcome
     return [outcome for outcome in found if isinstance(outcome, int)]
 
 
+def _store_of(inputs: OperatorInputs, query_id: str) -> tuple[str, float]:
+    return inputs.operator.store_url(query_id), inputs.operator.store_retry_seconds
+
+
+def _opened(url: str, retry_seconds: float) -> CompletedCheckpointStore:
+    return CompletedCheckpointStore(RetryingObjectStore(open_object_store(url), retry_seconds))
+
+
+def _in_task_or_here(
+    context: SparkContext, function: Callable[[_T], _R], arguments: Sequence[_T]
+) -> list[_R]:
+    """What a function returns for each of the arguments. On a cluster only executors may reach the
+    stores, so a task calls it."""
+    if is_local_master(context.master or ""):
+        return [function(argument) for argument in arguments]
+    return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
+
+
 def _reached_or_error(store: tuple[str, float, str]) -> int | CheckpointStoreError:
     """The error is returned: if a task raised it, Spark would try the task again."""
     url, retry_seconds, checkpoint = store
     try:
-        objects = RetryingObjectStore(open_object_store(url), retry_seconds)
-        checkpoints = CompletedCheckpointStore(objects)
+        checkpoints = _opened(url, retry_seconds)
         checkpoints.starts.check_checkpoint(checkpoint)
         return checkpoints.reached()
     except CheckpointStoreError as error:

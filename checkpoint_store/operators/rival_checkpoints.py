@@ -1,0 +1,75 @@
+"""Whether two runs left the same state when both ran an epoch from the same base.
+
+A processor that depends on its state and its rows only gives the same changes each time, also at
+another parallelism. Then it does not matter which of the two runs Spark committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.files.state_file_store import StateFileStore
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.checkpoint_summary import summary_of
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
+
+
+class RivalCheckpoints:
+    """Compares checkpoints of one epoch in `store`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._files = StateFileStore(store)
+
+    def are_same(self, one: CompletedCheckpoint, other: CompletedCheckpoint) -> bool:
+        """Whether both certainly hold the same state. False if it cannot be told, because a file is
+        missing or damaged. The changes of the epoch may be read, all at once."""
+        if _around_changes(one) != _around_changes(other):
+            return False
+        if [*map(_content, _changes(one))] == [*map(_content, _changes(other))]:
+            return True
+        try:
+            return self._rows(one) == self._rows(other)
+        except CheckpointStoreError:
+            return False
+
+    def _rows(self, checkpoint: CompletedCheckpoint) -> pa.Table | None:
+        """The changes of all subtasks, by key group and key; None if there are none."""
+        batches = [
+            batch
+            for handle in _changes(checkpoint)
+            for batch in self._files.read(handle, handle.key_groups)
+        ]
+        return pa.Table.from_batches(batches).combine_chunks() if batches else None
+
+
+def _changes(checkpoint: CompletedCheckpoint) -> Iterator[StateHandle]:
+    """The files with the epoch's changes. Its snapshots hold the state of the base."""
+    for barrier in checkpoint.barriers:
+        for handle in barrier.handles:
+            if handle.epoch == checkpoint.epoch and handle.kind == "changelog":
+                yield handle
+
+
+def _content(handle: StateHandle) -> tuple[object, ...]:
+    return handle.checksum, handle.key_groups
+
+
+def _around_changes(checkpoint: CompletedCheckpoint) -> tuple[object, ...]:
+    """Everything of a checkpoint that has to be the same beside the rows of its changes. Items of
+    operator state are dealt out again at another parallelism. A run that started from nothing may
+    have taken over the state of another store, which its first snapshot holds."""
+    barriers = checkpoint.barriers
+    held = [barrier.operator_state for barrier in barriers]
+    has_base = all(barrier.base for barrier in barriers)
+    first_files = [] if has_base else [barrier.handles for barrier in barriers]
+    return (
+        frozenset(barrier_id for barrier in barriers for barrier_id in barrier.base),
+        frozenset(state for barrier in barriers for state in barrier.states),
+        summary_of(barriers, is_contested=False).time,
+        [None if each is None else each.checksum for each in held] if any(held) else [],
+        [_content(h) for handles in first_files for h in handles if h.kind != "changelog"],
+    )
