@@ -23,7 +23,7 @@ import spark_state
 from checkpoint_store import StoreAccessError, open_store
 from checkpoint_store.objects.object_store import ObjectStore
 from spark_state import BatchIdentityError
-from spark_state.spark.operator import epoch_completion
+from spark_state.spark.operator import classic_queries, epoch_completion
 from spark_state.spark.operator.epoch_completion import EpochCompletion
 from spark_state.spark.operator.foreach_batch import WatchedFunction
 from tests.support.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
@@ -274,8 +274,11 @@ def test_batches_without_input_have_nothing_to_complete(stream: Stream) -> None:
     assert len(rows) == 3, "there was a batch without input"
 
 
-def test_a_batch_that_no_action_can_complete_fails_before_it_is_committed(stream: Stream) -> None:
+def test_a_batch_that_no_action_can_complete_fails_before_it_is_committed(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream.feed([("a", 1)])
+    monkeypatch.setattr(classic_queries, "_refuse_dropped", lambda writer, plan, operators: None)
     with pytest.raises(StreamingQueryException, match="Spark does not run subtasks"):
         stream.run(stream.operator().limit(0), lambda batch, epoch: None, output_mode="append")
     assert stream.committed() == 0

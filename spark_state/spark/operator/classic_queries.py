@@ -6,16 +6,21 @@ checks for Spark Connect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.ended_runs import name_ended_runs, note_started
 from spark_state.spark.operator.logical_plans import analyzed_plan
 from spark_state.spark.operator.operator_starts import name_starts
-from spark_state.spark.operator.planned_operators import inputs_of, operators_in
+from spark_state.spark.operator.planned_operators import (
+    PlannedOperator,
+    inputs_of,
+    operators_in,
+)
 from spark_state.spark.operator.query_starts import (
     LOCATION_OPTIONS,
     LOCATIONS_KEY,
@@ -38,6 +43,7 @@ def _check(
     operators = operators_in(plan)
     if not operators:
         return None
+    _refuse_dropped(writer, plan, operators)
     check_one_epoch((planned.operator, planned.restore_from) for planned in operators)
     root = writer._spark.conf.get(LOCATIONS_KEY, None)
     given = {**_options_before(writer), **options}
@@ -52,6 +58,22 @@ def _check(
         note_first_commit(query)
 
     return note
+
+
+def _refuse_dropped(
+    writer: DataStreamWriter, plan: Any, operators: Sequence[PlannedOperator]
+) -> None:
+    """Raise ConfigurationError if Spark would leave an operator out of its plans: it would commit
+    batches without the operator's epochs (I5)."""
+    optimizer = writer._spark._jsparkSession.sessionState().optimizer()
+    kept = operators_in(optimizer.execute(plan))
+    for operator in operators:
+        if operator not in kept:
+            raise ConfigurationError(
+                f"Spark does not run operator {operator.operator!r}, because a later step of the "
+                "query drops all rows (a limit of 0, for example): remove that step, or the "
+                "operator"
+            )
 
 
 def _options_before(writer: DataStreamWriter) -> dict[str, str]:

@@ -66,14 +66,14 @@ def name_starts(
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     starts = {}
     for inputs, has_reached in zip(operators, reached, strict=True):
-        newest = newest_epoch(
+        must_have = newest_epoch(
             lambda batch: files.text(f"offsets/{batch}"), committed, inputs.places, inputs.sources
         )
-        if newest is not None and -1 < has_reached < newest:
+        if must_have is not None and -1 < has_reached < must_have:
             url = inputs.operator.store_url(str(query_id))
-            raise EpochsLostError(url, newest, has_reached)
+            raise EpochsLostError(url, must_have, has_reached)
         goes_back = has_reached > min(planned, committed + 1)
-        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, newest, goes_back))
+        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, goes_back))
     context.setLocalProperty(_STARTS, json.dumps({"query": query_id, "operators": starts}))
     # An older run wrote the epochs of the first batch already.
     written = [
