@@ -18,7 +18,9 @@ Spark commits an epoch once. The runs are looked at in the order of their number
     the run was taken back (`back`)                            it counts, later epochs do not
 
 A run that begins looks first whether an older run has gone past its first epoch, see
-`is_overtaken`. So older runs that are past it later were alive when it began.
+`is_overtaken`. So older runs that are past it later were alive when it began. A contradiction lasts
+until the query is taken back: to an epoch that both runs have in common, or to an epoch of the run
+that an operator of the query has chosen.
 
 From the run that counts last, the timeline follows the bases of runs (I4): each run's epochs down
 to its first one, then the epochs of the run that it started from.
@@ -54,7 +56,7 @@ class Lineage:
     newer run published nothing. `newest_run`: the number of the run that counts last, 0 if there is
     none. `reached`: the newest epoch of the timeline, -1 if there is none; of a query that was
     taken back the epoch that it goes on from. `contradiction`: None if the timeline is certain;
-    otherwise `epochs` holds what both runs have in common.
+    otherwise the one that begins first, and `epochs` holds what all runs have in common.
     """
 
     epochs: tuple[EpochDirectory, ...]
@@ -73,14 +75,35 @@ class Lineage:
 def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
     """The live timeline of the runs that have `begun`; `written`: every epoch and run of which the
     store has anything."""
-    names = [*begun]
-    starts = {name.run.number: name for name in names if name.way != "reached"}
-    return _Scan(starts, (name for name in names if name.way == "reached"), written).lineage()
+    return _scan_of(begun, written).lineage()
+
+
+def timeline_of(
+    begun: Iterable[BegunName], written: Iterable[EpochDirectory], run_number: int
+) -> tuple[EpochDirectory, ...]:
+    """The epochs of a run and of the runs that it goes on from, newest first, as if this run was
+    the last one that counts."""
+    scan = _scan_of(begun, written)
+    scan.lineage()
+    return tuple(scan.chain(run_number))
 
 
 def is_overtaken(lineage: Lineage, epoch: int) -> bool:
     """Whether the timeline has gone past an epoch that another run is about to begin with."""
     return lineage.reached > epoch
+
+
+def owner_of(names: Iterable[BegunName]) -> BegunName | None:
+    """The newest run that told the location of its checkpoint: the store belongs to this location.
+    None if no run told any."""
+    told = (name for name in names if name.checkpoint is not None and name.way != "reached")
+    return max(told, key=lambda name: name.run.number, default=None)
+
+
+def _scan_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> _Scan:
+    names = [*begun]
+    starts = {name.run.number: name for name in names if name.way != "reached"}
+    return _Scan(starts, (name for name in names if name.way == "reached"), written)
 
 
 class _Scan:
@@ -102,25 +125,37 @@ class _Scan:
         self._before: dict[int, int] = {}
 
     def lineage(self) -> Lineage:
-        newest = 0
+        newest, contradiction = 0, None
         for number in sorted(self._begun.keys() | self._epochs.keys()):
-            if number not in self._reach and not self._was_taken_back(number):
+            if self._was_taken_back(number):
+                contradiction = None
+            elif number not in self._reach:
                 continue
-            first, reached = self._first_epoch(number), self._reached(newest)
-            if reached > first and not self._was_taken_back(number):
-                if self._reach[number] > first:
-                    return self._contradicted(newest, number)
-                continue  # a stray
+            elif self._reached(newest) > self._first_epoch(number):
+                contradiction = self._earlier(contradiction, newest, number)
+                continue
+            elif contradiction is not None:
+                continue
             self._before[number], newest = newest, number
-        return Lineage((*self._timeline(newest),), newest, self._reached(newest))
+        epochs = (*self._timeline(newest),)
+        if contradiction is not None:
+            first = contradiction.newer.first_epoch
+            epochs = tuple(each for each in epochs if each.epoch < first)
+        return Lineage(epochs, newest, self._reached(newest), contradiction)
 
-    def _contradicted(self, older: int, newer: int) -> Lineage:
+    def _earlier(
+        self, contradiction: Contradiction | None, older: int, newer: int
+    ) -> Contradiction | None:
+        """The contradiction that begins first: the one that was found before, or that of a run
+        whose first epoch an older run is past. A run that is not past it itself is a stray."""
         first = self._first_epoch(newer)
-        common = tuple(each for each in self._timeline(older) if each.epoch < first)
+        if self._reach[newer] <= first:
+            return contradiction
+        if contradiction is not None and contradiction.newer.first_epoch <= first:
+            return contradiction
         name = self._begun.get(newer)
         assert name is not None, f"run {newer} has epochs and has not begun"
-        contradiction = Contradiction(older, self._reached(older), name)
-        return Lineage(common, older, self._reached(older), contradiction)
+        return Contradiction(older, self._reached(older), name)
 
     def _was_taken_back(self, number: int) -> bool:
         return number in self._begun and self._begun[number].way == "back"
@@ -137,7 +172,7 @@ class _Scan:
         return -1 if base is None else base.epoch
 
     def _timeline(self, newest: int) -> Iterator[EpochDirectory]:
-        last = self._chain(newest)
+        last = self.chain(newest)
         for directory in last:
             yield directory
             # A run that has gone past its first epoch has no rival there.
@@ -148,11 +183,12 @@ class _Scan:
     def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
         """The same epoch as the run before wrote it, unless the query was taken back."""
         if not self._was_taken_back(directory.run_number):
-            for older in self._chain(self._before.get(directory.run_number, 0)):
+            for older in self.chain(self._before.get(directory.run_number, 0)):
                 if older.epoch == directory.epoch:
                     yield older
 
-    def _chain(self, number: int) -> Iterator[EpochDirectory]:
+    def chain(self, number: int) -> Iterator[EpochDirectory]:
+        """The epochs of a run, and of its bases, newest first. After `lineage`."""
         until: int | None = None
         while number:
             for epoch in self._epochs.get(number, ()):

@@ -20,6 +20,7 @@ from checkpoint_store.operators.checkpoint_codec import decode_begun_checkpoint,
 from checkpoint_store.operators.completed_checkpoint import Barrier, Run
 from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory, begun_prefix
 from checkpoint_store.operators.run_errors import RunOverError, StoreOfOtherCheckpointError
+from checkpoint_store.operators.run_lineage import owner_of
 
 _DIGITS_OF_DIGEST = 12
 
@@ -130,14 +131,13 @@ class RunStarts:
     def check_checkpoint(self, checkpoint: str) -> None:
         """Raise StoreOfOtherCheckpointError unless the newest run that told the location of its
         checkpoint told this one. One listing, and a read if they differ."""
-        told = [name for name in self.names() if name.checkpoint and name.way != "reached"]
-        newest = max(told, key=lambda name: name.run.number, default=None)
-        if newest is not None and newest.checkpoint != digest_of(checkpoint):
+        owner = owner_of(self.names())
+        if owner is not None and owner.checkpoint != digest_of(checkpoint):
             raise StoreOfOtherCheckpointError(
-                self._store.url, self._checkpoint_of(newest), checkpoint
+                self._store.url, self.checkpoint_of(owner), checkpoint
             )
 
-    def _checkpoint_of(self, name: BegunName) -> str | None:
+    def checkpoint_of(self, name: BegunName) -> str | None:
         """The location that the body of a name tells; None if it is gone."""
         try:
             data = self._store.get(str(name))

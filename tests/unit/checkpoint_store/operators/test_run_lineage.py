@@ -11,6 +11,7 @@ from checkpoint_store.operators.run_lineage import (
     by_epoch,
     is_overtaken,
     lineage_of,
+    timeline_of,
 )
 
 Epochs = dict[int, list[int]]
@@ -115,6 +116,40 @@ def test_an_older_run_that_goes_on_after_the_query_was_taken_back_contradicts() 
     starts = [FIRST, begun(2, 2, (1, 1), "back"), begun(3, 3, (2, 2))]
     found = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 4], 3: [3, 4]})
     assert found.contradiction is not None
+
+
+def test_the_contradiction_that_begins_first_counts() -> None:
+    starts = [FIRST, begun(2, 4, (1, 3)), begun(3, 2, (1, 1))]
+    timeline = lineage(starts, {1: [0, 1, 2, 3, 4, 5], 2: [4, 5], 3: [2, 3]})
+    assert timeline.contradiction is not None
+    assert timeline.contradiction.newer.run.number == 3
+    assert live(timeline) == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("chosen", [1, 2])
+def test_a_query_that_goes_back_to_an_epoch_of_one_run_ends_a_contradiction(chosen: int) -> None:
+    starts = [FIRST, begun(2, 2, (1, 1)), begun(3, 4, (chosen, 3), "back")]
+    timeline = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 3]})
+    assert timeline.contradiction is None
+    assert live(timeline) == [(1, 0), (1, 1), (chosen, 2), (chosen, 3)]
+    assert (timeline.newest_run, timeline.reached) == (3, 3)
+
+
+def test_runs_go_on_from_each_other_after_a_contradiction_has_ended() -> None:
+    starts = [FIRST, begun(2, 2, (1, 1)), begun(3, 2, (1, 1), "back"), begun(4, 3, (3, 2))]
+    timeline = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 3], 3: [2], 4: [3, 4]})
+    assert live(timeline) == [(1, 0), (1, 1), (3, 2), (4, 3), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("run", "epochs"),
+    [(1, [(1, 3), (1, 2), (1, 1), (1, 0)]), (2, [(2, 3), (2, 2), (1, 1), (1, 0)])],
+)
+def test_each_run_has_a_timeline_of_its_own(run: int, epochs: list[tuple[int, int]]) -> None:
+    written = {1: [0, 1, 2, 3], 2: [2, 3]}
+    directories = [EpochDirectory(epoch, number) for number in written for epoch in written[number]]
+    timeline = timeline_of([FIRST, begun(2, 2, (1, 1))], directories, run)
+    assert [(each.run_number, each.epoch) for each in timeline] == epochs
 
 
 def test_epochs_that_spark_skipped_are_not_there() -> None:
