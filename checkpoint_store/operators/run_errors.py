@@ -5,7 +5,9 @@ CheckpointStoreError
 ├── OvertakenRunError            an older run is past a run's first epoch: stop one of them
 ├── ContradictingRunsError       two runs wrote one epoch: say which of them counts
 ├── EpochsLostError              a committed epoch is not in the store: restore it
-└── StoreOfOtherCheckpointError  a checkpoint was copied or moved: attach it, or use a new store
+├── StoreOfOtherCheckpointError  a checkpoint was copied or moved: attach it, or use a new store
+├── RunChoiceError               `cowstate attach` needs a run that counts: name it
+└── NoEpochToAttachError         `cowstate attach` has no epoch to go on from: restore the store
 """
 
 from __future__ import annotations
@@ -109,6 +111,40 @@ class StoreOfOtherCheckpointError(CheckpointStoreError):
             "needs a store of its own: start it with a new checkpointLocation and "
             f"spark.cowstate.restoreFrom. A checkpoint that was moved takes its stores along: "
             f"cowstate attach {self.checkpoint} --store <spark.cowstate.store> --apply"
+        )
+
+
+@dataclass(eq=False)
+class RunChoiceError(CheckpointStoreError):
+    """The run whose epochs count has to be named, or named otherwise."""
+
+    url: str
+    problem: str
+    runs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = "; ".join(self.runs) or "no run has begun"
+        return (
+            f"{self.url}: {self.problem}. {told}. Nothing was changed. Say with --run which run "
+            "counts, by its number or its id: Spark logs the run id of a query when it starts, and "
+            "its progress shows it as runId"
+        )
+
+
+@dataclass(eq=False)
+class NoEpochToAttachError(CheckpointStoreError):
+    """The store has no whole epoch of the batches that Spark has committed."""
+
+    url: str
+    committed: int
+    held: str | None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} has no whole epoch up to batch {self.committed}, the last one that Spark "
+            f"has committed; it has {self.held or 'no epoch'}. Nothing was changed. Restore the "
+            "store as it was after that batch, or use a newer checkpoint. If Spark has never run "
+            "this operator in a committed batch, delete its directory"
         )
 
 

@@ -45,7 +45,7 @@ def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) ->
     """
     target = adoption.AdoptionTarget(to, store)
     run_and_print(
-        "cowstate adopt", options, lambda spark: _run(spark, options, target), AdoptionError
+        "cowstate adopt", options.session, lambda spark: _run(spark, options, target), AdoptionError
     )
 
 

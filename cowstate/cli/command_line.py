@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from cowstate.cli.adopt import add_adopt
+from cowstate.cli.attach import add_attach
 from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
 from cowstate.cli.error_notes import notes_of
@@ -37,6 +38,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_jar,
         add_adopt,
         add_rescale,
+        add_attach,
         add_compact,
         add_progress,
         add_savepoint,

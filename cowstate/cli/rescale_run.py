@@ -40,7 +40,7 @@ def rescale_and_print(options: StoppedQueryOptions, partitions: int | None) -> N
         )
     run_and_print(
         "cowstate rescale",
-        options,
+        options.session,
         lambda spark: _run(spark, options, partitions),
         rescale.RescaleError,
     )

@@ -1,4 +1,4 @@
-"""Runs a command that changes the checkpoint of a stopped query, and prints its report."""
+"""Runs a command that works on a query's checkpoint, and prints its report."""
 
 from __future__ import annotations
 
@@ -19,33 +19,51 @@ Report = tuple[str, dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class StoppedQueryOptions:
-    """The arguments that `add_stopped_query_options` adds."""
+class SessionOptions:
+    """The checkpoint, and the arguments that `add_session_options` adds."""
 
     checkpoint: str
-    apply: bool
-    revert: bool
-    force: bool
     master: str
     settings: Mapping[str, str]
     json_report: bool
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> StoppedQueryOptions:
+    def of(cls, arguments: argparse.Namespace) -> SessionOptions:
         return cls(
             checkpoint=arguments.checkpoint,
-            apply=arguments.apply,
-            revert=arguments.revert,
-            force=arguments.force,
             master=arguments.master,
             settings=dict(arguments.conf),
             json_report=arguments.json,
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StoppedQueryOptions:
+    """The arguments that `add_stopped_query_options` adds."""
+
+    session: SessionOptions
+    apply: bool
+    revert: bool
+    force: bool
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> StoppedQueryOptions:
+        return cls(
+            session=SessionOptions.of(arguments),
+            apply=arguments.apply,
+            revert=arguments.revert,
+            force=arguments.force,
+        )
+
+    @property
+    def checkpoint(self) -> str:
+        """The location of the checkpoint."""
+        return self.session.checkpoint
+
+
 def run_and_print(
     name: str,
-    options: StoppedQueryOptions,
+    options: SessionOptions,
     run: Callable[[SparkSession], Report],
     error_class: Callable[[str], CowstateError],
 ) -> None:

@@ -1,0 +1,86 @@
+"""Attaches the stores of a query's operators to the location of its checkpoint.
+
+attachment_plan decides from which epoch each operator goes on.
+Nothing that is there changes: a run is registered that has no epochs, and an object under `begun/`
+says that it took the query back to the base. So epochs of other runs after the base do not count,
+a run that is still alive is over (I9), and later runs have to name this location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.operators.attachment_plan import Attachment, StoredRuns
+from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
+from checkpoint_store.operators.checkpoint_reader import CheckpointReader
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.operator_layout import EpochDirectory
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.operators.run_lineage import owner_of
+from checkpoint_store.operators.run_starts import RunOrigin, RunStarts
+from checkpoint_store.operators.subtask_groups import HUNDREDS
+
+
+def stored_runs(store: ObjectStore) -> StoredRuns:
+    """The runs of an operator's store as they are now: three listings. What a run completed at an
+    epoch is read when it is asked for."""
+    published = PublishedObjects(store)
+    completion = CheckpointCompletion(store, published, unique_of_uuid, HUNDREDS)
+    reader = CheckpointReader(store, published, completion)
+    manifests = published.manifests()
+
+    def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
+        names = [name for name in manifests if name.directory == key]
+        share = reader.share_of(key, names, None)
+        return None if share is None else share.whole
+
+    written = {*(name.directory for name in manifests), *published.epoch_directories()}
+    return StoredRuns(
+        url=store.url,
+        begun=RunStarts(store).names(),
+        written=frozenset(written),
+        completed=completed,
+        are_same=RivalCheckpoints(store).are_same,
+    )
+
+
+def owner_location(store: ObjectStore, runs: StoredRuns) -> str | None:
+    """The location of the checkpoint that a store belongs to; None if it is not known."""
+    owner = owner_of(runs.begun)
+    return None if owner is None else RunStarts(store).checkpoint_of(owner)
+
+
+def attach_all(
+    stores: Sequence[ObjectStore], attachments: Sequence[Attachment], run_id: str, checkpoint: str
+) -> list[Run | None]:
+    """Let the operators of a query go on from their bases with the checkpoint at this location.
+    The runs that say so; None where nothing is needed.
+
+    If it stops between two operators, the whole is to be decided and done again: operators that
+    are attached then need nothing.
+    """
+    runs: list[Run | None] = []
+    try:
+        for store, attachment in zip(stores, attachments, strict=True):
+            runs.append(_attach(store, attachment, run_id, checkpoint))
+    except CheckpointStoreError as error:
+        error.add_note(
+            f"{len(runs)} of {len(stores)} operators are attached. Run the command again: it goes "
+            "on with the rest"
+        )
+        raise
+    return runs
+
+
+def _attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
+    if not attachment.is_needed:
+        return None
+    run = CompletedCheckpointStore(store).register_run(run_id)
+    origin = RunOrigin(checkpoint, goes_back=True)
+    RunStarts(store).write(run, attachment.base.epoch + 1, attachment.base, origin)
+    return run

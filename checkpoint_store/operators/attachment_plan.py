@@ -1,0 +1,225 @@
+"""Decides which epochs a query goes on from when its stores are attached to a checkpoint. Pure.
+
+The base of each operator is the newest whole epoch of its live timeline (see run_lineage) that is
+not after the last batch in Spark's commit log. Where the runs of an operator contradict each other
+up to this batch, somebody who knows has to name the run that counts:
+
+    run 1    3  4  5           the runs contradict each other from epoch 4 on
+    run 2       4  5  6        committed up to 3: epoch 3 of run 1, whoever is right
+                               committed up to 5: epoch 5 of run 1 or of run 2, as is chosen
+
+Spark commits no epoch that lacks subtasks. So of two runs that have written a committed epoch the
+run that has the whole epoch counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from checkpoint_store.errors import PartialEpochError
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
+from checkpoint_store.operators.run_errors import NoEpochToAttachError, RunChoiceError
+from checkpoint_store.operators.run_lineage import Lineage, lineage_of, owner_of, timeline_of
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
+    """What the store of an operator shows of its runs.
+
+    `begun`: how they began; `written`: every epoch and run of which there is anything; `completed`:
+    what a run completed at an epoch, None if it published nothing there. It raises
+    PartialEpochError. `are_same`: whether two runs completed the same state at an epoch.
+    """
+
+    url: str
+    begun: Sequence[BegunName]
+    written: frozenset[EpochDirectory]
+    completed: Callable[[EpochDirectory], CompletedCheckpoint | None] = field(repr=False)
+    are_same: Callable[[CompletedCheckpoint, CompletedCheckpoint], bool] = field(repr=False)
+
+    def begun_as(self, number: int) -> BegunName | None:
+        """How the run of a number began."""
+        return next((name for name in self.starts() if name.run.number == number), None)
+
+    def starts(self) -> list[BegunName]:
+        """How every run began, without what says how far a run has come."""
+        return [name for name in self.begun if name.way != "reached"]
+
+    def told(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """Runs as errors name them: their ids, and what each has written."""
+        return tuple(self._told(number) for number in sorted(numbers))
+
+    def _told(self, number: int) -> str:
+        name = self.begun_as(number)
+        run_id = "" if name is None else f" ({name.run.run_id})"
+        epochs = sorted(each.epoch for each in self.written if each.run_number == number)
+        wrote = f"wrote epochs {epochs[0]} to {epochs[-1]}" if epochs else "wrote no epoch"
+        base = "" if name is None or name.base is None else f" from epoch {name.base.epoch} on"
+        return f"run {number}{run_id} {wrote}{base}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """How an operator goes on from an attached store.
+
+    `base`: the epoch, and its run; `left_out`: epochs that count, or might, and will not count any
+    more; `is_needed`: False if the store already belongs to the checkpoint and goes on like this.
+    """
+
+    base: EpochDirectory
+    left_out: tuple[EpochDirectory, ...]
+    is_needed: bool
+
+
+def attachments_of(
+    stores: Sequence[StoredRuns], checkpoint: str, committed: int, run: str | None = None
+) -> list[Attachment]:
+    """How all operators of a query go on.
+
+    `checkpoint`: what names say of its location, see `digest_of`; `committed`: the last batch that
+    Spark has committed; `run`: the number or the id of the run whose epochs count, None if no run
+    was chosen. Raises RunChoiceError, NoEpochToAttachError and PartialEpochError.
+    """
+    chosen = [None] * len(stores) if run is None else _chosen(stores, run)
+    firsts = [name.first_epoch for name in chosen if name is not None]
+    attachments = []
+    for runs, name in zip(stores, chosen, strict=True):
+        # Where the chosen run has published nothing, only what was there before it counts.
+        until = min([committed, *(first - 1 for first in firsts if name is None)])
+        attachments.append(_attachment(runs, checkpoint, until, name))
+    return attachments
+
+
+def _chosen(stores: Sequence[StoredRuns], run: str) -> list[BegunName | None]:
+    """How the run of this number or id began in each store; None where it did not. Numbers belong
+    to a store: the same number has to be the same run in all of them."""
+    names = [name for runs in stores for name in runs.starts()]
+    matching = {name.run.run_id for name in names if run in (str(name.run.number), name.run.run_id)}
+    if len(matching) != 1:
+        problem = f"there is no run {run}"
+        if matching:
+            ids = " and ".join(sorted(matching))
+            problem = f"run {run} is not the same in all operators, so give its id: {ids}"
+        told = stores[0].told({name.run.number for name in stores[0].starts()})
+        raise RunChoiceError(stores[0].url, problem, told)
+    (run_id,) = matching
+    return [
+        next((name for name in runs.starts() if name.run.run_id == run_id), None) for runs in stores
+    ]
+
+
+def _attachment(
+    runs: StoredRuns, checkpoint: str, committed: int, chosen: BegunName | None
+) -> Attachment:
+    lineage = lineage_of(runs.begun, runs.written)
+    timeline = _certain(runs, lineage, committed) if chosen is None else _timeline(runs, chosen)
+    bases = _newest_whole(runs, timeline, committed)
+    if not bases:
+        raise NoEpochToAttachError(runs.url, committed, _held(runs))
+    if len(bases) > 1:
+        raise _unclear(runs, bases)
+    (base,) = bases
+    if chosen is None:
+        _check_no_other(runs, timeline, base, committed)
+    elif base.run_number != chosen.run.number and chosen.first_epoch <= committed:
+        number = chosen.run.number
+        raise RunChoiceError(
+            runs.url,
+            f"run {number} has no whole epoch up to batch {committed}",
+            runs.told({number, base.run_number}),
+        )
+    live = {each for each in timeline if each == base or each.epoch < base.epoch}
+    left_out = (each for each in runs.written - live if _might_count(each, lineage, base))
+    return Attachment(
+        base=base,
+        left_out=tuple(sorted(left_out, key=lambda each: (each.run_number, each.epoch))),
+        is_needed=not _is_settled(runs, lineage, checkpoint, base, committed),
+    )
+
+
+def _timeline(runs: StoredRuns, chosen: BegunName) -> tuple[EpochDirectory, ...]:
+    return timeline_of(runs.begun, runs.written, chosen.run.number)
+
+
+def _certain(runs: StoredRuns, lineage: Lineage, committed: int) -> tuple[EpochDirectory, ...]:
+    """The live timeline. Raises RunChoiceError if runs contradict each other up to a batch."""
+    contradiction = lineage.contradiction
+    if contradiction is not None and contradiction.newer.first_epoch <= committed:
+        first = contradiction.newer.first_epoch
+        raise _unclear(runs, [each for each in runs.written if first <= each.epoch <= committed])
+    return lineage.epochs
+
+
+def _newest_whole(
+    runs: StoredRuns, timeline: Iterable[EpochDirectory], committed: int
+) -> list[EpochDirectory]:
+    """The newest whole epoch up to a batch; two if two runs wrote different states. Raises
+    PartialEpochError if there is only a part of it (I5)."""
+    counting = (each for each in timeline if each.epoch <= committed)
+    for _, directories in groupby(counting, key=lambda each: each.epoch):
+        whole: list[tuple[EpochDirectory, CompletedCheckpoint]] = []
+        partial: PartialEpochError | None = None
+        for directory in directories:
+            try:
+                checkpoint = runs.completed(directory)
+            except PartialEpochError as error:
+                partial = partial or error
+                continue
+            if checkpoint is None or any(runs.are_same(other, checkpoint) for _, other in whole):
+                continue
+            whole.append((directory, checkpoint))
+        if whole:
+            return [directory for directory, _ in whole]
+        if partial is not None:
+            raise partial
+    return []
+
+
+def _check_no_other(
+    runs: StoredRuns, timeline: Sequence[EpochDirectory], base: EpochDirectory, committed: int
+) -> None:
+    """Raise RunChoiceError if a run that does not count completed a later epoch that Spark has
+    committed: the query was taken back, and its checkpoint is from before that."""
+    later = [
+        each for each in runs.written.difference(timeline) if base.epoch < each.epoch <= committed
+    ]
+    for directory in sorted(later, key=lambda each: each.epoch, reverse=True):
+        try:
+            checkpoint = runs.completed(directory)
+        except PartialEpochError:
+            continue
+        if checkpoint is not None:
+            raise _unclear(runs, [directory, base])
+
+
+def _unclear(runs: StoredRuns, epochs: Iterable[EpochDirectory]) -> RunChoiceError:
+    numbers = {each.run_number for each in epochs}
+    problem = "nobody can tell from the store which run Spark has committed"
+    return RunChoiceError(runs.url, problem, runs.told(numbers))
+
+
+def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirectory) -> bool:
+    contradiction = lineage.contradiction
+    is_disputed = contradiction and directory.epoch >= contradiction.newer.first_epoch
+    return directory.epoch > base.epoch or directory in lineage.epochs or bool(is_disputed)
+
+
+def _is_settled(
+    runs: StoredRuns, lineage: Lineage, checkpoint: str, base: EpochDirectory, committed: int
+) -> bool:
+    """Whether the next run of the query goes on from the base as things are."""
+    owner = owner_of(runs.begun)
+    belongs = owner is not None and owner.checkpoint == checkpoint
+    is_certain = lineage.contradiction is None and lineage.reached <= committed + 1
+    try:
+        return belongs and is_certain and _newest_whole(runs, lineage.epochs, committed) == [base]
+    except PartialEpochError:
+        return False
+
+
+def _held(runs: StoredRuns) -> str | None:
+    epochs = sorted(each.epoch for each in runs.written)
+    return f"epochs {epochs[0]} to {epochs[-1]}" if epochs else None

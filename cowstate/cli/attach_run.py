@@ -1,0 +1,102 @@
+"""Runs `cowstate attach`: reads the checkpoint in a Spark session, and the operators' stores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from checkpoint_store.errors import NotAStoreError
+from checkpoint_store.objects.object_store import absolute_url
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.operator_stores import operators_at
+from checkpoint_store.operators.attachment import attach_all, owner_location, stored_runs
+from checkpoint_store.operators.attachment_plan import attachments_of
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.run_starts import digest_of
+from cowstate.cli.attach_report import AttachedOperator, AttachReport, as_json, as_text
+from cowstate.cli.stopped_query_run import Report, SessionOptions, run_and_print
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.hadoop_files import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOptions:
+    """The arguments of the command. `run`: None if no run was chosen."""
+
+    session: SessionOptions
+    store: str
+    run: str | None
+    apply: bool
+
+
+def attach_and_print(options: AttachOptions) -> None:
+    """Runs the command.
+
+    Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if it refuses, and the errors
+    of the stores.
+    """
+    run_and_print(
+        "cowstate attach", options.session, lambda spark: _run(spark, options), ConfigurationError
+    )
+
+
+def _run(spark: SparkSession, options: AttachOptions) -> Report:
+    checkpoint = HadoopFiles(spark, options.session.checkpoint)
+    query_id = _query_id(checkpoint)
+    histories = _operators(checkpoint.url, options.store, query_id)
+    stores = [history.store for history in histories]
+    # The stores before the commit log: an epoch that a running query has written then is at most
+    # one batch ahead of the log.
+    runs = [stored_runs(store) for store in stores]
+    committed = _committed(checkpoint)
+    planned = attachments_of(runs, digest_of(checkpoint.url), committed, options.run)
+    operators = [
+        AttachedOperator(
+            history.metadata.operator, stored, owner_location(history.store, stored), attachment
+        )
+        for history, stored, attachment in zip(histories, runs, planned, strict=True)
+    ]
+    if options.apply:
+        if _committed(checkpoint) != committed:
+            raise ConfigurationError(
+                f"Spark has committed a batch of {checkpoint.url} just now: the query is running. "
+                "Nothing was changed. Stop it, and run the command again"
+            )
+        attached = attach_all(stores, planned, f"attached-{uuid4()}", checkpoint.url)
+        operators = [replace(each, run=run) for each, run in zip(operators, attached, strict=True)]
+    report = AttachReport(checkpoint.url, query_id, committed, options.apply, operators)
+    return as_text(report), as_json(report)
+
+
+def _query_id(checkpoint: HadoopFiles) -> str:
+    try:
+        return str(json.loads(checkpoint.text("metadata") or "")["id"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{checkpoint.url} is not the checkpoint of a query: it has no file metadata with the "
+            "query's id. Nothing was changed. Name the query's checkpointLocation"
+        ) from error
+
+
+def _committed(checkpoint: HadoopFiles) -> int:
+    committed = max(checkpoint.numbers("commits"), default=None)
+    if committed is None:
+        raise ConfigurationError(
+            f"Spark has committed no batch of the query in {checkpoint.url}, so there is nothing "
+            "to go on from. Nothing was changed. Start the query with a new checkpointLocation"
+        )
+    return committed
+
+
+def _operators(checkpoint: str, store: str, query_id: str) -> list[OperatorHistory]:
+    url = f"{absolute_url(store).rstrip('/')}/{query_id}"
+    try:
+        return operators_at(url, None, RETRY_SECONDS)
+    except NotAStoreError as error:
+        raise ConfigurationError(
+            f"no operator has a store in {url}, where {query_id} is the id of the query in "
+            f"{checkpoint}. Nothing was changed. Name the query's spark.cowstate.store with --store"
+        ) from error
