@@ -1,4 +1,4 @@
-"""Amounts as people read them: bytes, and moments in milliseconds since 1970. Pure."""
+"""Amounts as people read them: bytes, epochs, and moments in milliseconds since 1970. Pure."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def moment_text(milliseconds: int, show: Callable[[datetime], str]) -> str:
     except OverflowError:
         return f"{milliseconds} ms"
     return show(moment)
+
+
+def epochs_text(first: int, last: int) -> str:
+    """One epoch, or the epochs from the first to the last."""
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"

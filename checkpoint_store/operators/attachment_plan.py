@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from checkpoint_store.amounts import epochs_text
 from checkpoint_store.errors import PartialEpochError
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
@@ -56,7 +57,7 @@ class StoredRuns:
         name = self.begun_as(number)
         run_id = "" if name is None else f" ({name.run.run_id})"
         epochs = sorted(each.epoch for each in self.written if each.run_number == number)
-        wrote = f"wrote epochs {epochs[0]} to {epochs[-1]}" if epochs else "wrote no epoch"
+        wrote = f"wrote {epochs_text(epochs[0], epochs[-1])}" if epochs else "wrote no epoch"
         base = "" if name is None or name.base is None else f" from epoch {name.base.epoch} on"
         return f"run {number}{run_id} {wrote}{base}"
 
@@ -222,4 +223,4 @@ def _is_settled(
 
 def _held(runs: StoredRuns) -> str | None:
     epochs = sorted(each.epoch for each in runs.written)
-    return f"epochs {epochs[0]} to {epochs[-1]}" if epochs else None
+    return epochs_text(epochs[0], epochs[-1]) if epochs else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from checkpoint_store.amounts import epochs_text
 from checkpoint_store.operators.attachment_plan import Attachment, StoredRuns
 from checkpoint_store.operators.completed_checkpoint import Run
 
@@ -104,9 +105,9 @@ def _operator_lines(operator: AttachedOperator, committed: int) -> list[str]:
         f"  goes on from epoch {base.epoch} of {_run_text(operator, base.run_number)}",
     ]
     if base.epoch < committed:
-        lines.append(f"  has no epoch of the batches {base.epoch + 1} to {committed} after it")
+        lines.append(f"  has no later epoch up to batch {committed}")
     lines += [
-        f"  does not count epochs {first} to {last} of {_run_text(operator, number)} any more"
+        f"  does not count {epochs_text(first, last)} of {_run_text(operator, number)} any more"
         for number, first, last in operator.left_out
     ]
     if operator.run is not None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store import open_store
 from checkpoint_store.operators.run_errors import StoreOfOtherCheckpointError
+from cowstate.cli import attach_run
 from cowstate.cli.command_line import main
 from tests.support.streams import Stream, Totals, random_rows, totals_of
 
@@ -84,7 +85,10 @@ def test_a_moved_checkpoint_goes_on_and_its_old_location_is_refused(
 
 
 def test_what_cannot_be_attached_is_refused(
-    stream: Stream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stream: Stream,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refusal(checkpoint: Path, store: Path, *options: str) -> str:
         arguments = ["attach", str(checkpoint), "--store", str(store), "--apply", *options]
@@ -98,6 +102,13 @@ def test_what_cannot_be_attached_is_refused(
     told = refusal(stream.checkpoint, root, "--run", "7")
     assert "there is no run 7" in told
     assert "run 1 (" in told
+    with monkeypatch.context() as patched:
+
+        def while_it_commits(_store: object, _runs: object) -> None:
+            shutil.copy(stream.checkpoint / "commits" / "1", stream.checkpoint / "commits" / "2")
+
+        patched.setattr(attach_run, "owner_location", while_it_commits)
+        assert "the query is running" in refusal(stream.checkpoint, root)
     shutil.rmtree(stream.checkpoint / "commits")
     assert "has committed no batch" in refusal(stream.checkpoint, root)
     assert sorted(path.name for path in (stream.store() / "begun").iterdir()) == before

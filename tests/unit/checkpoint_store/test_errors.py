@@ -40,7 +40,9 @@ from checkpoint_store.operators.operator_layout import BarrierName, EpochDirecto
 from checkpoint_store.operators.run_errors import (
     ContradictingRunsError,
     EpochsLostError,
+    NoEpochToAttachError,
     OvertakenRunError,
+    RunChoiceError,
     RunOverError,
     StoreOfOtherCheckpointError,
 )
@@ -121,6 +123,13 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         [URL, "file:/a", "file:/b", "cowstate attach file:/b", "restoreFrom"],
     ),
     (StoreOfOtherCheckpointError(URL, None, "file:/b"), [URL, "another location"]),
+    (
+        RunChoiceError(URL, "nobody can tell", ("run 1 (f47a) wrote epoch 4", "run 2 (0c51)")),
+        [URL, "nobody can tell", "run 1 (f47a) wrote epoch 4; run 2", "--run", "runId"],
+    ),
+    (RunChoiceError(URL, "there is no run 7", ()), ["no run has begun"]),
+    (NoEpochToAttachError(URL, 5, "epochs 7 to 9"), [URL, "batch 5", "epochs 7 to 9", "Restore"]),
+    (NoEpochToAttachError(URL, 5, None), ["it has no epoch"]),
     (RunOverError(URL, "f47a", 2, 9), ["run f47a", "run 2", "epoch 9", URL, "stop one of them"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),

@@ -41,6 +41,7 @@ def test_the_demo_has_defaults_for_everything() -> None:
         (["dmeo"], "invalid choice: 'dmeo'"),
         (["demo", "--flights", "0"], "argument --flights: '0' is not a whole number from 1"),
         (["demo", "--flights", "many"], "argument --flights: 'many' is not a whole number from 1"),
+        (["attach", "place"], "the following arguments are required: --store"),
         (["demo", "--sotre", "x"], "unrecognized arguments: --sotre"),
     ],
 )
@@ -102,6 +103,12 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
     [
         (["adopt", "place"], "adoption_run.adopt_and_print", "the checkpoint is as it was"),
         (["compact", "place"], "compaction_run.compact_and_print", "the table is as it was"),
+        (
+            ["attach", "place", "--store", "s"],
+            "attach_run.attach_and_print",
+            "with --apply, some operators may be attached: run the command again, it goes on with "
+            "the rest",
+        ),
     ],
 )
 def test_a_command_that_is_stopped_says_what_it_leaves(
