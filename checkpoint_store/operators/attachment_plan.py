@@ -10,6 +10,10 @@ up to this batch, somebody who knows has to name the run that counts:
 
 Spark commits no epoch that lacks subtasks. So of two runs that have written a committed epoch the
 run that has the whole epoch counts.
+
+A timeline may be certain and not be that of this checkpoint: after one of two copies was attached,
+only the epochs of that copy count. So if runs of other locations wrote the same epochs otherwise,
+the run that counts has to be named, too, unless the store already belongs to this checkpoint.
 """
 
 from __future__ import annotations
@@ -116,6 +120,8 @@ def _attachment(
     runs: StoredRuns, checkpoint: str, committed: int, chosen: BegunName | None
 ) -> Attachment:
     lineage = lineage_of(runs.begun, runs.written)
+    owner = owner_of(runs.begun)
+    is_own = owner is not None and owner.checkpoint == checkpoint
     timeline = _certain(runs, lineage, committed) if chosen is None else _timeline(runs, chosen)
     bases = _newest_whole(runs, timeline, committed)
     if not bases:
@@ -124,7 +130,7 @@ def _attachment(
         raise _unclear(runs, bases)
     (base,) = bases
     if chosen is None:
-        _check_no_other(runs, timeline, base, committed)
+        _check_no_other(runs, timeline, base, committed, is_own=is_own)
     elif base.run_number != chosen.run.number and chosen.first_epoch <= committed:
         number = chosen.run.number
         raise RunChoiceError(
@@ -137,7 +143,7 @@ def _attachment(
     return Attachment(
         base=base,
         left_out=tuple(sorted(left_out, key=lambda each: (each.run_number, each.epoch))),
-        is_needed=not _is_settled(runs, lineage, checkpoint, base, committed),
+        is_needed=not (is_own and _goes_on_from(runs, lineage, base, committed)),
     )
 
 
@@ -180,20 +186,51 @@ def _newest_whole(
 
 
 def _check_no_other(
-    runs: StoredRuns, timeline: Sequence[EpochDirectory], base: EpochDirectory, committed: int
+    runs: StoredRuns,
+    timeline: Sequence[EpochDirectory],
+    base: EpochDirectory,
+    committed: int,
+    *,
+    is_own: bool,
 ) -> None:
-    """Raise RunChoiceError if a run that does not count completed a later epoch that Spark has
-    committed: the query was taken back, and its checkpoint is from before that."""
-    later = [
-        each for each in runs.written.difference(timeline) if base.epoch < each.epoch <= committed
-    ]
-    for directory in sorted(later, key=lambda each: each.epoch, reverse=True):
-        try:
-            checkpoint = runs.completed(directory)
-        except PartialEpochError:
-            continue
-        if checkpoint is not None:
-            raise _unclear(runs, [directory, base])
+    """Raise RunChoiceError if a run that does not count may have written what Spark committed.
+
+    Either it completed a later committed epoch: the query was taken back, and this checkpoint is
+    from before that. Or it completed an epoch otherwise and told another location: nobody knows of
+    which of the two this checkpoint is a copy. `is_own`: the store belongs to this checkpoint.
+    """
+    counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
+    others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]
+    for other in sorted(others, key=lambda each: each.epoch, reverse=True):
+        rival = counting.get(other.epoch, base)
+        is_decided = is_own or _have_one_checkpoint(runs, other, rival)
+        if other.epoch > base.epoch or not is_decided:
+            _check_same(runs, other, rival)
+
+
+def _have_one_checkpoint(runs: StoredRuns, one: EpochDirectory, other: EpochDirectory) -> bool:
+    """Whether the runs of two epochs told the same location. Then one commit log has decided which
+    of them counts."""
+    names = [runs.begun_as(each.run_number) for each in (one, other)]
+    locations = {None if name is None else name.checkpoint for name in names}
+    return len(locations) == 1 and None not in locations
+
+
+def _check_same(runs: StoredRuns, other: EpochDirectory, counting: EpochDirectory) -> None:
+    checkpoint = _whole(runs, other)
+    if checkpoint is None:
+        return
+    rival = _whole(runs, counting) if other.epoch == counting.epoch else None
+    if rival is None or not runs.are_same(rival, checkpoint):
+        raise _unclear(runs, [other, counting])
+
+
+def _whole(runs: StoredRuns, directory: EpochDirectory) -> CompletedCheckpoint | None:
+    """What a run completed at an epoch; None if it is not whole: Spark has not committed it."""
+    try:
+        return runs.completed(directory)
+    except PartialEpochError:
+        return None
 
 
 def _unclear(runs: StoredRuns, epochs: Iterable[EpochDirectory]) -> RunChoiceError:
@@ -208,15 +245,12 @@ def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirecto
     return directory.epoch > base.epoch or directory in lineage.epochs or bool(is_disputed)
 
 
-def _is_settled(
-    runs: StoredRuns, lineage: Lineage, checkpoint: str, base: EpochDirectory, committed: int
-) -> bool:
+def _goes_on_from(runs: StoredRuns, lineage: Lineage, base: EpochDirectory, committed: int) -> bool:
     """Whether the next run of the query goes on from the base as things are."""
-    owner = owner_of(runs.begun)
-    belongs = owner is not None and owner.checkpoint == checkpoint
-    is_certain = lineage.contradiction is None and lineage.reached <= committed + 1
+    if lineage.contradiction is not None or lineage.reached > committed + 1:
+        return False
     try:
-        return belongs and is_certain and _newest_whole(runs, lineage.epochs, committed) == [base]
+        return _newest_whole(runs, lineage.epochs, committed) == [base]
     except PartialEpochError:
         return False
 

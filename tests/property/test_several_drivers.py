@@ -1,10 +1,10 @@
 """Random histories of several drivers against an oracle of Spark's commit log.
 
 A world has one store, a query's checkpoint and perhaps copies of it. Drivers start, run the next
-epoch, commit it, move to another host and are killed, in any order; Spark's log lets one driver
-commit an epoch. Every epoch of every driver adds another number, so that a state shows which epochs
-it was made of. Whatever happens, an epoch starts from the state that its checkpoint has committed
-before it, or there is an error.
+epoch, commit it, move to another host and are killed, in any order. Checkpoints are moved, and the
+store is attached to them. Spark's log lets one driver commit an epoch. Every epoch of every driver
+adds another number, so that a state shows which epochs it was made of. Whatever happens, an epoch
+starts from the state that its checkpoint has committed before it, or there is an error.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from hypothesis import strategies as st
 
 from checkpoint_store.errors import CowstateError
 from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.operators.attachment import attach_all, stored_runs
+from checkpoint_store.operators.attachment_plan import attachments_of
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.run_errors import EpochsLostError
+from checkpoint_store.operators.run_errors import EpochsLostError, RunChoiceError
+from checkpoint_store.operators.run_starts import digest_of
 from spark_state.host.epoch_request import OperatorStart
 from spark_state.host.maintenance import Maintenance
 from tests.support.subtasks import Host, operator
@@ -36,14 +39,16 @@ Total = tuple[int, int]
 
 @dataclass
 class Checkpoint:
-    """What Spark's logs hold: planned batches, and the state after each committed one."""
+    """What Spark's logs hold: planned batches, and the state after each committed one. `writers`:
+    the id of the run whose batch was committed, which its driver's log has."""
 
     location: str
     offsets: set[int] = field(default_factory=set)
     commits: dict[int, Total] = field(default_factory=dict)
+    writers: dict[int, str] = field(default_factory=dict)
 
     def copy(self, location: str) -> Checkpoint:
-        return Checkpoint(location, {*self.offsets}, {**self.commits})
+        return Checkpoint(location, {*self.offsets}, {**self.commits}, {**self.writers})
 
     def newest(self) -> int:
         return max(self.commits, default=-1)
@@ -61,6 +66,7 @@ class Driver:
 
     checkpoint: Checkpoint
     host: Host
+    run_id: str
     epoch: int
     total: Total | None = None
 
@@ -92,8 +98,9 @@ class World:
         last = min(max(checkpoint.offsets, default=-1), newest + 1)
         start = OperatorStart(checkpoint.location, newest if newest >= 0 else None, reached > last)
         self._numbers += 1
-        host = Host(operator(self._folder), run_id=f"run-{self._numbers}", start=start)
-        self.drivers.append(Driver(checkpoint, host.open(self._maintenance), newest + 1))
+        run_id = f"run-{self._numbers}"
+        host = Host(operator(self._folder), run_id=run_id, start=start)
+        self.drivers.append(Driver(checkpoint, host.open(self._maintenance), run_id, newest + 1))
 
     def run(self, driver: Driver) -> None:
         """Run the next epoch, and check what it started from."""
@@ -112,6 +119,7 @@ class World:
             self.kill(driver)
             return
         driver.checkpoint.commits[driver.epoch] = driver.total
+        driver.checkpoint.writers[driver.epoch] = driver.run_id
         driver.epoch, driver.total = driver.epoch + 1, None
 
     def move(self, driver: Driver) -> None:
@@ -122,12 +130,37 @@ class World:
         driver.host.close()
         self.drivers.remove(driver)
 
+    def relocate(self, number: int) -> None:
+        """A checkpoint is moved while no driver runs on it."""
+        checkpoint = self.checkpoints[number % len(self.checkpoints)]
+        if all(driver.checkpoint is not checkpoint for driver in self.drivers):
+            self._numbers += 1
+            checkpoint.location = f"file:/moved-{self._numbers}"
+
+    def attach(self, number: int) -> None:
+        """As `cowstate attach` does. If it asks for a run, the user names the run that committed
+        the last batch."""
+        checkpoint = self.checkpoints[number % len(self.checkpoints)]
+        if not checkpoint.commits:
+            return
+        self._numbers += 1
+        store = open_object_store(str(self.store / "totals"))
+        location, newest = checkpoint.location, checkpoint.newest()
+        arguments = [stored_runs(store)], digest_of(location), newest
+        try:
+            planned = attachments_of(*arguments)
+        except RunChoiceError:
+            planned = attachments_of(*arguments, checkpoint.writers[newest])
+        attach_all([store], planned, f"attached-{self._numbers}", location)
+
     def apply(self, action: str, number: int) -> None:
         driver = self.drivers[number % len(self.drivers)] if self.drivers else None
         if action == "start" and len(self.drivers) < 3:
             self.start(number)
         elif action == "copy" and len(self.checkpoints) < 2:
             self.checkpoints.append(self.checkpoints[0].copy("file:/copy"))
+        elif action in ("relocate", "attach"):
+            getattr(self, action)(number)
         elif driver is None and action == "go back" and self.checkpoints[0].commits:
             batches = sorted(self.checkpoints[0].commits)
             self.checkpoints[0].go_back(batches[-1 - number % min(3, len(batches))])
@@ -156,7 +189,10 @@ class World:
             driver.host.close()
 
 
-ACTIONS = ("start", "run", "commit", "kill", "move", "copy", "go back", "back up", "put back")
+ACTIONS = (
+    *("start", "run", "commit", "kill", "move", "copy", "relocate", "attach"),
+    *("go back", "back up", "put back"),
+)
 actions = st.tuples(st.sampled_from([*ACTIONS, *["start", "run", "commit"] * 4]), st.integers(0, 5))
 
 
@@ -212,3 +248,20 @@ def test_two_drivers_a_copy_and_a_store_put_back_meet_errors() -> None:
     put_back = [("start", 0), *batches(2), ("kill", 0), ("back up", 0), ("start", 0), *batches(2)]
     put_back += [("kill", 0), ("put back", 0), ("start", 0)]
     assert check(put_back)["start: EpochsLostError"] == 1
+
+
+def test_copies_that_take_the_store_from_each_other_keep_their_own_state() -> None:
+    history = [("start", 0), *batches(3), ("kill", 0), ("copy", 0), ("relocate", 1)]
+    for checkpoint in (1, 0, 1, 0):
+        history += [("attach", checkpoint), ("start", checkpoint), *batches(2), ("kill", 0)]
+    outcomes = check(history)
+    assert [outcome for outcome in outcomes if not outcome.endswith("done")] == []
+
+
+def test_a_checkpoint_that_is_moved_again_and_again_goes_on() -> None:
+    history = [("start", 0), *batches(2), ("run", 0), ("kill", 0)]
+    for _ in range(3):
+        history += [("relocate", 0), ("attach", 0), ("start", 0), *batches(2), ("run", 0)]
+        history += [("kill", 0)]
+    outcomes = check(history)
+    assert [outcome for outcome in outcomes if not outcome.endswith("done")] == []

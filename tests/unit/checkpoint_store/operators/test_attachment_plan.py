@@ -167,6 +167,41 @@ class TestSeveralRuns:
             attachment(CONTRADICTING, BOTH_WENT_ON, 5, run)
 
 
+class TestCopies:
+    """Run 1 goes on at one location, run 2 at another one, to which the store was attached."""
+
+    starts = (
+        begun(1, 0, None, checkpoint="c" * 12),
+        begun(2, 4, (1, 3), "back"),
+        begun(3, 4, (1, 3)),
+    )
+
+    def test_a_third_location_may_be_of_either_of_them(self) -> None:
+        epochs: Epochs = {1: range(6), 3: range(4, 6)}
+        with pytest.raises(RunChoiceError, match=r"run 1 .*run 3 "):
+            attachment([*self.starts], epochs, 5)
+        assert base_of([*self.starts], epochs, 5, "1") == (1, 5)
+        assert base_of([*self.starts], epochs, 5, "3") == (3, 5)
+        assert base_of([*self.starts], epochs, 3) == (1, 3)
+
+    def test_a_store_that_belongs_to_the_checkpoint_has_its_epochs(self) -> None:
+        own = [begun(1, 0, None, checkpoint="c" * 12), begun(2, 4, (1, 3), "back", HERE)]
+        assert base_of(own, {1: range(6), 2: range(4, 6)}, 5) == (2, 5)
+
+    def test_an_epoch_that_both_wrote_alike_needs_no_choice(self) -> None:
+        """It was planned before the checkpoint was moved, and ran again afterwards."""
+        assert base_of([*self.starts], {1: {3: "a", 4: "b"}, 3: {4: "b", 5: "c"}}, 5) == (3, 5)
+
+    def test_runs_that_told_no_location_may_be_of_copies(self) -> None:
+        starts = [begun(1, 0, None, checkpoint=None), begun(2, 4, (1, 3), checkpoint=None)]
+        with pytest.raises(RunChoiceError):
+            attachment(starts, {1: range(9), 2: range(4, 5)}, 8)
+
+    def test_a_query_that_was_taken_back_at_one_location_needs_no_choice(self) -> None:
+        starts, epochs = [FIRST, begun(2, 4, (1, 3), "back")], {1: range(9), 2: range(4, 7)}
+        assert base_of(starts, epochs, 6) == (2, 6)
+
+
 class TestSeveralOperators:
     def test_each_operator_has_a_base_of_its_own(self) -> None:
         stores = [stored([FIRST], {1: range(5)}), stored([FIRST], {1: {0: "a", 2: "b"}})]
