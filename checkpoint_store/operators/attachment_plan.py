@@ -12,8 +12,9 @@ Spark commits no epoch that lacks subtasks. So of two runs that have written a c
 run that has the whole epoch counts.
 
 A timeline may be certain and not be that of this checkpoint: after one of two copies was attached,
-only the epochs of that copy count. So if runs of other locations wrote the same epochs otherwise,
-the run that counts has to be named, too, unless the store already belongs to this checkpoint.
+only the epochs of that copy count, and after a query was taken back, only its later epochs. So if
+such a run wrote the same epochs otherwise, the run that counts has to be named, too, unless the
+store already belongs to this checkpoint.
 """
 
 from __future__ import annotations
@@ -196,24 +197,30 @@ def _check_no_other(
     """Raise RunChoiceError if a run that does not count may have written what Spark committed.
 
     Either it completed a later committed epoch: the query was taken back, and this checkpoint is
-    from before that. Or it completed an epoch otherwise and told another location: nobody knows of
-    which of the two this checkpoint is a copy. `is_own`: the store belongs to this checkpoint.
+    from before that. Or it completed an epoch otherwise, and told another location or was taken
+    back: nobody knows with which of the two epochs this checkpoint was copied or moved. `is_own`:
+    the store belongs to this checkpoint.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]
     for other in sorted(others, key=lambda each: each.epoch, reverse=True):
         rival = counting.get(other.epoch, base)
-        is_decided = is_own or _have_one_checkpoint(runs, other, rival)
+        is_decided = is_own or _is_decided(runs, other, rival)
         if other.epoch > base.epoch or not is_decided:
             _check_same(runs, other, rival)
 
 
-def _have_one_checkpoint(runs: StoredRuns, one: EpochDirectory, other: EpochDirectory) -> bool:
-    """Whether the runs of two epochs told the same location. Then one commit log has decided which
-    of them counts."""
-    names = [runs.begun_as(each.run_number) for each in (one, other)]
+def _is_decided(runs: StoredRuns, other: EpochDirectory, counting: EpochDirectory) -> bool:
+    """Whether one commit log has decided that an epoch of another run does not count: both runs
+    told the same location, and the query was not taken back to before the epoch since then."""
+    names = [runs.begun_as(each.run_number) for each in (other, counting)]
     locations = {None if name is None else name.checkpoint for name in names}
-    return len(locations) == 1 and None not in locations
+    later = (name for name in runs.starts() if name.run.number > other.run_number)
+    was_taken_back = any(
+        name.way == "back" and (name.base is None or name.base.epoch < other.epoch)
+        for name in later
+    )
+    return len(locations) == 1 and None not in locations and not was_taken_back
 
 
 def _check_same(runs: StoredRuns, other: EpochDirectory, counting: EpochDirectory) -> None:

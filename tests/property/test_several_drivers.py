@@ -130,18 +130,21 @@ class World:
         driver.host.close()
         self.drivers.remove(driver)
 
+    def is_stopped(self, checkpoint: Checkpoint) -> bool:
+        return all(driver.checkpoint is not checkpoint for driver in self.drivers)
+
     def relocate(self, number: int) -> None:
         """A checkpoint is moved while no driver runs on it."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
-        if all(driver.checkpoint is not checkpoint for driver in self.drivers):
+        if self.is_stopped(checkpoint):
             self._numbers += 1
             checkpoint.location = f"file:/moved-{self._numbers}"
 
     def attach(self, number: int) -> None:
-        """As `cowstate attach` does. If it asks for a run, the user names the run that committed
-        the last batch."""
+        """As `cowstate attach` does, while no driver runs on the checkpoint. If it asks for a run,
+        the user names the run that committed the last batch."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
-        if not checkpoint.commits:
+        if not checkpoint.commits or not self.is_stopped(checkpoint):
             return
         self._numbers += 1
         store = open_object_store(str(self.store / "totals"))

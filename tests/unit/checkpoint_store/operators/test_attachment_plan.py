@@ -150,7 +150,7 @@ class TestSeveralRuns:
         with pytest.raises(RunChoiceError, match=r"run 1 .*run 2 "):
             attachment(starts, epochs, 8)
         assert base_of(starts, epochs, 8, "1") == (1, 8)
-        assert base_of(starts, epochs, 5) == (2, 5)
+        assert base_of(starts, epochs, 3) == (1, 3)
 
     def test_a_chosen_run_without_a_whole_committed_epoch_is_refused(self) -> None:
         epochs: Epochs = {1: range(6), 2: {4: None}}
@@ -197,9 +197,15 @@ class TestCopies:
         with pytest.raises(RunChoiceError):
             attachment(starts, {1: range(9), 2: range(4, 5)}, 8)
 
-    def test_a_query_that_was_taken_back_at_one_location_needs_no_choice(self) -> None:
+    def test_a_copy_may_be_from_before_the_query_was_taken_back(self) -> None:
         starts, epochs = [FIRST, begun(2, 4, (1, 3), "back")], {1: range(9), 2: range(4, 7)}
-        assert base_of(starts, epochs, 6) == (2, 6)
+        with pytest.raises(RunChoiceError):
+            attachment(starts, epochs, 6)
+        own = [begun(1, 0, None, checkpoint=HERE), begun(2, 4, (1, 3), "back", HERE)]
+        assert base_of(own, epochs, 6) == (2, 6)
+
+    def test_a_second_driver_of_one_checkpoint_is_no_copy(self) -> None:
+        assert base_of(CONTRADICTING, {1: range(9), 2: range(4, 5)}, 8) == (1, 8)
 
 
 class TestSeveralOperators:
