@@ -1,6 +1,6 @@
 """The executor that a state host belongs to, and the directories of its hosts.
 
-    <temporary directory>/cowstate-<uid>/        mode 0700, owned by the user
+    <temporary directory>/cowstate-<uid>/        owned by the user, no permission for others
         <executor>/                              its pid, start time and pid namespace
             <slot>.lock                          held while a host is being started
             <slot>.sock                          the host listens here
@@ -115,19 +115,32 @@ def socket_path(executor: Executor, name: str) -> Path:
 def private_directory(root: Path, executor: Executor) -> Path:
     """The private directory of an executor's hosts below `root`, created if need be.
 
-    Raises StateHostError if another user owns the path.
+    Raises StateHostError if other users may use the path.
     """
     parent = _parent(root)
     directory = parent / executor.directory_name
     for path in (parent, directory):
         path.mkdir(mode=0o700, exist_ok=True)
-        status = path.lstat()
-        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
-            raise StateHostError(
-                f"{path} must be a directory of mode 0700 owned by uid {os.getuid()}; remove it, "
-                "or set TMPDIR to another place"
-            )
+        _check_private(path)
     return directory
+
+
+def _check_private(path: Path) -> None:
+    """Raise StateHostError if another user owns a directory, or may do anything with it.
+
+    The bits for set-group-ID and the like do not matter: a new directory inherits them. The rights
+    that a default ACL names are masked by those of the group, which has none.
+    """
+    status = path.lstat()
+    shared = stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or shared:
+        raise StateHostError(
+            f"{path} must be a directory of uid {os.getuid()} without permissions for others, and "
+            f"it is {stat.filemode(status.st_mode)} of uid {status.st_uid}. Remove it. If its file "
+            "system gives such permissions to all directories, use another one: for sockets set "
+            "TMPDIR in the executors' environment (spark.executorEnv.TMPDIR), for databases "
+            "spark.cowstate.rocksdb.localDirectory"
+        )
 
 
 def remove_directories_of_gone_executors(root: Path | None = None) -> None:
