@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,13 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     StoreAccessError,
 )
+from checkpoint_store.objects.client_errors import (
+    UNUSABLE,
+    client_error_code,
+    telling_client_errors,
+)
+from checkpoint_store.objects.secret_options import without_secrets
+from checkpoint_store.objects.store_url import client_options, refuse_password
 from checkpoint_store.objects.synced_files import create_in, sync_directory, write_synced
 
 # Where a local store writes what it has not published yet. A writer that is killed leaves its file
@@ -38,19 +45,6 @@ from checkpoint_store.objects.synced_files import create_in, sync_directory, wri
 UNPUBLISHED = ".unpublished"
 
 _DELETING_THREADS = 16
-_UNUSABLE = {
-    errno.EACCES,
-    errno.EINVAL,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOSYS,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-}
-# botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
-_CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 # How pyarrow says that a client needs a library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
@@ -142,20 +136,24 @@ def absolute_url(url: str) -> str:
 
 def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
     """The store at `url`: a path, file://, or any URL that fsspec knows (`storage_options` go to
-    it). Nothing is created or contacted yet. Raises StoreAccessError."""
+    it, with what its client takes from the URL). Nothing is created or contacted yet. Raises
+    StoreAccessError."""
     url = absolute_url(url)
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())
+    refuse_password(url)
+    url = url.rstrip("/")
     try:
         import fsspec
 
-        fsspec.get_filesystem_class(protocol)
+        client = fsspec.get_filesystem_class(protocol)
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
         raise StoreAccessError(url, _what_to_install(protocol, error)) from error
-    return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
+    client_options(url, client, storage_options or {})
+    return FsspecObjectStore(url, dict(storage_options or {}))
 
 
 def _what_to_install(protocol: str, error: ImportError) -> str:
@@ -275,7 +273,7 @@ class LocalObjectStore:
         try:
             yield
         except OSError as error:
-            if error.errno in _UNUSABLE:
+            if error.errno in UNUSABLE:
                 raise StoreAccessError(self.url, str(error)) from error
             raise
 
@@ -301,7 +299,7 @@ class FsspecObjectStore:
             except FileExistsError as error:
                 raise ObjectExistsError(self.url, name) from error
             except OSError as error:
-                code = _client_error_code(error)
+                code = client_error_code(error)
                 if code in _NAME_TAKEN:
                     raise ObjectExistsError(self.url, name) from error
                 if code not in _NO_CONDITIONAL_CREATE:
@@ -329,7 +327,7 @@ class FsspecObjectStore:
             except (ConnectionError, PermissionError, TimeoutError, CheckpointStoreError):
                 raise
             except Exception as error:
-                if _client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
+                if client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
                     return b""
                 raise
             # A server that does not know ranges answers with the whole object.
@@ -394,19 +392,22 @@ class FsspecObjectStore:
 
     def _filesystem(self) -> Any:
         protocol = self.url.partition("://")[0]
-        options = {"use_listings_cache": False, **self.storage_options}
-        if protocol in ("s3", "s3a"):
-            config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
-            options["config_kwargs"] = config
         # fsspec keeps one instance per process and options; asking anew is what survives a fork.
         try:
             import fsspec
 
-            filesystem = fsspec.filesystem(protocol, **options)
+            client = fsspec.get_filesystem_class(protocol)
+            options = client_options(self.url, client, self.storage_options)
+            options = {"use_listings_cache": False, **options}
+            if protocol in ("s3", "s3a"):
+                config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
+                options["config_kwargs"] = config
+            filesystem = client(**options)
         except ImportError as error:
             raise StoreAccessError(self.url, _what_to_install(protocol, error)) from error
         except (TypeError, ValueError) as error:
-            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
+            problem = without_secrets(f"{type(error).__name__}: {error}", self.storage_options)
+            raise StoreAccessError(self.url, problem) from None
         except OSError as error:
             if _NO_LIBRARY.search(str(error)) is None:
                 raise
@@ -419,37 +420,8 @@ class FsspecObjectStore:
             filesystem.retries = 1
         return filesystem
 
-    @contextmanager
-    def _access(self) -> Iterator[None]:
-        try:
-            yield
-        except CheckpointStoreError:
-            raise
-        except (FileNotFoundError, PermissionError) as error:
-            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
-        except OSError as error:
-            if error.errno in _UNUSABLE:
-                raise StoreAccessError(self.url, str(error)) from error
-            raise
-        except TypeError as error:
-            if "unexpected keyword argument" in str(error) and self.storage_options:
-                problem = f"a storage option is not known to its client: {error}"
-                raise StoreAccessError(self.url, problem) from error
-            raise
-        except Exception as error:
-            if type(error).__module__ == "builtins":
-                raise
-            problem = f"{type(error).__name__}: {error}"
-            if type(error).__name__ in _CREDENTIAL_ERRORS:
-                raise StoreAccessError(self.url, problem) from error
-            # Client libraries have their own classes for trouble on the network.
-            raise OSError(errno.EIO, problem) from error
-
-
-def _client_error_code(error: BaseException) -> str | None:
-    """The error code that the S3 server answered with, if `error` stems from such an answer."""
-    response = getattr(error.__cause__, "response", None)
-    return None if response is None else response.get("Error", {}).get("Code")
+    def _access(self) -> AbstractContextManager[None]:
+        return telling_client_errors(self.url, self.storage_options)
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:

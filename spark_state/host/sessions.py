@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 
@@ -149,6 +150,7 @@ class _HeldStore:
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._store: StoreSession | None = None
+        self._options: Mapping[str, Any] = {}
         self._subtasks: dict[tuple[int, int], SubtaskSession] = {}
 
     def subtask(self, request: EpochRequest) -> SubtaskSession:
@@ -173,9 +175,13 @@ class _HeldStore:
         return any(given_up)
 
     def _opened(self, request: EpochRequest) -> StoreSession:
+        options = request.spec.checkpoints.store_options
         with self._lock:
+            if self._store is not None and self._options != options:
+                self._store = None
+                self._close_subtasks()
             if self._store is None:
-                self._store = StoreSession(request, self._maintenance)
+                self._store, self._options = StoreSession(request, self._maintenance), options
             return self._store
 
     def _kept(self, request: EpochRequest, store: StoreSession) -> SubtaskSession:

@@ -96,7 +96,8 @@ class StoreSession:
 
     def __init__(self, request: EpochRequest, maintenance: Maintenance) -> None:
         self._store = RetryingObjectStore(
-            open_object_store(request.store_url), request.spec.checkpoints.store_retry_seconds
+            open_object_store(request.store_url, request.spec.checkpoints.store_options),
+            request.spec.checkpoints.store_retry_seconds,
         )
         self.checkpoints = CompletedCheckpointStore(self._store)
         self.metadata = self.checkpoints.open(store_metadata(request))
@@ -219,9 +220,8 @@ class StoreSession:
         source = settings.restore_from
         if source is None:
             return None
-        other = CompletedCheckpointStore(
-            RetryingObjectStore(open_object_store(source.url), settings.store_retry_seconds)
-        )
+        opened = open_object_store(source.url, settings.store_options)
+        other = CompletedCheckpointStore(RetryingObjectStore(opened, settings.store_retry_seconds))
         checkpoint = other.latest_share_before(source.epoch + 1, None, asked_by(request))
         if checkpoint is None or checkpoint.epoch != source.epoch:
             raise ConfigurationError(

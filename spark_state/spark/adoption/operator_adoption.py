@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,6 +66,7 @@ from spark_state.spark.operator.operator_configuration import (
 )
 from spark_state.spark.operator.operator_input import subtask_column
 from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.store_options import store_options
 from spark_state.spark.operator.worker_loading import called_in_workers
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
@@ -121,7 +122,7 @@ def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedA
             f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
         ) from error
     url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
-    _check_empty(_object_store(url, configuration.store_retry_seconds))
+    _check_empty(_object_store(url, configuration.store_options, configuration.store_retry_seconds))
     return CheckedAdoption(plan, states, configuration, url)
 
 
@@ -198,12 +199,12 @@ def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
     if files.exists(f"{folder.path}/{STATE}"):
         files.move(files.url_of(f"{folder.path}/{STATE}"), STATE)
     put_back_edited(folder, record.edited)
-    _delete_store(_object_store(record.store, RETRY_SECONDS))
+    _delete_store(_object_store(record.store, store_options(files.settings()), RETRY_SECONDS))
     folder.forget()
 
 
-def _object_store(url: str, retry_seconds: float) -> ObjectStore:
-    return RetryingObjectStore(open_object_store(url), retry_seconds)
+def _object_store(url: str, options: Mapping[str, Any], retry_seconds: float) -> ObjectStore:
+    return RetryingObjectStore(open_object_store(url, options), retry_seconds)
 
 
 def _check_empty(store: ObjectStore) -> None:
@@ -227,7 +228,9 @@ def _delete_store(store: ObjectStore) -> None:
 def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> dict[str, int]:
     """Write the epoch and verify it. Raises AdoptionError if the two sides differ."""
     plan, states, configuration = checked.plan, checked.states, checked.configuration
-    store = _object_store(checked.store_url, configuration.store_retry_seconds)
+    store = _object_store(
+        checked.store_url, configuration.store_options, configuration.store_retry_seconds
+    )
     checkpoints = CompletedCheckpointStore(store)
     metadata = StoreMetadata(
         store_id=store_id(plan.checkpoint.query_id, OPERATOR),
@@ -239,7 +242,7 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
     timers = [i for i, state in enumerate(states.descriptors) if state.kind == "timers"]
     target = TargetStore(
         url=checked.store_url,
-        retry_seconds=configuration.store_retry_seconds,
+        configuration=configuration,
         metadata=metadata,
         parallelism=configuration.parallelism,
         epoch=plan.epoch,

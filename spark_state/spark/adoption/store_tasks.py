@@ -34,6 +34,7 @@ from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
 from spark_state.spark.adoption.merged_keys import merged_key
+from spark_state.spark.operator.operator_configuration import OperatorConfiguration
 
 # The type stubs of pyarrow.compute reject arguments that its functions take.
 pc: Any = pyarrow.compute
@@ -59,7 +60,7 @@ class TargetStore:
     """
 
     url: str
-    retry_seconds: float
+    configuration: OperatorConfiguration
     metadata: StoreMetadata
     parallelism: int
     epoch: int
@@ -75,7 +76,8 @@ class TargetStore:
 
     def open(self) -> CompletedCheckpointStore:
         """The checkpoints in the store, which is created if need be."""
-        store = RetryingObjectStore(open_object_store(self.url), self.retry_seconds)
+        opened = open_object_store(self.url, self.configuration.store_options)
+        store = RetryingObjectStore(opened, self.configuration.store_retry_seconds)
         checkpoints = CompletedCheckpointStore(store)
         checkpoints.open(self.metadata)
         return checkpoints

@@ -9,7 +9,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from checkpoint_store.objects.object_store import absolute_url
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import ALL_FILES, COMPRESSIONS, DatabaseSettings
+from spark_state.spark.operator.store_options import STORE_OPTIONS_PREFIX, store_options
 
 PREFIX = "spark.cowstate."
 STORE_KEY = f"{PREFIX}store"
@@ -59,6 +60,7 @@ class OperatorConfiguration:
     store_retry_seconds: how long a failing call to the store is tried again.
     start_empty: whether a query that has run epochs already may start with an empty store.
     restore_from: the store that an empty store begins with, None for nothing.
+    store_options: for the clients of both stores, with secrets.
     """
 
     store: str
@@ -80,6 +82,7 @@ class OperatorConfiguration:
     store_retry_seconds: int
     start_empty: bool
     restore_from: RestoreFrom | None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +300,9 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     a cluster, or speculative execution.
     """
     given = {
-        key.removeprefix(PREFIX): text for key, text in settings.items() if key.startswith(PREFIX)
+        key.removeprefix(PREFIX): text
+        for key, text in settings.items()
+        if key.startswith(PREFIX) and not key.startswith(STORE_OPTIONS_PREFIX)
     }
     for key in given:
         if key not in _KEYS:
@@ -340,6 +345,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         store_retry_seconds=values["storeRetrySeconds"],
         start_empty=values["startEmpty"] == "true",
         restore_from=values["restoreFrom"],
+        store_options=store_options(settings),
     )
 
 
@@ -381,7 +387,7 @@ def _refuse_unknown(key: str) -> None:
     hint = f"did you mean {PREFIX}{near[0]}? " if near else ""
     raise ConfigurationError(
         f"unknown configuration key {PREFIX}{key}; {hint}The keys are "
-        f"{', '.join(PREFIX + name for name in _KEYS)}"
+        f"{', '.join(PREFIX + name for name in _KEYS)}, and {STORE_OPTIONS_PREFIX}<name>"
     )
 
 

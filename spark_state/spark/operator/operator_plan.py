@@ -203,7 +203,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
-        check_store(spark, configuration.store, configuration.store_retry_seconds)
+        check_store(spark, configuration)
         function = streaming_task(
             _operator_spec(operator, configuration, rows, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
@@ -353,6 +353,7 @@ def _operator_spec(
             store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
             restore_from=restore_source(spark, configuration, operator, key_schema_json),
+            store_options=configuration.store_options,
         ),
         backend=BackendSettings(
             kind=configuration.backend,

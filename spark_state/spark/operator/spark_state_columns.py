@@ -118,6 +118,8 @@ def declared_state(read: StateRead) -> StateSchema:
 
 def rows_of_state(spark: SparkSession, read: StateRead, options: dict[str, str]) -> DataFrame:
     """The rows of the state as format("cowstate") has them: the key columns first."""
+    if read.operator.store_options:
+        options = {**options, "storageOptions": json.dumps(dict(read.operator.store_options))}
     reader = spark.read.format("cowstate").options(**options)
     return reader.option("stateVarName", read.state).load(read.operator.url)
 

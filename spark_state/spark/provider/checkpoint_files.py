@@ -18,6 +18,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.session_facts import settings_of
 
 _PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -73,6 +74,10 @@ class CheckpointFiles:
         """The session's value of a setting, None if it is not set."""
         option = self._session.conf().getOption(key)
         return str(option.get()) if option.isDefined() else None
+
+    def settings(self) -> dict[str, str]:
+        """All settings of the session."""
+        return settings_of(self._session)
 
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"

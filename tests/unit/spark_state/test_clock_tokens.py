@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -11,12 +12,23 @@ import pytest
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
 from spark_state.spark.operator.clock_source import ClockFiles, ClockSettings
+from spark_state.spark.operator.store_options import REDACTION_OF_SPARK
 
 DAY = 86_400
 
 
 def clock(root: Path) -> ClockFiles:
     return ClockFiles(ClockSettings(str(root), "counts", 2, None))
+
+
+def test_options_of_stores_reach_the_process_of_the_clock_and_are_not_shown() -> None:
+    settings = ClockSettings(
+        "s3://bucket", "counts", 2, "min", store_options={"secret": "hunter2", "anon": False}
+    )
+    assert ClockSettings.of_options(settings.options()) == settings
+    (shown,) = (name for name, value in settings.options().items() if "hunter2" in value)
+    assert re.search(REDACTION_OF_SPARK, shown)
+    assert "hunter2" not in repr(settings)
 
 
 def left(root: Path, name: str, age_seconds: float) -> Path:
