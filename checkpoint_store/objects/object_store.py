@@ -31,6 +31,7 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     StoreAccessError,
 )
+from checkpoint_store.object_names import parse_object_name
 from checkpoint_store.objects.client_errors import (
     UNUSABLE,
     client_error_code,
@@ -167,9 +168,16 @@ def _what_to_install(protocol: str, error: ImportError) -> str:
     return f"{error}: install the package it names for {sys.executable}"
 
 
+def below_store(url: str, name: str) -> str:
+    """A name that stays below its store. Raises StoreAccessError for any other."""
+    if parse_object_name(name) is None:
+        raise StoreAccessError(url, f"{name!r} is no name of an object in it")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class LocalObjectStore:
-    """A directory; files and directories are synced.
+    """A directory; files and directories are synced. No name and no link leads out of it.
 
     A writer fills a file with a name of its own, and then makes a hard link from the object's name
     to it. The link is made whole or not at all, and fails if the name is taken. A writer deletes
@@ -185,8 +193,10 @@ class LocalObjectStore:
 
     def put(self, name: str, data: bytes) -> None:
         """See ObjectStore. Raises StoreAccessError if the file system has no hard links."""
-        path, own = self.root / name, self.root / UNPUBLISHED / uuid4().hex
+        own = self.root / UNPUBLISHED / uuid4().hex
         with self._access():
+            path = self._path(name)
+            self._path(UNPUBLISHED)
             try:
                 write_synced(own, data)
                 is_new = self._link(own, path)
@@ -215,7 +225,7 @@ class LocalObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                return (self.root / name).read_bytes()
+                return self._path(name).read_bytes()
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
 
@@ -223,7 +233,7 @@ class LocalObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                with (self.root / name).open("rb") as file:
+                with self._path(name).open("rb") as file:
                     file.seek(start)
                     return file.read(length)
             except FileNotFoundError as error:
@@ -251,15 +261,15 @@ class LocalObjectStore:
     def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
         with self._access():
             try:
-                with os.scandir(self.root / directory) as entries:
+                with os.scandir(self._path(directory) if directory else self.root) as entries:
                     return [*entries]
             except FileNotFoundError:
                 return []
 
     def delete(self, names: Sequence[str]) -> None:
         """See ObjectStore. Directories that become empty go too."""
-        paths = [self.root / name for name in names]
         with self._access():
+            paths = [self._path(name, is_followed=False) for name in names]
             for path in paths:
                 path.unlink(missing_ok=True)
             for parent in {path.parent for path in paths} - {self.root}:
@@ -267,6 +277,18 @@ class LocalObjectStore:
                     sync_directory(parent)
                 with suppress(OSError):
                     parent.rmdir()
+
+    def _path(self, name: str, *, is_followed: bool = True) -> Path:
+        """Where a name is. `is_followed`: whether the path is used through its last part, if that
+        is a link. Raises StoreAccessError for a name or a link that leads out of the store."""
+        path = self.root / below_store(self.url, name)
+        reached = os.path.realpath(path if is_followed else path.parent)
+        if not Path(reached).is_relative_to(os.path.realpath(self.root)):
+            raise StoreAccessError(
+                self.url,
+                f"{name!r} is reached by a link out of the store, which leads to {reached}",
+            )
+        return path
 
     @contextmanager
     def _access(self) -> Iterator[None]:
@@ -354,7 +376,7 @@ class FsspecObjectStore:
 
     def _entries(self, directory: str, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
         filesystem = self._filesystem()
-        path = self._path(directory)
+        path = self._path(directory) if directory else f"{self.url}/"
         with self._access():
             filesystem.invalidate_cache(path)
             try:
@@ -388,7 +410,7 @@ class FsspecObjectStore:
             self._filesystem().rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
-        return f"{self.url}/{name}"
+        return f"{self.url}/{below_store(self.url, name)}"
 
     def _filesystem(self) -> Any:
         protocol = self.url.partition("://")[0]

@@ -26,7 +26,7 @@ from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
 _COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
-_BATCH = re.compile(rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
+_BATCH = re.compile(rf"{DATA}/(?!\.{{1,2}}/)(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
 
 
 def may_be_beside_a_table(name: str) -> bool:

@@ -36,6 +36,7 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.operator_layout import parse_state_file
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import operator_store_url
@@ -286,7 +287,7 @@ def _barriers(
     barriers, plan_id = [], uuid4().hex
     for subtask in range(target.parallelism):
         own = [row for row in written if row.subtask == subtask]
-        handles = tuple(decode_handle(json.loads(row.handle)) for row in own)
+        handles = tuple(decode_handle(json.loads(row.handle), parse_state_file) for row in own)
         rows, size = sum(h.rows for h in handles), sum(h.length for h in handles)
         next_timer_ms = next((row.next_timer_ms for row in own), None)
         barriers.append(

@@ -3,7 +3,6 @@ below `spark.cowstate.store`, by query id."""
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
 from spark_state.host.epoch_request import operator_store_url
+from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.operator.planned_operators import operators_in
 from spark_state.spark.operator.store_options import store_options
@@ -58,7 +58,7 @@ class StoredOperator:
     @cached_property
     def key_schema(self) -> StructType:
         """The key columns."""
-        return StructType.fromJson(json.loads(self._history.metadata.key_schema_json))
+        return struct_from_json(self._history.metadata.key_schema_json)
 
     @property
     def key_names(self) -> list[str]:
