@@ -39,7 +39,7 @@ class Sessions:
     ) -> None:
         self._clock = clock
         self._process = psutil.Process()
-        self._backends = SubtaskBackends(executor, HostMemory(self._let_go))
+        self._backends = SubtaskBackends(executor, HostMemory(self._let_go), clock)
         self._lock = threading.Lock()
         self._letting_go = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
@@ -86,7 +86,8 @@ class Sessions:
         return HeldMemory(self._process.memory_info().rss, self._backends.memory.state.bytes)
 
     def drop_unused(self, seconds: float) -> None:
-        """Drop what is not in use and was last used longer ago than this."""
+        """Drop what is not in use and was last used longer ago than this, in memory and on the
+        local disk."""
         limit = self._clock() - seconds
         dropped = []  # their state is given up after the lock
         with self._lock:
@@ -96,6 +97,7 @@ class Sessions:
             self._runs.forget_others(filter(None, (held.run_id for held in self._held.values())))
         for held in dropped:
             held.close()
+        self._backends.remove_unused_copies(seconds)
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
         """Give up state of queries that have ended, until it fits. What was idle for longest goes

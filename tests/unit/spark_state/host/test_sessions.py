@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ import pytest
 
 from spark_state.errors import FencedError
 from spark_state.host import sessions as sessions_module
+from spark_state.host.epoch_request import BackendSettings
+from spark_state.host.executor import private_directory, running_executor
 from spark_state.host.sessions import Sessions
 from tests.support.hosted_file_system import HostedFileSystem
-from tests.support.subtasks import Host, operator
+from tests.support.subtasks import Host, operator, table_of
 
 
 class Clock:
@@ -74,6 +77,29 @@ def test_a_store_is_opened_again_with_other_options(sessions: Sessions, tmp_path
     places = {place[0]: [*objects] for place, (objects, _) in HostedFileSystem.places.items()}
     for host in ("here", "there"):
         assert any(f"/{tmp_path.name}/query/totals/runs/" in name for name in places[host])
+
+
+def test_local_copies_of_an_ended_query_go_while_the_host_lives(
+    clock: Clock, tmp_path: Path
+) -> None:
+    executor = running_executor(os.getpid())
+    assert executor is not None
+    backend = BackendSettings(kind="rocksdb", local_directory=str(tmp_path))
+    host = Host(operator(tmp_path / "store", backend=backend))
+    sessions = Sessions(clock, executor)
+    with sessions.subtask(host.request(0, 1)) as session:
+        request = host.request(0, 1)
+        epoch = session.run(request, session.accept(request), table_of([("a", 1)], 8), lambda: None)
+        epoch.output.close()
+    copies = private_directory(tmp_path, executor) / "copies"
+    assert len([*copies.iterdir()]) == 1
+    clock.now = 601.0
+    sessions.drop_unused(600)
+    assert len(sessions) == 0
+    clock.now = 1202.0
+    sessions.drop_unused(600)
+    assert [*copies.iterdir()] == []
+    sessions.close()
 
 
 def test_stores_that_are_unused_are_dropped_while_others_are_busy(

@@ -7,10 +7,13 @@ import signal
 import socket
 import stat
 import struct
+import subprocess
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,16 +203,49 @@ def test_a_default_acl_gives_nobody_a_right(
 def test_directories_of_gone_executors_are_removed_and_those_of_others_are_not(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In another pid namespace somebody is known to work by the lock alone."""
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     live = socket_directory(executor)
     gone = socket_directory(replace(executor, started=executor.started - 100))
     (gone / "0.lock").touch()
     elsewhere = live.parent / (gone.name[:-1] + "x")  # not a name of ours
-    other_namespace = live.parent / f"{gone.name}0"
-    elsewhere.mkdir()
-    other_namespace.mkdir()
+    working, killed, never_begun = (live.parent / f"{gone.name}{digit}" for digit in "012")
+    for folder in (elsewhere, working, killed, never_begun):
+        folder.mkdir()
+    (killed / "7").mkdir()
+    (killed / "7" / "table.sst").touch()
+    with holding(working), holding(killed) as holder:
+        holder.kill()
+        holder.wait()
+        remove_directories_of_gone_executors()
+        assert sorted(live.parent.iterdir()) == sorted([live, elsewhere, working])
     remove_directories_of_gone_executors()
-    assert sorted(live.parent.iterdir()) == sorted([live, elsewhere, other_namespace])
+    assert sorted(live.parent.iterdir()) == sorted([live, elsewhere])
+
+
+def test_nothing_is_removed_below_a_directory_of_another_user(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    gone = socket_directory(replace(executor, started=executor.started - 100))
+    gone.parent.chmod(0o777)
+    remove_directories_of_gone_executors()
+    assert gone.is_dir()
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that works in a folder."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from checkpoint_store.files.held_folder import held\n"
+        "with held(lambda: Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        yield process
 
 
 def test_a_socket_path_that_is_too_long_is_refused_with_the_way_out(
