@@ -16,13 +16,13 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from checkpoint_store.errors import (
@@ -40,6 +40,8 @@ from checkpoint_store.objects.client_errors import (
 from checkpoint_store.objects.secret_options import without_secrets
 from checkpoint_store.objects.store_url import client_options, refuse_password
 from checkpoint_store.objects.synced_files import create_in, sync_directory, write_synced
+
+_T = TypeVar("_T")
 
 # Where a local store writes what it has not published yet. A writer that is killed leaves its file
 # there, for the orphan sweep.
@@ -225,7 +227,8 @@ class LocalObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                return self._path(name).read_bytes()
+                path = self._path(name)
+                return self._current(path, path.read_bytes)
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
 
@@ -233,7 +236,8 @@ class LocalObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                with self._path(name).open("rb") as file:
+                path = self._path(name)
+                with self._current(path, lambda: path.open("rb")) as file:
                     file.seek(start)
                     return file.read(length)
             except FileNotFoundError as error:
@@ -261,7 +265,8 @@ class LocalObjectStore:
     def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
         with self._access():
             try:
-                with os.scandir(self._path(directory) if directory else self.root) as entries:
+                path = self._path(directory) if directory else self.root
+                with self._current(path, lambda: os.scandir(path)) as entries:
                     return [*entries]
             except FileNotFoundError:
                 return []
@@ -277,6 +282,18 @@ class LocalObjectStore:
                     sync_directory(parent)
                 with suppress(OSError):
                     parent.rmdir()
+
+    def _current(self, path: Path, use: Callable[[], _T]) -> _T:
+        """The answer of the file system about a path. A client of a network file system may say
+        from its cache that a file is missing; it asks its server when the directories above are
+        opened. Raises FileNotFoundError."""
+        try:
+            return use()
+        except FileNotFoundError:
+            below = path.relative_to(self.root).parents
+            for directory in reversed([self.root / above for above in below]):
+                os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
+            return use()
 
     def _path(self, name: str, *, is_followed: bool = True) -> Path:
         """Where a name is. `is_followed`: whether the path is used through its last part, if that

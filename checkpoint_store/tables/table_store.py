@@ -18,6 +18,7 @@ that is not what was written is damaged, for readers and for writers.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -67,6 +68,8 @@ from checkpoint_store.tables.table_version import (
 )
 
 _COMMIT_TRIES = 20
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +109,17 @@ class TableCommit:
 Finish = Callable[[TableVersion], TableVersion]
 
 
+def pause_between_tries(number: int) -> None:
+    """Wait for a random part of a time that grows, so that writers do not come back at once."""
+    time.sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**number)))
+
+
 class TableStore:
     """The table in `store`. Safe to use from several processes.
 
     `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
-    the time in seconds since 1970; `metadata` is known to be the table's.
+    the time in seconds since 1970; `metadata` is known to be the table's; `pause` waits between
+    the tries of a commit, by number.
     """
 
     def __init__(
@@ -119,8 +128,10 @@ class TableStore:
         unique: Callable[[], str] = unique_of_uuid,
         now: Callable[[], float] = time.time,
         metadata: TableMetadata | None = None,
+        pause: Callable[[int], None] = pause_between_tries,
     ) -> None:
         self._store = store
+        self._pause = pause
         self._unique = unique
         self._files = StateFileStore(store, unique)
         self._now = now
@@ -285,26 +296,55 @@ class TableStore:
         """Publish a version, and return it. A batch that the table holds already publishes nothing,
         and returns the newest version.
 
-        `finish` may replace the files of the new version's state by others that hold the same, and
-        `failed_upkeep`, which is that of the version before.
+        Versions are listed once. Where the listing may have been old, the next version is asked
+        for by its name. `finish` may replace the files of the new version's state by others that
+        hold the same, and `failed_upkeep`, which is that of the version before. It is called once:
+        a version that has to be built anew keeps its files as they are.
         Raises ConflictingWriterError, TableSchemaError, LostVersionError, CorruptObjectError, and
         WrittenTwiceError when one run of a query writes a batch again: it is no repetition after a
         failure.
         """
-        for _ in range(_COMMIT_TRIES):
-            newest = self.newest()
-            if newest is not None:
-                self._check_owner(newest, commit)
-                if newest.batches.get(commit.writer, -1) >= commit.batch:
-                    self._check_repeated(newest, commit)
-                    return newest
-            self._check_nothing_lost(newest, commit)
+        newest = self._newest_for(commit)
+        for number in range(_COMMIT_TRIES):
+            if newest is not None and newest.batches.get(commit.writer, -1) >= commit.batch:
+                self._check_repeated(newest, commit)
+                return newest
             version = self._next(newest, commit)
             if finish is not None:
-                version = finish(version)
+                version, finish = finish(version), None
             if self._put_version(version):
                 return version
+            self._pause(number)
+            newest = self._after(newest) or self.newest()
+            self._check_may_follow(newest, commit)
         raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
+
+    def _newest_for(self, commit: TableCommit) -> TableVersion | None:
+        """The newest version, on which a commit may build."""
+        newest = self.newest()
+        try:
+            self._check_may_follow(newest, commit)
+        except (ConflictingWriterError, LostVersionError):
+            later = self._after(newest)
+            if later is None:
+                raise
+            self._check_may_follow(later, commit)
+            return later
+        return newest
+
+    def _after(self, version: TableVersion | None) -> TableVersion | None:
+        """The newest of the versions that follow this one, found by their names; None if there is
+        none."""
+        newest, number = None, 0 if version is None else version.version + 1
+        while (later := self.read_version(number)) is not None:
+            newest, number = later, number + 1
+        return newest
+
+    def _check_may_follow(self, newest: TableVersion | None, commit: TableCommit) -> None:
+        if newest is not None:
+            self._check_owner(newest, commit)
+        if newest is None or newest.batches.get(commit.writer, -1) < commit.batch:
+            self._check_nothing_lost(newest, commit)
 
     def _check_owner(self, newest: TableVersion, commit: TableCommit) -> None:
         if newest.owner not in (None, commit.writer) and not commit.takes_over:

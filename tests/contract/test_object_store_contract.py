@@ -4,6 +4,7 @@ system that knows no conditional create, and one with hosts."""
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.errors import ObjectExistsError, StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
@@ -23,6 +24,7 @@ from tests.support import hosted_file_system  # noqa: F401  registers hosted://
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.scripted_operator import ScriptedOperator, state_before
+from tests.support.stale_store import ListingsOfAMinuteAgo
 
 
 class UnconditionalFileSystem(MemoryFileSystem):
@@ -84,6 +86,8 @@ def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Objec
         return open_object_store(f"file://{tmp_path}/some/store")
     if kind == "dict":
         return DictObjectStore()
+    if kind == "stale":
+        return ListingsOfAMinuteAgo()
     if kind == "retrying":
         return RetryingObjectStore(open_object_store(str(tmp_path / "store")))
     if kind == "hosted":
@@ -177,6 +181,26 @@ class TestFileSystemsWithoutConditionalCreate(TestObjectStores):
         assert store.get("a/b") == b"second"
 
 
+class TestStoresWithOldListings(ObjectStoreContract):
+    """A client of a network file system with a cache sees at once what it did itself."""
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return ListingsOfAMinuteAgo(now=time.time())
+
+    def test_what_another_client_did_is_seen_by_name_and_listed_later(
+        self, store: ListingsOfAMinuteAgo
+    ) -> None:
+        other = ListingsOfAMinuteAgo(shared=store.shared)
+        store.put("d/new", b"x")
+        assert other.get("d/new") == b"x"
+        assert names_in(other, "d") == set()
+        with pytest.raises(ObjectExistsError):
+            other.put("d/new", b"y")
+        other.refresh()
+        assert names_in(other, "d") == {"d/new"}
+
+
 class TestTheStoreOfTests(ObjectStoreContract):
     """What other tests run on keeps the contract, but for the time of day."""
 
@@ -189,7 +213,9 @@ class TestTheStoreOfTests(ObjectStoreContract):
         assert [info.modified for info in store.list("d")] == [0.0]
 
 
-@pytest.mark.parametrize("kind", ["memory", "file", "s3", "unconditional", "retrying", "dict"])
+@pytest.mark.parametrize(
+    "kind", ["memory", "file", "s3", "unconditional", "retrying", "dict", "stale"]
+)
 def test_checkpoints_are_completed_retained_and_restored_on_it(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

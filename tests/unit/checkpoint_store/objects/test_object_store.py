@@ -230,8 +230,7 @@ def test_an_s3_store_works_in_a_new_process(s3: S3Server) -> None:
 
 def test_a_placeholder_object_of_a_directory_is_not_listed(s3: S3Server) -> None:
     store = open_object_store(s3.new_bucket(), s3.storage_options)
-    client = s3fs.S3FileSystem(**s3.storage_options)
-    client.pipe_file(f"{store.url}/d/", b"")
+    s3fs.S3FileSystem(**s3.storage_options).pipe_file(f"{store.url}/d/", b"")
     store.put("d/a", b"x")
     assert [info.name for info in store.list("d")] == ["d/a"]
 
