@@ -13,6 +13,7 @@ used after a fork.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -47,7 +49,9 @@ _T = TypeVar("_T")
 # there, for the orphan sweep.
 UNPUBLISHED = ".unpublished"
 
+_log = logging.getLogger(__name__)
 _DELETING_THREADS = 16
+_REMEMBERED_STORES = 1024
 # How pyarrow says that a client needs a library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
@@ -343,6 +347,7 @@ class FsspecObjectStore:
                     raise ObjectExistsError(self.url, name) from error
                 if code not in _NO_CONDITIONAL_CREATE:
                     raise
+                _tell_no_conditional_create(self.url)
                 self._filesystem().pipe_file(self._path(name), data)
 
     def get(self, name: str) -> bytes:
@@ -461,6 +466,18 @@ class FsspecObjectStore:
 
     def _access(self) -> AbstractContextManager[None]:
         return telling_client_errors(self.url, self.storage_options)
+
+
+@lru_cache(_REMEMBERED_STORES)
+def _tell_no_conditional_create(url: str) -> None:
+    """Warn once."""
+    _log.warning(
+        "%s answers that it cannot create an object on the condition that its name is free "
+        "(NotImplemented), so objects are written without it. Two writers of a table at the same "
+        "moment can lose a version there: let one query at a time write it, and stop a query "
+        "before you start it elsewhere",
+        url,
+    )
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:

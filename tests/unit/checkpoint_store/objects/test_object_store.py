@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import fsspec
 import pytest
@@ -329,13 +330,14 @@ def test_a_server_that_answers_precondition_failed_has_the_object(
         open_object_store("answering://store").put("d/a", b"x")
 
 
-def test_a_server_without_conditional_create_is_written_plainly(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_server_without_conditional_create_is_written_plainly_and_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(AnsweringFileSystem, "answer", ServerAnswer("NotImplemented"))
-    store = open_object_store("answering://store")
+    store = open_object_store(f"answering://{uuid4().hex}")
     store.put("d/a", b"x")
-    assert store.get("d/a") == b"x"
+    store.put("d/b", b"y")
+    assert (store.get("d/a"), caplog.text.count(store.url)) == (b"x", 1)
 
 
 def test_of_many_creators_on_a_local_disk_one_wins(tmp_path: Path) -> None:
