@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from checkpoint_store.objects.chore import Chore, try_chore
-from checkpoint_store.objects.deletion import deletion_chores, sweep_orphans
+from checkpoint_store.objects.deletion import deletion_chores, sweep_orphans, time_of_store
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
@@ -97,7 +97,8 @@ class TableUpkeep:
 
     def _swept(self, table: TableStore, coming: TableVersion) -> int:
         orphans = TableOrphans(self._store, table, coming)
-        return len(sweep_orphans(self._store, orphans, _ORPHAN_GRACE_SECONDS, self._now()))
+        now = time_of_store(self._store, self._now())
+        return len(sweep_orphans(self._store, orphans, _ORPHAN_GRACE_SECONDS, now))
 
     def _tried(
         self, chore: Chore, version: TableVersion, do: Callable[[], _T], otherwise: _T

@@ -39,7 +39,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.objects.created_once import put_if_absent
-from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans
+from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans, time_of_store
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore, open_object_store
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
@@ -158,7 +158,8 @@ class ClockFiles:
             store.delete([self.token])
         # The object is gone, so what is raised from here on would lose the id.
         with suppress(CheckpointStoreError, OSError):
-            sweep_orphans(store, _Tokens(store), _GRACE_SECONDS, time.time())
+            now = time_of_store(store, time.time())
+            sweep_orphans(store, _Tokens(store), _GRACE_SECONDS, now)
         return query_id
 
     def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:

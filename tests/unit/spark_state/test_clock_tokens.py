@@ -79,7 +79,7 @@ def test_a_clock_goes_on_where_it_may_not_delete(
 def test_a_sweep_that_fails_does_not_lose_the_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_store: LocalObjectStore, _directory: str) -> list[object]:
+    def fail(_store: LocalObjectStore, _directory: str, _prefix: str = "") -> list[object]:
         raise OSError("the network is down")
 
     reading = clock(tmp_path)

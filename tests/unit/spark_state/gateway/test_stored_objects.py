@@ -162,6 +162,7 @@ def test_what_killed_writers_left_goes_after_a_day(store: DictObjectStore) -> No
         store.now = 1e9 - age
         store.put(f"{UNPUBLISHED}/{name}", b"half")
     store.put("state/0/0/published", b"whole")
+    store.now = 1e9
     objects = StoredObjects(store, now=lambda: 1e9)
     assert objects.answer(Frame({"do": "sweep"})) == Frame()
     assert sorted(store.objects) == [f"{UNPUBLISHED}/young", "state/0/0/published"]
