@@ -27,16 +27,16 @@ def test_a_missing_file_is_asked_for_again_when_the_server_was_asked(
         opened.append(str(path))
         return open_(path, flags, *rest)
 
-    def known(path: Path, names: list[str]) -> None:
+    def check_cache(path: Path, names: list[str]) -> None:
         if opened != names:
             raise FileNotFoundError(path)
 
     def read_if_known(path: Path) -> bytes:
-        known(path, above)
+        check_cache(path, above)
         return read(path)
 
     def scan_if_known(path: Path) -> Any:
-        known(path, above[:2])
+        check_cache(path, above[:2])
         return scan(path)
 
     monkeypatch.setattr(os, "open", noted)
