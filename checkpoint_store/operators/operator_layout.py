@@ -54,7 +54,7 @@ Way = Literal["forward", "back", "reached"]
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _RUN = re.compile(
-    rf"runs/(?P<run>\d{{{{10}}}})-(?P<run_id>[^/]+)-{_UNIQUE}(?:-(?P<level>\d{{{{5}}}}))?\.json"
+    rf"runs/(?P<run>\d{{10}})-(?P<run_id>[^/]+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json"
 )
 _BEGUN = re.compile(
     r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
