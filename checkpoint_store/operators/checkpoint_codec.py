@@ -171,7 +171,7 @@ def _grouped(body: Body) -> GroupedCheckpoint:
 
 def _run(body: Body) -> Run:
     run = Run(decode_number(body["number"]), decode_text(body["run_id"]))
-    decode_name(str(BegunName(run)), parse_begun)
+    decode_name(str(BegunName(run, 0, None)), parse_begun)
     return run
 
 
