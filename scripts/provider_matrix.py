@@ -44,6 +44,7 @@ TESTS = (
     "tests/property/test_unsafe_rows.py",
     "tests/property/test_write_amplification.py",
     "tests/property/test_zone_maps.py",
+    "tests/fault/test_closed_states.py",
     "tests/fault/test_credentials.py",
     "tests/fault/test_damaged_provider_files.py",
     "tests/fault/test_full_local_directories.py",

@@ -58,8 +58,7 @@ final class StateCheckpoints(
 
   /** Write a view as the snapshot of a state. */
   def writeSnapshot(name: StateFileName, view: MapView): FileSize = written(name) { rows =>
-    val walk = view.cursor()
-    while (walk.next()) {
+    view.foreach { walk =>
       walk.verify()
       rows.put(walk.base, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
     }
@@ -121,16 +120,19 @@ final class StateCheckpoints(
           hashes(i) = KeyIndex.hashOf(key)
           i += 1
         }
-        map.prefetch(hashes, count)
-        i = 0
-        while (i < count) {
-          val row = from + i
-          batch.pointToKey(row, key)
-          val present = batch.pointToValue(row, value)
-          if (name.isSnapshot) map.add(key, hashes(i), value, checksumOf(row))
-          else if (present) map.put(key, hashes(i), value, checksumOf(row), null)
-          else map.remove(key, null)
-          i += 1
+        // Each call takes the lock, which costs less for who has it.
+        map.synchronized {
+          map.prefetch(hashes, count)
+          i = 0
+          while (i < count) {
+            val row = from + i
+            batch.pointToKey(row, key)
+            val present = batch.pointToValue(row, value)
+            if (name.isSnapshot) map.add(key, hashes(i), value, checksumOf(row))
+            else if (present) map.put(key, hashes(i), value, checksumOf(row), null)
+            else map.remove(key, null)
+            i += 1
+          }
         }
         from += count
       }

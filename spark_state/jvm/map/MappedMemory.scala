@@ -67,7 +67,7 @@ private[cowstate] final class MappedMemory(
   }
 
   private def givenAgain(size: Long): Option[Block] = {
-    checkOpen()
+    if (closed) throw CowStateException.ofUnloaded(owner)
     returned.get(size).flatMap(blocks => Option(blocks.poll()))
   }
 
@@ -82,7 +82,7 @@ private[cowstate] final class MappedMemory(
 
   private def tail(size: Long): MappedSegment = {
     if (!segments.lastOption.exists(_.hasRoom(size))) {
-      segments += new MappedSegment(directory, math.max(nextSegmentBytes, size))
+      segments += new MappedSegment(directory, owner, math.max(nextSegmentBytes, size))
       nextSegmentBytes = math.min(nextSegmentBytes * 2, MaxSegmentBytes)
     }
     segments.last
@@ -90,7 +90,7 @@ private[cowstate] final class MappedMemory(
 
   private def newFileOf(size: Long): Block = {
     if (size > largestBlock) throw CowStateException.ofLongRow(owner, largestBlock)
-    val segment = new MappedSegment(directory, size)
+    val segment = new MappedSegment(directory, owner, size)
     try {
       val block = segment.cut(size)
       ofOneBlock.put(block, segment)
@@ -112,17 +112,14 @@ private[cowstate] final class MappedMemory(
 
   override def isClosed: Boolean = closed
 
-  override def checkOpen(): Unit = if (closed) {
-    throw new CowStateException(s"$owner was unloaded; Spark will try the task again")
-  }
-
   override def close(isRead: Boolean): Unit = {
     closed = true
     returned.clear()
     if (!isRead) {
-      all.foreach(_.unmap())
+      val unmapped = all.toSeq
       segments.clear()
       ofOneBlock.clear()
+      unmapped.foreach(_.unmap())
     }
   }
 }
@@ -152,7 +149,7 @@ private object MappedMemory {
 }
 
 /** A file without a name, mapped as a whole. It grows with what is cut from it. */
-private final class MappedSegment(directory: Path, bytes: Long) {
+private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   import MappedSegment._
 
   // On Unix the name is gone as soon as the file is open.
@@ -167,6 +164,7 @@ private final class MappedSegment(directory: Path, bytes: Long) {
         throw e
     }
   private val address = buffer.asInstanceOf[DirectBuffer].address
+  private val blocks = mutable.ArrayBuffer.empty[Block]
   private var cutBytes = 0L
   private var filled = 0L
 
@@ -180,6 +178,7 @@ private final class MappedSegment(directory: Path, bytes: Long) {
   def cut(size: Long): Block = {
     fill(cutBytes + size)
     val block = new Block(null, address + cutBytes, size, buffer)
+    blocks += block
     cutBytes += size
     block
   }
@@ -192,8 +191,9 @@ private final class MappedSegment(directory: Path, bytes: Long) {
     if (filled == bytes) channel.close()
   }
 
-  /** Nobody reads its blocks any more. */
+  /** Take its blocks from whoever still has them, and give the memory and the file back. */
   def unmap(): Unit = {
+    blocks.foreach(_.revoke(owner))
     channel.close()
     StorageUtils.dispose(buffer)
   }

@@ -27,6 +27,10 @@ class CowStateException(message: String, cause: Throwable = null)
   extends RuntimeException(message, cause)
 
 object CowStateException {
+  /** A task still uses a store that its executor does not hold any more. */
+  def ofUnloaded(owner: String): CowStateException =
+    new CowStateException(s"$owner was unloaded; Spark will try the task again")
+
   /** A row needs more bytes than a file has that can be mapped. */
   def ofLongRow(owner: String, mostBytes: Long): CowStateException = new CowStateException(
     s"$owner: a row has more than ${mostBytes >> 20} MiB, and ${CowStateConf.Backend} = " +

@@ -133,7 +133,7 @@ private[cowstate] final class CowStateStore(
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
     only(colFamilyName)
-    map.synchronized(map.get(key, shape.valueFields))
+    map.get(key, shape.valueFields)
   }
 
   override def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int =
@@ -141,7 +141,7 @@ private[cowstate] final class CowStateStore(
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     only(colFamilyName)
-    map.synchronized(map.contains(key))
+    map.contains(key)
   }
 
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
@@ -149,14 +149,14 @@ private[cowstate] final class CowStateStore(
     require(value != null, "Cannot put a null value")
     verifyUpdating("put")
     val checksum = map.checksums.of(key, value)
-    map.synchronized(map.put(key, value, checksum, undo))
+    map.put(key, value, checksum, undo)
     changelog.rows.put(key, value, checksum)
   }
 
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
     only(colFamilyName)
     verifyUpdating("remove")
-    if (map.synchronized(map.remove(key, undo))) changelog.rows.remove(key)
+    if (map.remove(key, undo)) changelog.rows.remove(key)
   }
 
   /**
@@ -172,14 +172,14 @@ private[cowstate] final class CowStateStore(
 
   private[cowstate] def oldRecords(eviction: StoreEviction): OldRecords = {
     map.readTimes(eviction.time, shape.keyFields, shape.valueFields)
-    map.synchronized(map.oldRecords(eviction.upTo))
+    map.oldRecords(eviction.upTo, shape.keyFields)
   }
 
   override def prefixScan(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
-    val entries = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
+    val entries = map.prefixScan(prefixKey, shape.keyFields, shape.valueFields)
     pairs(entries.iterator, () => ())
   }
 
@@ -241,10 +241,8 @@ private[cowstate] final class CowStateStore(
     rowsOf(map.openOldRows(eviction.upTo))
   }
 
-  private def rowsOf(open: => MapView): RowsAndRelease = {
-    val view = map.synchronized(open)
+  private def rowsOf(view: MapView): RowsAndRelease =
     kept((view.rows(shape.keyFields, shape.valueFields), () => view.release()))
-  }
 
   /** They are released at the end of the batch, if not before. */
   private def kept(rows: RowsAndRelease): RowsAndRelease = {

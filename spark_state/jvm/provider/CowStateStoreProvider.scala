@@ -202,7 +202,7 @@ class CowStateStoreProvider
   private def install(state: LoadedState): (LoadedState, StateId) = {
     if (closed) {
       state.close()
-      throw new CowStateException(s"$this was unloaded; Spark will try the task again")
+      throw CowStateException.ofUnloaded(toString)
     }
     giveUp()
     loaded = state

@@ -261,9 +261,8 @@ final class ProviderScript(root: String) {
   /** Change a bit of the value of a key where the map holds it. */
   private def flip(number: Long): Unit = {
     val view = state.versions.map.openView()
-    val walk = view.cursor()
     val row = new UnsafeRow(KeyFields)
-    while (walk.next()) {
+    view.foreach { walk =>
       row.pointTo(walk.base, walk.keyOffset, walk.keyLength)
       if (row == key(number)) {
         row.pointTo(walk.base, walk.keyOffset + walk.keyLength, walk.valueLength)
