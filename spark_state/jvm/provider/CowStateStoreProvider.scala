@@ -36,9 +36,8 @@ class CowStateStoreProvider
   @volatile private var shape: StoreShape = _
   @volatile private var storeConf: StateStoreConf = _
   @volatile private var hadoopConf: Configuration = _
-  @volatile private var conf: CowStateConf = _
   @volatile private var checkpoints: StateCheckpoints = _
-  @volatile private var partitions: QueryPartitions = _
+  @volatile private var restores: StateRestores = _
   @volatile private var lock: StoreLock = _
   @volatile private var loaded: LoadedState = _
   @volatile private var cleanup: StateFileCleanup = _
@@ -64,7 +63,7 @@ class CowStateStoreProvider
     shape = StoreShape.of(keySchema, valueSchema, keyStateEncoderSpec, Name)
     storeConf = storeConfs
     hadoopConf = hadoopConfiguration
-    conf = CowStateConf(storeConfs)
+    val conf = CowStateConf(storeConfs)
     lock = new StoreLock(toString, conf.lockSeconds)
     val codec = storeConfs.compressionCodec
     val checksums = RowChecksums(storeConfs, id.toString)
@@ -72,7 +71,8 @@ class CowStateStoreProvider
       new PlacedStateDirectory(id, conf.store, hadoopConf),
       new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
       StateFileContent(keySchema, valueSchema, codec, checksums, id.toString), conf.syncsChanges)
-    partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
+    restores =
+      new StateRestores(id, toString, shape, storeConfs, hadoopConf, checkpoints, metrics)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
@@ -111,7 +111,7 @@ class CowStateStoreProvider
         }
         .map { case (state, at) => new CowReadStore(this, state.use(), at) }
     }
-    held.getOrElse(readerOf(load(version, stateStoreCkptId)))
+    held.getOrElse(readerOf(restores.load(version, stateStoreCkptId)))
   }
 
   /** A reader to which the state belongs. */
@@ -139,7 +139,7 @@ class CowStateStoreProvider
       if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
       val isOutdated = checkpoints.directory.beginWriting()
       val (state, base) = synchronized {
-        if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
+        if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
         else find(version, unique).getOrElse(reload(version, unique))
       }
       state.begin(base, isFirstAttempt && !isOutdated, () => checkpoints.list())
@@ -209,30 +209,15 @@ class CowStateStoreProvider
     (state, state.versions.head)
   }
 
-  private def empty(at: StateId): LoadedState = {
-    val files = checkpoints.list()
-    newState(at, files.nextGeneration)
-  }
-
-  private def newState(at: StateId, generation: Long): LoadedState = {
-    val account = new MemoryAccount(conf.maxMemoryBytes, toString)
-    val memory = StateMemory.of(conf, account, toString)
-    val map = new CopyOnWritePagedMap(
-      memory, shape.prefixOf(), RowChecksums(storeConf, id.toString))
-    new LoadedState(
-      memory, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
-      at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
-  }
-
   /**
    * Restore a version from files, in place of the state that was held until now. That state is
    * given up first: two at once may be more than memory permits.
    */
   private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
-    val files = filesOf(version)
-    val at = stateAt(version, unique, files)
+    val files = restores.filesOf(version)
+    val at = restores.stateAt(version, unique, files)
     giveUp()
-    install(load(files, at))
+    install(restores.load(files, at))
   }
 
   /** The state is charged until its last reader leaves. No batch may be writing to it. */
@@ -248,76 +233,6 @@ class CowStateStoreProvider
     if (lock.tryAcquire(next)) try synchronized(giveUp())
     finally lock.release(next)
   }
-
-  /** Restore a version from files. */
-  private def load(version: Long, unique: Option[String]): LoadedState = {
-    val files = filesOf(version)
-    load(files, stateAt(version, unique, files))
-  }
-
-  /** The directory as it counts for a version. */
-  private def filesOf(version: Long): StateFiles =
-    checkpoints.list().dealtOut(version, partitions.at)
-
-  private def stateAt(version: Long, unique: Option[String], files: StateFiles): StateId =
-    files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
-
-  private def load(files: StateFiles, at: StateId): LoadedState = {
-    val version = at.version
-    val started = System.nanoTime
-    val restored = restore(files, at, Damaged())
-    restored.loadMs = (System.nanoTime - started) / 1000000
-    logInfo(s"$this restored version $version in ${restored.loadMs} ms")
-    restored
-  }
-
-  /**
-   * Instead of a damaged snapshot, the one before it is read, and the changelogs after that one;
-   * instead of a damaged merged file, the files that were merged, if they are still there.
-   */
-  private def restore(
-      files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
-    val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
-      case Right(whole) => whole
-      case Left(gap) =>
-        throw CowStateMissingException.onTheWay(checkpoints.directory.url, at, gap, damaged.names)
-    }
-    val state = newState(at, files.nextGeneration)
-    try {
-      state.restored(checkpoints.restore(lineage, state.versions.map))
-      validate(state)
-      lineage.snapshot.foreach(file => reportCovered(file.version))
-      state
-    } catch {
-      case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
-        logError(s"$this: a file cannot be used, going back to those before it", e)
-        state.close()
-        try {
-          val restored = restore(files, at, damaged.withFileIn(lineage, e).get)
-          metrics.filePassedOver()
-          restored
-        } catch { case later: CowStateException => later.addSuppressed(e); throw later }
-      case e: Throwable =>
-        state.close()
-        throw e
-    }
-  }
-
-  private def validate(state: LoadedState): Unit = if (storeConf.formatValidationEnabled) {
-    val (rows, release) = state.versions.entries(
-      state.versions.head, shape.keyFields, shape.valueFields)
-    try {
-      rows.take(1).foreach { case (key, value) =>
-        StateStoreProvider.validateStateRowFormat(
-          key, shape.keySchema, value, shape.valueSchema, id, storeConf)
-      }
-    } finally release()
-  }
-
-  private def missing(
-      version: Long, unique: Option[String], files: StateFiles): CowStateMissingException =
-    CowStateMissingException.ofVersion(
-      checkpoints.directory.url, version, unique, files, storeConf.minVersionsToRetain)
 
   override def doMaintenance(): Unit = {
     doSnapshotMaintenance()
@@ -335,7 +250,7 @@ class CowStateStoreProvider
       val head = state.versions.head.version
       handover.clear()
       mergeChangelogs(state)
-      reportCovered(head)
+      restores.reportCovered(head)
     }
   }
 
@@ -380,19 +295,8 @@ class CowStateStoreProvider
       taken.state.snapshotWritten(taken, size)
       metrics.snapshotWritten(version, size.bytes, ms = (System.nanoTime - started) / 1000000)
       logInfo(s"$this wrote a snapshot of version $version: ${size.bytes} bytes")
-      reportCovered(version)
+      restores.reportCovered(version)
     } finally taken.view.release()
-  }
-
-  /**
-   * Tell Spark that a restore of this version reads little: there is a snapshot of it, or none is
-   * due. If a store does not say so for a while, Spark thinks that its maintenance fails, and
-   * forces snapshots.
-   */
-  private def reportCovered(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
-    val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
-    StateStoreProvider.coordinatorRef.foreach(
-      _.snapshotUploaded(StateStoreProviderId(id, run), version, System.currentTimeMillis))
   }
 
   override def doCleanupMaintenance(): Unit = triedAgainLater("deleting orphans") {
@@ -407,8 +311,8 @@ class CowStateStoreProvider
       readOnly: Boolean,
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]): StateStore = {
-    val state = replay(
-      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
+    val state = loading(endVersion)(restores.replay(
+        snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
     val session = new StoreSession {
       override def forcesSnapshot: Boolean = false
       override def askedFor: Option[String] = endVersionStateStoreCkptId
@@ -425,33 +329,9 @@ class CowStateStoreProvider
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]): ReadStateStore = {
-    val state = replay(
-      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
+    val state = loading(endVersion)(restores.replay(
+        snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
     readerOf(state)
-  }
-
-  private def replay(
-      snapshotVersion: Long,
-      endVersion: Long,
-      snapshotUnique: Option[String],
-      endUnique: Option[String]): LoadedState = loading(endVersion) {
-    val files = filesOf(endVersion)
-    val end = files.stateAt(endVersion, endUnique)
-      .getOrElse(throw missing(endVersion, endUnique, files))
-    val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
-      case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
-      case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
-          s"${checkpoints.directory.url}, version $snapshotVersion", Name)
-    }
-    val state = newState(end, files.nextGeneration)
-    try {
-      checkpoints.restore(lineage, state.versions.map)
-      state
-    } catch {
-      case e: Throwable =>
-        state.close()
-        throw e
-    }
   }
 
   override def getStateStoreChangeDataReader(
@@ -463,23 +343,7 @@ class CowStateStoreProvider
     colFamilyNameOpt.filter(_ != StateStore.DEFAULT_COL_FAMILY_NAME).foreach { _ =>
       throw StateStoreErrors.multipleColumnFamiliesNotSupported(Name)
     }
-    loading(endVersion)(changes(startVersion, endVersion, endVersionStateStoreCkptId))
-  }
-
-  private def changes(
-      startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
-      : ChangeFeed = {
-    val files = filesOf(endVersion)
-    val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
-      .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
-    val url = checkpoints.directory.url
-    ChangeFeed.to(end, startVersion, files, checkpoints, shape) match {
-      case Right(feed) => feed
-      case Left(gap) => files.lineageOf(end) match {
-          case Right(_) => throw CowStateException.noChanges(url, gap, files.firstWithChanges)
-          case Left(lost) => throw CowStateMissingException.onTheWay(url, end, lost, Nil)
-        }
-    }
+    loading(endVersion)(restores.changes(startVersion, endVersion, endVersionStateStoreCkptId))
   }
 
   private[cowstate] def newChangelog(name: StateFileName): PendingStateFile =
@@ -492,7 +356,7 @@ class CowStateStoreProvider
 }
 
 object CowStateStoreProvider {
-  private val Name = "CowStateStoreProvider"
+  private[cowstate] val Name = "CowStateStoreProvider"
 
   private[cowstate] def newUnique(): String =
     UUID.randomUUID().toString.replace("-", "").take(16)
