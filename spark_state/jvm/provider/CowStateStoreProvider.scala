@@ -86,6 +86,7 @@ class CowStateStoreProvider
     if (loaded != null) loaded.close()
     loaded = null
     handover.clear()
+    StoresOfRuns.end(this)
   }
 
   override def getStore(
@@ -100,18 +101,35 @@ class CowStateStoreProvider
 
   private def read(version: Long, stateStoreCkptId: Option[String]): CowReadStore = {
     if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
-    val held = synchronized {
-      find(version, stateStoreCkptId)
-        .orElse {
-          val reader = new Object
-          Option.when(lock.tryAcquire(reader)) {
-            try reload(version, stateStoreCkptId)
-            finally lock.release(reader)
+    lent(version, stateStoreCkptId)
+      .orElse(synchronized {
+        find(version, stateStoreCkptId)
+          .orElse {
+            val reader = new Object
+            Option.when(lock.tryAcquire(reader)) {
+              try reload(version, stateStoreCkptId)
+              finally lock.release(reader)
+            }
           }
-        }
-        .map { case (state, at) => new CowReadStore(this, state.use(), at) }
+          .map { case (state, at) => new CowReadStore(this, state.use(), at) }
+      })
+      .getOrElse(readerOf(restores.load(version, stateStoreCkptId)))
+  }
+
+  /** A reader of what a run of the query has in memory, if that is what counts as the version. */
+  private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
+    StoresOfRuns.otherThan(this).filter(_.heldVersions.contains(version)).flatMap { run =>
+      val at = restores.stateAt(version, unique, restores.filesOf(version))
+      run.lend(at).map(new CowReadStore(this, _, at))
     }
-    held.getOrElse(readerOf(restores.load(version, stateStoreCkptId)))
+
+  private def heldVersions: Seq[Long] =
+    Option(loaded).toSeq.flatMap(_.versions.held.map(_.version))
+
+  /** The state in memory, for a user more, if it has this one. */
+  private def lend(at: StateId): Option[LoadedState] = synchronized {
+    Option(loaded).filter(state => !state.isDamaged && state.versions.held.contains(at))
+      .map(_.use())
   }
 
   /** A reader to which the state belongs. */
