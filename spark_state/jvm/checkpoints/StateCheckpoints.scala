@@ -46,9 +46,13 @@ final class StateCheckpoints(
   }
 
   /** A file, begun when its first bytes are to be written. */
-  def create(name: StateFileName): PendingStateFile = new PendingStateFile(
-    () => directory.create(name.toString, isDurable = syncsChanges || !name.isChangelog), codec,
-    headerOf(name), checksums)
+  def create(name: StateFileName): PendingStateFile = create(name, () => name)
+
+  /** The same; `named` tells then which name it has, of another generation perhaps. */
+  def create(like: StateFileName, named: () => StateFileName): PendingStateFile =
+    new PendingStateFile(
+      () => directory.create(named().toString, isDurable = syncsChanges || !like.isChangelog),
+      codec, headerOf(like), checksums)
 
   private def headerOf(name: StateFileName): Seq[(String, String)] =
     StateFileMetadata.header(name, keySchema, valueSchema) ++

@@ -115,9 +115,12 @@ private[cowstate] final class CowStateStore(
   private val versions = state.versions
   private[cowstate] val map = versions.map
   val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
-  private val changelogName =
-    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
-  private val changelog = provider.newChangelog(changelogName)
+  private val changelog = provider.newChangelog(
+    changelogName,
+    () => {
+      session.beginWriting(state)
+      changelogName
+    })
   private val undo = versions.begin(base)
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
@@ -125,6 +128,9 @@ private[cowstate] final class CowStateStore(
   /** How many rows the version has; another task may write the next one when this is reported. */
   private var committedSize = 0L
   StoresOfTask.opened(this)
+
+  private def changelogName: StateFileName =
+    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version

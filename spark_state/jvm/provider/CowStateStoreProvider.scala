@@ -155,12 +155,10 @@ class CowStateStoreProvider
     lock.acquire(session)
     try {
       if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
-      val isOutdated = checkpoints.directory.beginWriting()
       val (state, base) = synchronized {
         if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
         else find(version, unique).getOrElse(reload(version, unique))
       }
-      state.begin(base, isFirstAttempt && !isOutdated, () => checkpoints.list())
       session.begin(state, base)
     } catch {
       case e: Throwable =>
@@ -176,8 +174,18 @@ class CowStateStoreProvider
   private final class WriteSession(isSnapshotAsked: Boolean, override val askedFor: Option[String])
     extends StoreSession {
     override def forcesSnapshot: Boolean = isSnapshotAsked && !checkpoints.directory.isInStore
-    override def begin(state: LoadedState, base: StateId): CowStateStore =
+    private val isFirst = isFirstAttempt
+    private var continues = false
+
+    override def begin(state: LoadedState, base: StateId): CowStateStore = {
+      continues = state.begin(base)
       open(state, base, this)
+    }
+
+    override def beginWriting(state: LoadedState): Unit = {
+      val isOutdated = checkpoints.directory.beginWriting()
+      if (!isFirst || !continues || isOutdated) state.outrank(checkpoints.list())
+    }
 
     override def committed(store: CowStateStore): Unit = {
       try {
@@ -336,6 +344,8 @@ class CowStateStoreProvider
       override def askedFor: Option[String] = endVersionStateStoreCkptId
       override def begin(state: LoadedState, base: StateId): CowStateStore =
         open(state, base, this)
+      override def beginWriting(state: LoadedState): Unit =
+        if (checkpoints.directory.beginWriting()) state.outrank(checkpoints.list())
       override def committed(store: CowStateStore): Unit = state.close()
       override def aborted(): Unit = state.close()
     }
@@ -364,8 +374,9 @@ class CowStateStoreProvider
     loading(endVersion)(restores.changes(startVersion, endVersion, endVersionStateStoreCkptId))
   }
 
-  private[cowstate] def newChangelog(name: StateFileName): PendingStateFile =
-    checkpoints.create(name)
+  private[cowstate] def newChangelog(
+      like: StateFileName, named: () => StateFileName): PendingStateFile =
+    checkpoints.create(like, named)
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = CowStateMetrics.All
 
