@@ -107,20 +107,18 @@ private[cowstate] final class CowStateStore(
     provider: CowStateStoreProvider,
     val state: LoadedState,
     base: StateId,
-    session: StoreSession)
+    private val session: StoreSession)
   extends StoreOfSpark with WithoutColumnFamilies with PrefetchingStore with Logging {
   import CowStateStore._
 
   val shape: StoreShape = provider.rowShape
   private val versions = state.versions
   private[cowstate] val map = versions.map
-  val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
-  private val changelog = provider.newChangelog(
-    changelogName,
-    () => {
-      session.beginWriting(state)
-      changelogName
-    })
+  private val attempt = StoresOfTask.attemptAt(provider.stateStoreId)
+  val newState: StateId = StateId(base.version + 1, attempt.unique)
+  /** Whether the changelog has its generation. Read and set under the lock of `attempt`. */
+  private var isSettled = false
+  private val changelog = provider.newChangelog(changelogName, () => settledName())
   private val undo = versions.begin(base)
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
@@ -131,6 +129,25 @@ private[cowstate] final class CowStateStore(
 
   private def changelogName: StateFileName =
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
+
+  /**
+   * The name of the changelog, when its first bytes are to be written. Then all stores that the
+   * attempt writes for the partition get one generation: if another attempt makes the same version,
+   * the same one of the two counts in each store.
+   */
+  private def settledName(): StateFileName = attempt.synchronized {
+    if (!isSettled) {
+      val together = this +: ofSamePartition.filter(_.attempt eq attempt)
+      val open = together.filterNot(_.isSettled)
+      open.foreach(store => store.session.beginWriting(store.state))
+      val generation = together.map(_.state.generation).max
+      open.foreach { store =>
+        store.state.raise(generation)
+        store.isSettled = true
+      }
+    }
+    changelogName
+  }
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version
