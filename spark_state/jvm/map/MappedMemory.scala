@@ -1,12 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.IOException
-import java.nio.{ByteBuffer, MappedByteBuffer}
+import java.io.{IOException, RandomAccessFile}
+import java.nio.MappedByteBuffer
 import java.nio.channels.{ClosedByInterruptException, FileChannel}
-import java.nio.file.{DirectoryIteratorException, Files, Path, StandardOpenOption}
+import java.nio.file.{DirectoryIteratorException, Files, Path}
+import java.nio.file.StandardOpenOption.{READ, WRITE}
 import java.util
 import java.util.UUID
 
+import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Using
@@ -28,6 +30,10 @@ import sun.nio.ch.DirectBuffer
  *
  * A write to a mapped page for which the disk has no room ends the process. So a file is written
  * with zeros before its bytes are given out: a full disk fails there, as an exception.
+ *
+ * Spark interrupts the thread of a task that it kills, and the thread then undoes what the task has
+ * changed, for which it may need more memory. So an interrupt neither ends nor closes what makes the
+ * files grow: Java's channels would be closed by it.
  *
  * A write at a random place of a large file costs a block of the disk. So records are changed in
  * place in the newest pages only, which are written to anyway.
@@ -75,8 +81,6 @@ private[cowstate] final class MappedMemory(
   private def cut(size: Long): Block =
     try if (size > MaxSegmentBytes) newFileOf(size) else tail(size).cut(size)
     catch {
-      // The task was killed. Nothing is wrong with the disk.
-      case e: ClosedByInterruptException => throw e
       case e: IOException => throw CowStateDiskException.ofState(owner, directory.toString, e)
     }
 
@@ -152,17 +156,15 @@ private object MappedMemory {
 private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   import MappedSegment._
 
-  // On Unix the name is gone as soon as the file is open.
-  private val channel = FileChannel.open(
-    directory.resolve(s"cowstate-${UUID.randomUUID()}.state"), StandardOpenOption.CREATE_NEW,
-    StandardOpenOption.READ, StandardOpenOption.WRITE, StandardOpenOption.DELETE_ON_CLOSE)
+  private val name = directory.resolve(s"cowstate-${UUID.randomUUID()}.state")
+  private val file = new RandomAccessFile(name.toFile, "rw")
   private val buffer: MappedByteBuffer =
-    try channel.map(FileChannel.MapMode.READ_WRITE, 0, bytes)
+    try mapped()
     catch {
       case e: IOException =>
-        channel.close()
+        file.close()
         throw e
-    }
+    } finally Files.deleteIfExists(name): Unit
   private val address = buffer.asInstanceOf[DirectBuffer].address
   private val blocks = mutable.ArrayBuffer.empty[Block]
   private var cutBytes = 0L
@@ -171,8 +173,7 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   /** How many bytes have room on the disk. */
   def filledBytes: Long = filled
 
-  /** An interrupt while zeros were written has closed the file: it does not grow any more. */
-  def hasRoom(size: Long): Boolean = cutBytes + size <= (if (channel.isOpen) bytes else filled)
+  def hasRoom(size: Long): Boolean = cutBytes + size <= bytes
 
   /** The next block, filled with zeros. Throws IOException, and changes nothing. */
   def cut(size: Long): Block = {
@@ -183,24 +184,41 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
     block
   }
 
+  /** All of the file. An interrupt closes the channel, which is no more needed once it is mapped. */
+  @tailrec
+  private def mapped(): MappedByteBuffer = {
+    val wasInterrupted = Thread.interrupted()
+    val tried =
+      try Some(Using.resource(FileChannel.open(name, READ, WRITE))(
+          _.map(FileChannel.MapMode.READ_WRITE, 0, bytes)))
+      catch { case _: ClosedByInterruptException => None }
+      finally if (wasInterrupted) Thread.currentThread.interrupt()
+    tried match {
+      case Some(made) => made
+      case None => mapped()
+    }
+  }
+
   private def fill(end: Long): Unit = {
     while (filled < end) {
-      val zeros = Zeros.duplicate().limit(math.min(Zeros.capacity, bytes - filled).toInt)
-      filled += channel.write(zeros, filled)
+      val count = math.min(Zeros.length, bytes - filled).toInt
+      file.seek(filled)
+      file.write(Zeros, 0, count)
+      filled += count
     }
-    if (filled == bytes) channel.close()
+    if (filled == bytes) file.close()
   }
 
   /** Take its blocks from whoever still has them, and give the memory and the file back. */
   def unmap(): Unit = {
     blocks.foreach(_.revoke(owner))
-    channel.close()
-    StorageUtils.dispose(buffer)
+    try file.close()
+    finally StorageUtils.dispose(buffer)
   }
 }
 
 private object MappedSegment {
   /** Those with a UUID. */
   val Names = s"cowstate-${Seq(8, 4, 4, 4, 12).map("?" * _).mkString("-")}.state"
-  private val Zeros = ByteBuffer.allocateDirect(64 << 10).asReadOnlyBuffer()
+  private val Zeros = new Array[Byte](64 << 10)
 }
