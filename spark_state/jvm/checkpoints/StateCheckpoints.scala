@@ -208,10 +208,14 @@ final class StateCheckpoints(
     }
   }
 
-  /** Whether a file is there to its end: one that was cut has no footer. */
-  def looksWhole(name: StateFileName): Boolean =
+  /**
+   * Whether a file may stand for others. One that was cut has no footer. A merged file is read to its
+   * end: nothing else has the changes of the files that were merged. Behind a snapshot is another one.
+   */
+  def isWhole(name: StateFileName): Boolean =
     try {
-      openFile(name).input.close()
+      if (name.isMerged) foreachBatch(Seq(name), _ => ())((_, _) => ())
+      else openFile(name).input.close()
       true
     } catch { case _: CowStateCorruptException | _: CowStateMissingException => false }
 

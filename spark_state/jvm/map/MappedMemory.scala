@@ -11,7 +11,7 @@ import java.util.UUID
 import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.Using
+import scala.util.{Try, Using}
 
 import org.apache.spark.storage.StorageUtils
 import org.apache.spark.unsafe.Platform
@@ -123,12 +123,21 @@ private[cowstate] final class MappedMemory(
       val unmapped = all.toSeq
       segments.clear()
       ofOneBlock.clear()
-      unmapped.foreach(_.unmap())
+      unmapAll(unmapped)
     }
   }
 }
 
 private object MappedMemory {
+  /** Give every segment back, also if one refuses. Throws the first failure. */
+  private def unmapAll(segments: Seq[MappedSegment]): Unit = {
+    val failures = segments.flatMap(segment => Try(segment.unmap()).failed.toOption)
+    failures.headOption.foreach { first =>
+      failures.tail.foreach(first.addSuppressed)
+      throw first
+    }
+  }
+
   private val MinBlockBytes = 4L << 10
   private val MinSegmentBytes = 1L << 20
   private val MaxSegmentBytes = 64L << 20

@@ -90,7 +90,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** Room for a record at the tail, in an epoch. Its lengths and links are set, and nothing else. */
   def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
     val size = recordBytes(keyLength, valueLength)
-    if (tail == 0 || used(tail) + size > tailBytes) addPage(size, epoch)
+    if (tail == 0 || used(tail).toLong + size > tailBytes) addPage(size, epoch)
     val address = (tail.toLong << OffsetBits) | (used(tail) >>> 3)
     used(tail) += size
     usedTotal += size

@@ -186,8 +186,8 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   /** The offset of room for an entry in the last block. */
   private def room(keyLength: Int, valueLength: Int): Long = {
-    val size = Math.addExact(FixedBytes + keyLength, valueLength)
-    if (count == 0 || ends(count - 1) + size > blocks(count - 1).bytes) addBlock(size)
+    val size = Math.addExact(Math.addExact(FixedBytes, keyLength), valueLength)
+    if (count == 0 || ends(count - 1).toLong + size > blocks(count - 1).bytes) addBlock(size)
     val at = ends(count - 1)
     ends(count - 1) += size
     blocks(count - 1).start + at

@@ -119,13 +119,12 @@ private[cowstate] final class CowStateStore(
   /** Whether the changelog has its generation. Read and set under the lock of `attempt`. */
   private var isSettled = false
   private val changelog = provider.newChangelog(changelogName, () => settledName())
-  private val undo = versions.begin(base)
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
   /** How many rows the version has; another task may write the next one when this is reported. */
   private var committedSize = 0L
-  StoresOfTask.opened(this)
+  private val undo = versions.begin(base)
 
   private def changelogName: StateFileName =
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))

@@ -141,6 +141,10 @@ class CowStateStoreProvider
       version: Long,
       stateStoreCkptId: Option[String],
       forceSnapshotOnCommit: Boolean): StateStore = loading(version) {
+    require(
+      readStore.id == id && readStore.version == version,
+      s"$this cannot write version $version after a reader of ${readStore.id}, version " +
+        s"${readStore.version}")
     val store = write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty = false)
     readStore.asInstanceOf[CowReadStore].upgradedTo(store)
     store
@@ -207,8 +211,15 @@ class CowStateStoreProvider
   /** A write store, which is aborted at the latest when its task ends. */
   private def open(state: LoadedState, base: StateId, session: StoreSession): CowStateStore = {
     val store = new CowStateStore(this, state, base, session)
-    Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
-    store
+    try {
+      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
+      StoresOfTask.opened(store)
+      store
+    } catch {
+      case e: Throwable =>
+        store.abortIfOpen()
+        throw e
+    }
   }
 
   private[cowstate] def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
