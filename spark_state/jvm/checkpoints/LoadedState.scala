@@ -112,8 +112,8 @@ private[cowstate] trait StoreSession {
   def askedFor: Option[String]
   def begin(state: LoadedState, base: StateId): CowStateStore
   /**
-   * The first bytes of the changelog are to be written. From then on the run of the query writes to
-   * the store's directory, and its files outrank what others may have written.
+   * The first bytes of the changelog are to be written, at the latest. From then on the run of the
+   * query writes to the store's directory, and its files outrank what others may have written.
    */
   def beginWriting(state: LoadedState): Unit
   def committed(store: CowStateStore): Unit

@@ -159,6 +159,7 @@ class CowStateStoreProvider
     lock.acquire(session)
     try {
       if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
+      if (session.isOfRun) checkpoints.directory.beginWriting(): Unit
       val (state, base) = synchronized {
         if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
         else find(version, unique).getOrElse(reload(version, unique))
@@ -174,21 +175,30 @@ class CowStateStoreProvider
   private def isFirstAttempt: Boolean =
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
 
-  /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
+  /**
+   * A batch's hold on the store, from the beginning of the task to its commit or abort. A run of the
+   * query claims the store's directory at once, so that it is refused before its first row is put
+   * out. Others claim it with their first changelog: Spark 4.2 reads the state of a join from stores
+   * that it opens as if it wrote to them.
+   */
   private final class WriteSession(isSnapshotAsked: Boolean, override val askedFor: Option[String])
     extends StoreSession {
     override def forcesSnapshot: Boolean = isSnapshotAsked && !checkpoints.directory.isInStore
+    val isOfRun: Boolean = StoresOfRuns.isOfRun(CowStateStoreProvider.this, hadoopConf)
     private val isFirst = isFirstAttempt
     private var continues = false
+    private var hasBegun = false
 
     override def begin(state: LoadedState, base: StateId): CowStateStore = {
       continues = state.begin(base)
+      if (isOfRun) beginWriting(state)
       open(state, base, this)
     }
 
-    override def beginWriting(state: LoadedState): Unit = {
+    override def beginWriting(state: LoadedState): Unit = if (!hasBegun) {
       val isOutdated = checkpoints.directory.beginWriting()
       if (!isFirst || !continues || isOutdated) state.outrank(checkpoints.list())
+      hasBegun = true
     }
 
     override def committed(store: CowStateStore): Unit = {

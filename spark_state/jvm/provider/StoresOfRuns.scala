@@ -32,15 +32,19 @@ private[cowstate] object StoresOfRuns {
    * up, unless a task still writes to it. Nobody may hold the monitor of a provider here.
    */
   def begin(provider: CowStateStoreProvider, conf: Configuration): Unit =
-    Option(conf.get(StreamExecution.RUN_ID_KEY))
-      .filter(run => isLoaded(provider.stateStoreId, run))
-      .foreach { run =>
-        val before = holders.put(provider.stateStoreId, new Holder(run, provider))
-        if (before != null && before.run != run) before.provider.foreach(_.giveUpIfIdle())
-      }
+    runOf(provider, conf).foreach { run =>
+      val before = holders.put(provider.stateStoreId, new Holder(run, provider))
+      if (before != null && before.run != run) before.provider.foreach(_.giveUpIfIdle())
+    }
 
-  private def isLoaded(id: StateStoreId, run: String): Boolean =
-    StateStore.isLoaded(StateStoreProviderId(id, UUID.fromString(run)))
+  /** Whether Spark has loaded a provider for a run of a query. */
+  def isOfRun(provider: CowStateStoreProvider, conf: Configuration): Boolean =
+    runOf(provider, conf).isDefined
+
+  private def runOf(provider: CowStateStoreProvider, conf: Configuration): Option[String] =
+    Option(conf.get(StreamExecution.RUN_ID_KEY)).filter { run =>
+      StateStore.isLoaded(StateStoreProviderId(provider.stateStoreId, UUID.fromString(run)))
+    }
 
   /** A provider is closed. */
   def end(provider: CowStateStoreProvider): Unit = holders.computeIfPresent(

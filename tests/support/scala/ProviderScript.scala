@@ -18,6 +18,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.unsafe.Platform
+import org.apache.spark.util.TaskCompletionListener
 
 /**
  * A provider of one store in a local directory, which does what the lines of a script say, each
@@ -35,6 +36,8 @@ final class ProviderScript(root: String) {
   private val shaped = shape(withPrefix = false)
   private val written = mutable.Map.empty[String, Long]
   private val executors = mutable.Map.empty[String, CowStateStoreProvider]
+  /** The run that each provider is of. */
+  private val runs = mutable.Map.empty[CowStateStoreProvider, String]
   private var settings = Seq.empty[(String, String)]
   private var provider: CowStateStoreProvider = _
   private var store: StateStore = _
@@ -123,6 +126,9 @@ final class ProviderScript(root: String) {
     case List("read", at) =>
       reader = provider.getReadStore(at.toLong, None)
       ""
+    case List("open", at) =>
+      store = opened(at.toLong)
+      ""
     case List("replay", from, to) =>
       reader = provider.replayReadStateFromSnapshot(from.toLong, to.toLong, None, None)
       ""
@@ -133,6 +139,16 @@ final class ProviderScript(root: String) {
     case List("end-task") =>
       TaskContext.get().markTaskCompleted(None)
       TaskContext.unset()
+      ""
+    case List("upgrade", at) =>
+      provider.upgradeReadStoreToWriteStore(reader, at.toLong, None)
+      ""
+    case List("fail-listener") =>
+      TaskContext.setTaskContext(new TaskWithoutListeners)
+      ""
+    case List("is-held-elsewhere") => StoresOfRuns.otherThan(started(Nil)).isDefined.toString
+    case List("close") =>
+      provider.close()
       ""
     case List("charged") => MemoryAccount.executorBytes.toString
     case List("begin-maintenance") =>
@@ -180,8 +196,26 @@ final class ProviderScript(root: String) {
   }
 
   private def begin(at: Long, isForced: Boolean = false): String = {
-    store = provider.getStore(at, None, forceSnapshotOnCommit = isForced, loadEmpty = false)
+    store = asLoaded(opened(at, isForced))
     ""
+  }
+
+  private def opened(at: Long, isForced: Boolean = false): StateStore =
+    provider.getStore(at, None, forceSnapshotOnCommit = isForced, loadEmpty = false)
+
+  /** As if Spark had loaded the provider for the run. It does not come to know of it otherwise. */
+  private def asLoaded[T](f: => T): T = {
+    val field = StateStore.getClass.getDeclaredFields.find(_.getName == "loadedProviders").get
+    field.setAccessible(true)
+    val known = field.get(StateStore)
+      .asInstanceOf[mutable.HashMap[StateStoreProviderId, StateStoreProvider]]
+    val run = StateStoreProviderId(id, UUID.fromString(runs(provider)))
+    // Its maintenance waits for the lock, and does not see the provider.
+    known.synchronized {
+      known.put(run, provider)
+      try f
+      finally known.remove(run): Unit
+    }
   }
 
   private def look(words: List[String]): String = words match {
@@ -236,6 +270,7 @@ final class ProviderScript(root: String) {
     val hadoopConf = new Configuration
     hadoopConf.set(StreamExecution.RUN_ID_KEY, runId.toString)
     val made = new CowStateStoreProvider
+    runs(made) = runId.toString
     made.init(
       id, shaped.keySchema, shaped.valueSchema, encoder, useColumnFamilies = false,
       StateStoreConf(conf), hadoopConf, useMultipleValuesPerKey = false, None)
@@ -318,4 +353,11 @@ final class ProviderScript(root: String) {
   private def filesIn(): Seq[Path] =
     if (!Files.isDirectory(directory)) Nil
     else Using.resource(Files.list(directory))(_.iterator.asScala.toList)
+}
+
+/** A task that cannot be told what to do at its end. */
+private final class TaskWithoutListeners
+  extends TaskContextImpl(0, 0, 0, 0, 0, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty) {
+  override def addTaskCompletionListener(listener: TaskCompletionListener): this.type =
+    throw new CowStateException("no listener")
 }
