@@ -124,6 +124,18 @@ def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(
     assert entries == shown(store.states[newest])
 
 
+def test_a_merged_file_is_read_before_the_changelogs_that_it_stands_for_are_deleted(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES, maintains=False)
+    changelogs = BATCHES + 2
+    lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"], "files merged"]
+    lines += ["damage merged", "clean", "files changelog"]
+    *_, merged, _, _, left = store.run(provider_jvm, tmp_path, *lines)
+    assert (int(merged), int(left)) == (1, changelogs)
+
+
 def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:

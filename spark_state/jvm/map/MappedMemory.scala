@@ -165,7 +165,7 @@ private object MappedMemory {
 private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   import MappedSegment._
 
-  private val name = directory.resolve(s"cowstate-${UUID.randomUUID()}.state")
+  private val name = Files.createFile(directory.resolve(s"cowstate-${UUID.randomUUID()}.state"))
   private val file = new RandomAccessFile(name.toFile, "rw")
   private val buffer: MappedByteBuffer =
     try mapped()
@@ -199,7 +199,7 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
     val wasInterrupted = Thread.interrupted()
     val tried =
       try Some(Using.resource(FileChannel.open(name, READ, WRITE))(
-          _.map(FileChannel.MapMode.READ_WRITE, 0, bytes)))
+            _.map(FileChannel.MapMode.READ_WRITE, 0, bytes)))
       catch { case _: ClosedByInterruptException => None }
       finally if (wasInterrupted) Thread.currentThread.interrupt()
     tried match {

@@ -7,7 +7,9 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreId, StateStoreProviderId}
+import org.apache.spark.sql.execution.streaming.state.{
+  StateStore, StateStoreId, StateStoreProviderId
+}
 
 /**
  * Which provider of this executor had each store last, and in which run of the query. Spark closes

@@ -357,7 +357,8 @@ final class ProviderScript(root: String) {
 
 /** A task that cannot be told what to do at its end. */
 private final class TaskWithoutListeners
-  extends TaskContextImpl(0, 0, 0, 0, 0, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty) {
+  extends TaskContextImpl(0, 0, 0, 0, 0, 1, null, new Properties, null, TaskMetrics.empty, 1,
+    Map.empty) {
   override def addTaskCompletionListener(listener: TaskCompletionListener): this.type =
     throw new CowStateException("no listener")
 }
