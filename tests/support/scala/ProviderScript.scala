@@ -207,14 +207,14 @@ final class ProviderScript(root: String) {
   private def asLoaded[T](f: => T): T = {
     val field = StateStore.getClass.getDeclaredFields.find(_.getName == "loadedProviders").get
     field.setAccessible(true)
-    val known = field.get(StateStore)
+    val ofSpark = field.get(StateStore)
       .asInstanceOf[mutable.HashMap[StateStoreProviderId, StateStoreProvider]]
     val run = StateStoreProviderId(id, UUID.fromString(runs(provider)))
     // Its maintenance waits for the lock, and does not see the provider.
-    known.synchronized {
-      known.put(run, provider)
+    ofSpark.synchronized {
+      ofSpark.put(run, provider)
       try f
-      finally known.remove(run): Unit
+      finally ofSpark.remove(run): Unit
     }
   }
 
