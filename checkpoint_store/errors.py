@@ -9,6 +9,7 @@
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
+    ├── LostFilesError          files of a batch are gone before its commit: write it again
     ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
     ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
@@ -185,6 +186,26 @@ class ConflictingWriterError(CheckpointStoreError):
             f"{self.url} is written by {self.owner}; {self.writer} cannot write it, too. Stop one "
             "of them, or write into another table. If the former writer is gone for good, write "
             'with option("takeOver", "true") once: the table then belongs to the new one'
+        )
+
+
+@dataclass(eq=False)
+class LostFilesError(CheckpointStoreError):
+    """Files that `writer` wrote are gone before a version names them: `count` files, among them
+    `name`."""
+
+    url: str
+    name: str
+    writer: str
+    count: int
+
+    def __str__(self) -> str:
+        others = f" and {self.count - 1} other files" if self.count > 1 else ""
+        return (
+            f"{self.name}{others} of {self.url} are gone, and {self.writer} has not committed them "
+            "yet: files that no version names are deleted when nothing is written beside them for "
+            "orphanGraceSeconds. The table is as it was. Raise the option in all writers of the "
+            "table, and write the rows again"
         )
 
 

@@ -18,6 +18,7 @@ work. The plan holds all that tasks must know about the table, so tasks read not
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -61,13 +62,14 @@ _FILE_BYTES = 256 << 20
 @dataclass
 class FilesMessage(WriterCommitMessage):
     """The files of one task, in order, with their table, their batch, and the watermark of their
-    rows."""
+    rows. `written_since`: when the task began to write, in seconds since 1970."""
 
     table: TableMetadata
     batch: WrittenBatch
     subtask: int
     files: tuple[StateHandle, ...]
     watermark_ms: int | None
+    written_since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +173,17 @@ def _write(
     subtask = context.partitionId()
     writer = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
     reached: list[int] = []
-    for rows in _portions(batches):
-        watermark = watermark_ms(rows, plan.event_times)
-        reached += [] if watermark is None else [watermark]
-        opened = open_table(plan)
-        table = rows_to_write(rows, opened.rows)
-        if table.num_rows:
-            files.append(opened.table.write_rows("changelog", table, writer))
-    return FilesMessage(plan.metadata, batch, subtask, tuple(files), max(reached, default=None))
+    begun = time.time()
+    opened = open_table(plan)
+    with opened.table.shown_alive(writer):
+        for rows in _portions(batches):
+            watermark = watermark_ms(rows, plan.event_times)
+            reached += [] if watermark is None else [watermark]
+            table = rows_to_write(rows, opened.rows)
+            if table.num_rows:
+                files.append(opened.table.write_rows("changelog", table, writer))
+    watermark = max(reached, default=None)
+    return FilesMessage(plan.metadata, batch, subtask, tuple(files), watermark, begun)
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -232,13 +237,12 @@ def _commit(
             part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
         },
         after_all=after_all,
+        written_since=min(part.written_since for part in parts),
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
     opened.table.commit(
         commit,
-        lambda version: upkeep.done_before(
-            opened.metadata, version, bounds, plan.options.min_versions_to_retain
-        ),
+        lambda version: upkeep.done_before(opened.metadata, version, bounds, plan.options),
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from checkpoint_store.files.document import encode_document
 from checkpoint_store.object_names import PINS
 from checkpoint_store.objects.deletion import time_of_store
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.repeated_call import repeated
 from checkpoint_store.objects.unique_names import unique_of_uuid
 
 PIN_SECONDS = 24 * 3600.0
@@ -50,22 +50,14 @@ class EpochPins:
     def pinned(self, epoch: int) -> Iterator[None]:
         """Pin an epoch for the time of a `with`."""
         names = [self._put(epoch)]
-        ended = threading.Event()
 
         def renew() -> None:
-            while not ended.wait(PIN_SECONDS / 8):
-                try:
-                    names.append(self._put(epoch))
-                except CheckpointStoreError:
-                    _log.warning("the pin of epoch %s cannot be renewed", epoch, exc_info=True)
+            names.append(self._put(epoch))
 
-        renewing = threading.Thread(target=renew, name="cowstate-pin", daemon=True)
-        renewing.start()
         try:
-            yield
+            with repeated(renew, PIN_SECONDS / 8, f"to renew the pin of epoch {epoch}"):
+                yield
         finally:
-            ended.set()
-            renewing.join()
             try:
                 over = [pin.name for pin in self._over(self.store.list(PINS))]
                 self.store.delete([*names, *(name for name in over if _NAME.fullmatch(name))])

@@ -21,7 +21,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from checkpoint_store import object_names
 from checkpoint_store.errors import (
     ConflictingWriterError,
     CorruptObjectError,
+    LostFilesError,
     LostVersionError,
     NotATableError,
     ObjectMissingError,
@@ -58,7 +59,7 @@ from checkpoint_store.tables.table_codec import (
     encode_table,
     encode_version,
 )
-from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName
+from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName, SignOfLife
 from checkpoint_store.tables.table_schema import evolved
 from checkpoint_store.tables.table_version import (
     TableCompaction,
@@ -66,6 +67,7 @@ from checkpoint_store.tables.table_version import (
     TableVersion,
     compacted,
 )
+from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, missing_files, shown_alive
 
 _COMMIT_TRIES = 20
 _FIRST_PAUSE_SECONDS = 0.02
@@ -92,6 +94,7 @@ class TableCommit:
     table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
     `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
     `after_all`: the query writes each of its batches, so the one before this is in the table.
+    `written_since`: when the first of the files was written, in seconds since 1970; None: lately.
     """
 
     writer: str
@@ -104,6 +107,7 @@ class TableCommit:
     writers: int = 0
     watermarks_ms: Mapping[int, int] = field(default_factory=dict)
     after_all: bool = False
+    written_since: float | None = None
 
 
 Finish = Callable[[TableVersion], TableVersion]
@@ -285,6 +289,14 @@ class TableStore:
         keys = column_names(self._metadata.key_schema_json)
         return self._files.write(table, header, str(directory), writer.attempt, keys)
 
+    def shown_alive(self, writer: TableFileWriter) -> AbstractContextManager[None]:
+        """Keeps the files of a task's batch from the orphan sweep for the time of a `with`."""
+        directory = BatchDirectory(writer.writer, writer.batch)
+        return shown_alive(
+            self._store,
+            lambda: SignOfLife(directory, writer.subtask, writer.attempt, self._unique()),
+        )
+
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
 
@@ -300,9 +312,9 @@ class TableStore:
         for by its name. `finish` may replace the files of the new version's state by others that
         hold the same, and `failed_upkeep`, which is that of the version before. It is called once:
         a version that has to be built anew keeps its files as they are.
-        Raises ConflictingWriterError, TableSchemaError, LostVersionError, CorruptObjectError, and
-        WrittenTwiceError when one run of a query writes a batch again: it is no repetition after a
-        failure.
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError, LostFilesError,
+        CorruptObjectError, and WrittenTwiceError when one run of a query writes a batch again: it
+        is no repetition after a failure.
         """
         newest = self._newest_for(commit)
         for number in range(_COMMIT_TRIES):
@@ -312,6 +324,7 @@ class TableStore:
             version = self._next(newest, commit)
             if finish is not None:
                 version, finish = finish(version), None
+            self._check_files_there(commit)
             if self._put_version(version):
                 return version
             self._pause(number)
@@ -368,6 +381,17 @@ class TableStore:
             lost = layout.version_name(0 if newest is None else newest.version + 1)
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
 
+    def _check_files_there(self, commit: TableCommit) -> None:
+        """Raise LostFilesError if files of a batch that took long are gone."""
+        since = commit.written_since
+        if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
+            self._check_there(commit.files, _named(commit))
+
+    def _check_there(self, files: tuple[StateHandle, ...], writer: str) -> None:
+        missing = missing_files(self._store, (file.name for file in files))
+        if missing:
+            raise LostFilesError(self.url, missing[0], writer, len(missing))
+
     def _next(self, newest: TableVersion | None, commit: TableCommit) -> TableVersion:
         milliseconds = int(self._now() * 1000)
         batches = {} if newest is None else dict(newest.batches)
@@ -406,7 +430,11 @@ class TableStore:
             return False
 
     def publish_compaction(self, compaction: TableCompaction) -> None:
-        """Let readers, and the next commit, use other files for the same state."""
+        """Let readers, and the next commit, use other files for the same state.
+
+        Raises LostFilesError if one of them is gone.
+        """
+        self._check_there(compaction.files, "the compaction")
         data = encode_compaction(compaction)
         name = CompactionName(compaction.version, self._unique(), len(data))
         self._store.put(str(name), data)

@@ -9,6 +9,7 @@ from checkpoint_store.errors import (
     ConflictingWriterError,
     CorruptObjectError,
     EpochNotRetainedError,
+    LostFilesError,
     LostVersionError,
     NotAStoreError,
     NotATableError,
@@ -153,6 +154,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         ["1.delta", URL, "Spark's own", 'format("statestore")'],
     ),
     (ConflictingWriterError(URL, "query a", "query b"), [URL, "query a", "query b", "takeOver"]),
+    (
+        LostFilesError(URL, "data/q/7/a", "batch job q", 3),
+        ["data/q/7/a", URL, "2 other files", "batch job q", "orphanGraceSeconds", "again"],
+    ),
     (
         LostVersionError(URL, "versions/7.json", "q", 9, 6),
         ["versions/7.json", URL, "query q", "batch 9", "up to 6", "Restore it", "from batch 7"],
