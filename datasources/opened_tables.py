@@ -142,18 +142,18 @@ def _wanted(
     columns = column_names(schema_json)
     if not options.keys and stored is None:
         raise missing_keys_error(options.url)
-    where = f"option {{}} of {options.url} names"
+
+    def column_of(option: str, name: str) -> str:
+        return column_named(name, columns, f"option {option} of {options.url} names")
+
     key_schema_json = (
-        selected(
-            schema_json,
-            [column_named(name, columns, where.format("keys")) for name in options.keys],
-        )
+        selected(schema_json, [column_of("keys", name) for name in options.keys])
         if options.keys or stored is None
         else stored.key_schema_json
     )
     sequence_by = options.sequence_by
     if sequence_by is not None:
-        sequence_by = column_named(sequence_by, columns, where.format("sequenceBy"))
+        sequence_by = column_of("sequenceBy", sequence_by)
     if stored is None:
         return TableMetadata(
             table_id=uuid.uuid5(uuid.NAMESPACE_URL, url).hex,

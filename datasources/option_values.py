@@ -156,7 +156,9 @@ def a_json_object(name: str, text: str) -> dict[str, Any]:
 
 def a_table_url(name: str, text: str) -> str:
     """The URL of a store, or a local path made absolute."""
-    url = a_text(name, text)
+    a_text(name, text)
+    # A path may begin or end in spaces.
+    url = text
     if url.startswith("memory:"):
         raise ConfigurationError(
             f"option {name} is {url!r}, but each process has a memory of its own; use a path or "

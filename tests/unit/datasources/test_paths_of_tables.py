@@ -1,0 +1,41 @@
+"""Tables at paths with characters that formats, patterns and URLs take for something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from checkpoint_store.state_reader import open_store
+from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
+from datasources.opened_tables import open_planned, plan_of_sink
+from datasources.table_options import parse_reader_options
+from datasources.table_rows import rows_to_write
+from spark_state.errors import ConfigurationError
+
+SCHEMA = StructType([StructField("id", LongType()), StructField("at", LongType())])
+NAMES = ["{x}", "{", "{0}", "%s", "a%20b", "[a-z]*", "a?b#c", " a ", "a'b\"", "é中", "~", "$HOME"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_is_written_and_read_at_any_path(tmp_path: Path, name: str) -> None:
+    url = str(tmp_path / name)
+    opened = open_planned(plan_of_sink({"path": url, "keys": "ID", "sequenceBy": "AT"}, SCHEMA))
+    rows = rows_to_write(pa.table({"id": [1, 2], "at": [3, 4]}), opened.rows)
+    file = opened.table.write_rows("changelog", rows, TableFileWriter("job", 0, 0, 0))
+    opened.table.commit(TableCommit("job", None, 0, opened.rows.schema_json, (file,)))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    stored = parse_reader_options({"path": url}).url
+    assert open_store(stored).read().sort_by("id").to_pydict() == {"id": [1, 2], "at": [3, 4]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_errors_name_the_path_as_it_is(tmp_path: Path, name: str) -> None:
+    url = str(tmp_path / name)
+    for options, column in (({"keys": "key"}, "'key'"), ({"sequenceBy": "on"}, "'on'")):
+        with pytest.raises(ConfigurationError) as caught:
+            plan_of_sink({"path": url, "keys": "id", **options}, SCHEMA)
+        assert url in str(caught.value)
+        assert column in str(caught.value)
