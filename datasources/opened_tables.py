@@ -135,6 +135,13 @@ def _check_collations(rows: RowPlan, schema: StructType) -> None:
             )
 
 
+def _differ_in_case(keys: list[str], stored: TableMetadata) -> bool:
+    """Whether the rows spell the table's keys otherwise. Then these are not other keys, and the
+    check of the rows' columns says how to spell them."""
+    spelled = list(column_names(stored.key_schema_json))
+    return keys != spelled and [*map(str.lower, keys)] == [*map(str.lower, spelled)]
+
+
 def _wanted(
     options: SinkOptions, schema_json: str, stored: TableMetadata | None, url: str
 ) -> TableMetadata:
@@ -146,11 +153,11 @@ def _wanted(
     def column_of(option: str, name: str) -> str:
         return column_named(name, columns, f"option {option} of {options.url} names")
 
-    key_schema_json = (
-        selected(schema_json, [column_of("keys", name) for name in options.keys])
-        if options.keys or stored is None
-        else stored.key_schema_json
-    )
+    keys = [column_of("keys", name) for name in options.keys]
+    if stored is not None and (not keys or _differ_in_case(keys, stored)):
+        key_schema_json = stored.key_schema_json
+    else:
+        key_schema_json = selected(schema_json, keys)
     sequence_by = options.sequence_by
     if sequence_by is not None:
         sequence_by = column_of("sequenceBy", sequence_by)

@@ -25,6 +25,7 @@ from datasources.option_values import (
     Integer,
     IntegerOrChoice,
     a_boolean,
+    a_column,
     a_duration,
     a_json_object,
     a_positive_size,
@@ -422,7 +423,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
     "writes": {
         **_ON_ALL,
         "keys": column_list,
-        "sequenceBy": a_text,
+        "sequenceBy": a_column,
         "deleteWhen": a_text,
         "ignoreNullUpdates": a_boolean,
         "maxParallelism": Integer(1, MAX_PARALLELISM_LIMIT),

@@ -352,6 +352,8 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("batch reads", {"provider": "cowstate"}, "session that spark_state.configure built"),
     ("writes", {"keys": "a,,b"}, "option keys is 'a,,b'; allowed are names of columns"),
     ("writes", {"keys": ""}, "option keys is ''"),
+    ("writes", {"keys": "`a,b"}, "quote a comma as in `a,b`"),
+    ("writes", {"keys": "['a', 'b']"}, r"option keys is the list \['a', 'b'\], and is read as one"),
     ("writes", {"keys": "a, b, a"}, "option keys names 'a' twice"),
     ("writes", {"sequenceBy": ""}, "option sequenceBy is empty"),
     ("writes", {"mergeSchema": "yes"}, "mergeSchema is 'yes'; allowed are true, false"),
@@ -459,3 +461,17 @@ def test_the_jar_knows_the_same_aliases() -> None:
     aliases = re.search(r"FormerNames = Map\((.*?)\)", catalog_options, re.DOTALL)
     assert aliases is not None
     assert dict(re.findall(r'"(\w+)" -> "(\w+)"', aliases[1])) == _MEANT
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (" a , b c ", ("a", "b c")),
+        ("`a,b`, c", ("a,b", "c")),
+        ("`a``b`,` c `", ("a`b", " c ")),
+        ("`[a]`", ("[a]",)),
+    ],
+)
+def test_names_of_columns_may_be_quoted(text: str, names: tuple[str, ...]) -> None:
+    assert parse_sink_options({"path": "/t", "keys": text}).keys == names
+    assert parse_sink_options({"path": "/t", "sequenceBy": "`a,b`"}).sequence_by == "a,b"

@@ -1,4 +1,4 @@
-"""Tables at paths with characters that formats, patterns and URLs take for something else."""
+"""Paths and columns of tables with characters that mean something elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from datasources.opened_tables import open_planned, plan_of_sink
@@ -39,3 +40,19 @@ def test_errors_name_the_path_as_it_is(tmp_path: Path, name: str) -> None:
             plan_of_sink({"path": url, "keys": "id", **options}, SCHEMA)
         assert url in str(caught.value)
         assert column in str(caught.value)
+
+
+def test_a_key_column_may_have_a_comma_in_its_name(tmp_path: Path) -> None:
+    schema = StructType([StructField("last, first", LongType()), StructField("at", LongType())])
+    plan = plan_of_sink({"path": str(tmp_path / "t"), "keys": "`last, first`"}, schema)
+    assert open_planned(plan).rows.key_names == ("last, first",)
+
+
+def test_keys_in_another_case_are_the_keys_of_the_table(tmp_path: Path) -> None:
+    url = str(tmp_path / "t")
+    plan_of_sink({"path": url, "keys": "id"}, SCHEMA)
+    assert open_planned(plan_of_sink({"path": url, "keys": "ID"}, SCHEMA)).rows.key_names == ("id",)
+    spelled = StructType([StructField("ID", LongType()), StructField("at", LongType())])
+    for keys in ({}, {"keys": "id"}, {"keys": "ID"}):
+        with pytest.raises(TableSchemaError, match=r"no column 'id', a key .*; rename 'ID'"):
+            plan_of_sink({"path": url, **keys}, spelled)
