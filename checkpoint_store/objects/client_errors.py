@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,25 +21,41 @@ UNUSABLE = {
     errno.EPERM,
     errno.EROFS,
 }
+_WITHOUT_TEXT = ("Forbidden", "")
 # botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 
 
 @contextmanager
-def telling_client_errors(url: str, storage_options: Mapping[str, Any]) -> Iterator[None]:
+def telling_client_errors(
+    url: str, storage_options: Mapping[str, Any], list_again: Callable[[], None]
+) -> Iterator[None]:
     """Raise what an ObjectStore raises for an error of its client. Errors that show a secret are
-    raised without their cause, which shows it too."""
+    raised without their cause, which shows it too. `list_again` lists the store: the answer to a
+    HEAD request has no text, and the answer to a listing has the reason of a refusal."""
     try:
         yield
     except CheckpointStoreError:
         raise
     except Exception as error:
+        if isinstance(error, PermissionError) and str(error) in _WITHOUT_TEXT:
+            error = _reason_of(error, list_again)
         told = _told(url, storage_options, error)
         if without_secrets(str(error), storage_options) != str(error):
             raise told from None
         if told is error:
             raise
         raise told from error
+
+
+def _reason_of(refusal: PermissionError, list_again: Callable[[], None]) -> PermissionError:
+    try:
+        list_again()
+    except PermissionError as error:
+        return error
+    except OSError:
+        pass
+    return refusal
 
 
 def _told(url: str, storage_options: Mapping[str, Any], error: Exception) -> Exception:

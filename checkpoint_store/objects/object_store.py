@@ -465,7 +465,10 @@ class FsspecObjectStore:
         return filesystem
 
     def _access(self) -> AbstractContextManager[None]:
-        return telling_client_errors(self.url, self.storage_options)
+        def listed() -> None:
+            self._filesystem().ls(self.url)
+
+        return telling_client_errors(self.url, self.storage_options, listed)
 
 
 @lru_cache(_REMEMBERED_STORES)

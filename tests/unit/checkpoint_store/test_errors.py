@@ -101,7 +101,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         StoreUnavailableError(URL, "reading x", 119.7, "OSError: down"),
         [URL, "reading x", "for 120 s", "down", "storeRetrySeconds"],
     ),
-    (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
+    (StoreAccessError(URL, "permission denied."), [URL, "permission denied. Make"]),
     (
         PartialEpochError(URL, 9, (0, 2), (1, 3)),
         ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
