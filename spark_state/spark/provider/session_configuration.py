@@ -25,6 +25,12 @@ from spark_state.spark.provider.connect_configuration import (
     quiet_about_jars,
     starts_server,
 )
+from spark_state.spark.provider.driver_class_path import (
+    START_WITH_JAR,
+    add_to_driver,
+    driver_finds_provider,
+    launched_with_provider,
+)
 from spark_state.spark.provider.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
@@ -69,8 +75,11 @@ def configure(builder: _Builder) -> _Builder:
     A builder of Spark Connect gets the same if it starts its server (`remote("local[2]")`). Another
     server must have the jar: if not, `getOrCreate` raises ConfigurationError.
 
-    Raises ConfigurationError for a version of Spark that the provider does not support, and if a
-    session without the jar is already running.
+    A JVM that runs already, as in a job that spark-submit started, gets the jar as well.
+
+    Raises ConfigurationError for a version of Spark that the provider does not support, and if an
+    application without the jar is already running. `getOrCreate` raises it if the JVM that runs
+    takes no jar.
     """
     check_spark_version(pyspark.__version__)
     guard_offline_repartition(PROVIDER_CLASS)
@@ -139,6 +148,7 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
         with driver_interpreter(options), quiet_about_jars():
             # Launches the JVM, as the session would, unless it runs already.
             SparkContext._ensure_initialized(conf=conf)
+            add_to_driver(SparkContext._gateway, str(_JAR))
             launched = SparkConf().get(_JARS_KEY, "") or ""
             builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
             session = create()
@@ -162,13 +172,18 @@ def check_spark_version(version: str) -> None:
 
 def _check_running_session(jar: str) -> None:
     session = SparkSession.getActiveSession()
-    if session is None:
-        return
-    if is_connect(session):
+    if session is not None and is_connect(session):
         configure_connect_session(session, jar)
         return
-    if jar not in session.sparkContext.getConf().get(_JARS_KEY, ""):
+    context = SparkContext._active_spark_context
+    if context is None:
+        return
+    # An earlier application may have left the jar in this JVM. The present executors lack it.
+    is_sent = jar in context.getConf().get(_JARS_KEY, "")
+    has_jar = driver_finds_provider if is_sent else launched_with_provider
+    if not has_jar(context._gateway):
         raise ConfigurationError(
-            "a Spark session without the provider's jar is running: stop it first, or run "
-            f"spark.sql('ADD JAR {jar}') and spark.conf.set('{PROVIDER_KEY}', '{PROVIDER_CLASS}')"
+            "a Spark application without cowstate's jar is running: call spark.stop() before "
+            f"configure, or start it with the jar: {START_WITH_JAR}; pyspark and spark-shell take "
+            "the same options"
         )

@@ -1,0 +1,67 @@
+"""Jobs whose JVM runs already: spark-submit has started it, or a session before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pyspark
+import pytest
+
+from tests.support.java_options import DRIVER_OPTIONS
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).resolve().parents[1] / "support" / "submitted_job.py"
+PROGRAMS = Path(pyspark.__file__).parent / "bin"
+COUNTED = ["counted [(0, 10), (1, 10), (2, 10)]", "metrics True", "plan True"]
+WITH_JAR = "spark-submit $(cowstate jar --options) JOB.py"
+
+
+def run(
+    command: list[str | Path], folder: Path, *steps: str, options: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the job with a command, in a folder with its input."""
+    (folder / "rows").mkdir()
+    pyarrow.parquet.write_table(pa.table({"id": range(30)}), folder / "rows" / "ids.parquet")
+    return subprocess.run(
+        [*command, *steps],
+        cwd=folder,
+        env={**os.environ, DRIVER_OPTIONS: f"{os.environ[DRIVER_OPTIONS]} {options}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+
+def test_a_submitted_job_on_a_cluster_has_provider_table_and_plans(tmp_path: Path) -> None:
+    submit = [PROGRAMS / "spark-submit", "--master", "local-cluster[1,1,1024]"]
+    done = run([*submit, JOB, tmp_path], tmp_path, "count")
+    assert done.stdout.splitlines() == COUNTED, done.stderr
+
+
+def test_a_jvm_that_a_session_without_the_jar_left_gets_it(tmp_path: Path) -> None:
+    submit = [PROGRAMS / "spark-submit", "--master", "local[1]"]
+    done = run([*submit, JOB, tmp_path], tmp_path, "plain", "count", "plain")
+    first, *counted, second = done.stdout.splitlines()
+    assert counted == COUNTED
+    # The JVM has the jar the second time, and the executors of its new application would lack it.
+    for refused in (first, second):
+        assert refused.startswith("ConfigurationError: a Spark application without cowstate's jar")
+        assert "call spark.stop() before configure" in refused
+        assert WITH_JAR in refused
+
+
+def test_a_jvm_whose_class_loader_takes_no_jar_is_refused_with_the_command(tmp_path: Path) -> None:
+    program = [PROGRAMS / "spark-class", "org.apache.spark.deploy.PythonRunner", JOB, ""]
+    done = run([*program, tmp_path], tmp_path, "count", options="-Dspark.master=local[1]")
+    (refused,) = done.stdout.splitlines()
+    assert refused.startswith(
+        "count failed: ConfigurationError: the JVM of this driver was started"
+    )
+    assert WITH_JAR in refused
+    assert "AppClassLoader" in refused

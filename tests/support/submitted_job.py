@@ -1,0 +1,68 @@
+"""A program that spark-submit starts: submitted_job.py FOLDER STEP …, in a folder for its files.
+
+STEP      count: a stream of counts into a table, in output mode update, in a session of `configure`
+          plain: `configure` is called while a session of Spark's runs, which is stopped then
+Each step prints what came out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession, functions
+
+import spark_state
+
+
+def configured() -> SparkSession:
+    builder = spark_state.configure(SparkSession.builder)
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    return builder.config("spark.ui.enabled", "false").getOrCreate()
+
+
+def count(folder: Path) -> None:
+    spark = configured()
+    rows = spark.readStream.schema("id long").parquet(str(folder / "rows"))
+    counts = rows.groupBy(functions.expr("id % 3").alias("k")).count()
+    writer = counts.writeStream.format("cowstate").option("keys", "k").outputMode("update")
+    writer = writer.option("path", str(folder / "table"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    table = spark.read.format("cowstate").load(str(folder / "table"))
+    (operator,) = query.recentProgress[-1]["stateOperators"]
+    plan = query._jsq.explainInternal(False)
+    print("counted", sorted(tuple(row) for row in table.collect()))
+    print("metrics", "cowstateCommitMs" in operator["customMetrics"])
+    print("plan", "StatePrefetch" in plan)
+
+
+def plain() -> None:
+    stop()
+    SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        configured()
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+    stop()
+
+
+def stop() -> None:
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        spark.stop()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for step in sys.argv[2:]:
+        try:
+            count(folder) if step == "count" else plain()
+        except Exception as error:
+            print(f"{step} failed: {type(error).__name__}: {error}")
+    stop()
+
+
+if __name__ == "__main__":
+    main()
