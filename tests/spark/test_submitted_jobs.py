@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.spark
 JOB = Path(__file__).resolve().parents[1] / "support" / "submitted_job.py"
 PROGRAMS = Path(pyspark.__file__).parent / "bin"
 COUNTED = ["counted [(0, 10), (1, 10), (2, 10)]", "metrics True", "plan True"]
+VERSION_FILE = "spark-version-info.properties"
 WITH_JAR = "spark-submit $(cowstate jar --options) JOB.py"
 
 
@@ -65,3 +68,18 @@ def test_a_jvm_whose_class_loader_takes_no_jar_is_refused_with_the_command(tmp_p
     )
     assert WITH_JAR in refused
     assert "AppClassLoader" in refused
+
+
+def test_a_spark_of_another_version_runs_queries_as_it_planned_them(tmp_path: Path) -> None:
+    """Spark reads its version from a file of its class path."""
+    (jar,) = (PROGRAMS.parent / "jars").glob("spark-common-utils_*.jar")
+    with zipfile.ZipFile(jar) as classes:
+        versions = classes.read(VERSION_FILE).decode()
+    path = tmp_path / "path"
+    path.mkdir()
+    (path / VERSION_FILE).write_text(re.sub(r"(?m)^version=.*", "version=4.9.1", versions))
+    submit = [PROGRAMS / "spark-submit", "--master", "local[1]", "--driver-class-path", path]
+    done = run([*submit, JOB, tmp_path], tmp_path, "count")
+    assert done.stdout.splitlines() == [*COUNTED[:2], "plan False"], done.stderr
+    (warning,) = re.findall(r"WARN SparkInternals: (.*)", done.stderr)
+    assert "made for Spark 4.2 and 4.3, and this is Spark 4.9.1" in warning

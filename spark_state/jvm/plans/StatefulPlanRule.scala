@@ -46,7 +46,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   override def postColumnarTransitions: Rule[SparkPlan] = Changed
 
   private object Changed extends Rule[SparkPlan] {
-    override def apply(plan: SparkPlan): SparkPlan =
+    override def apply(plan: SparkPlan): SparkPlan = SparkInternals.changing(plan) {
       if (plan.exists(_.isInstanceOf[StatefulOperator]) && isWanted(conf)) {
         plan.transformUp {
           case join: StreamingSymmetricHashJoinExec => withState(join)
@@ -59,6 +59,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
       } else {
         plan
       }
+    }
   }
 
   private def isWanted(conf: SQLConf): Boolean =

@@ -10,7 +10,7 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
-import org.apache.spark.sql.execution.streaming.state.cowstate.StatefulPlanRule
+import org.apache.spark.sql.execution.streaming.state.cowstate.{SparkInternals, StatefulPlanRule}
 
 /**
  * What sessions do that start with this jar: the plans of stateful queries change, see
@@ -27,8 +27,12 @@ class CowStateExtensions extends SparkSessionExtensionsProvider {
   import CowStateExtensions._
 
   override def apply(extensions: SparkSessionExtensions): Unit = {
-    extensions.injectCheckRule(session => check(session, _))
-    extensions.injectColumnar(_ => StatefulPlanRule)
+    SparkInternals.changing(()) {
+      extensions.injectCheckRule(session =>
+        plan =>
+          SparkInternals.changing(())(check(session, plan)))
+      extensions.injectColumnar(_ => StatefulPlanRule)
+    }
   }
 }
 
