@@ -111,6 +111,19 @@ def test_versions_that_are_undone_in_memory_are_not_merged(
     assert entries == shown(store.states[newest])
 
 
+def test_changelogs_are_not_merged_without_memory_for_their_rows(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES, maintains=False)
+    lines = ["fill-memory", "write-if-due", "files merged", "charged"]
+    lines += ["empty-memory", "charged", "write-if-due", "files merged", "charged"]
+    _, _, merged, _, _, charged, _, later, after = store.run(provider_jvm, tmp_path, *lines)
+    assert merged == "0"
+    assert int(later) > 0
+    assert after == charged
+
+
 def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:

@@ -359,3 +359,13 @@ def test_a_snapshot_of_a_version_that_was_undone_makes_no_other_one_superfluous(
     results = run(provider_jvm, tmp_path, *lines, "files snapshot")
     assert results[8] == "1"
     assert results[-1] == "2"
+
+
+def test_a_provider_is_closed_while_it_restores(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+    """Spark closes providers while all stores of the executor wait."""
+    run(provider_jvm, tmp_path, START, *batch(0, 1))
+    (changelog,) = (tmp_path / STATE).glob("*.changelog.arrow")
+    changelog.unlink()
+    os.mkfifo(changelog)
+    line = f"close-beside-restore 1 {changelog}"
+    assert run(provider_jvm, tmp_path, START, line) == ["", "closed"]

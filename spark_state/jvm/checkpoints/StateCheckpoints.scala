@@ -84,21 +84,35 @@ final class StateCheckpoints(
 
   /**
    * Write one file with the outcome of files of changes, each of which is upon the one before it.
+   * Their rows are in the heap meanwhile, charged to `account`. They may take a quarter of what the
+   * executor's state may still take, so that batches go on; None, and no file, if they need more.
    */
-  def merge(files: Seq[StateFileName], into: StateFileName): FileSize = {
+  def merge(files: Seq[StateFileName], into: StateFileName, account: MemoryAccount)
+      : Option[FileSize] = {
     val last = new util.LinkedHashMap[UnsafeRow, (UnsafeRow, Int)]
-    foreachBatch(files, _ => ()) { (_, batch) =>
-      for (row <- 0 until batch.rows) {
-        val (key, value) = rowOf(batch, row)
-        val checksum = batch.carried.map(_(row)).getOrElse(checksums.of(key, value))
-        last.put(key, (value, checksum))
-      }
-    }
-    written(into) { rows =>
-      last.forEach { case (key, (value, checksum)) =>
-        if (value == null) rows.remove(key) else rows.put(key, value, checksum)
-      }
-    }
+    val mostBytes = account.permittedBytes / 4
+    var bytes = 0L
+    try {
+      val fit = Using.resource(batches(files))(_.forall { case (_, batch) =>
+        val more = batch.rowBytes + batch.rows * BytesOfMergedRow
+        val fits = bytes + more <= mostBytes
+        if (fits) {
+          account.grant(more)
+          bytes += more
+          for (row <- 0 until batch.rows) {
+            val (key, value) = rowOf(batch, row)
+            val checksum = batch.carried.map(_(row)).getOrElse(checksums.of(key, value))
+            last.put(key, (value, checksum))
+          }
+        }
+        fits
+      })
+      Option.when(fit)(written(into) { rows =>
+        last.forEach { case (key, (value, checksum)) =>
+          if (value == null) rows.remove(key) else rows.put(key, value, checksum)
+        }
+      })
+    } finally account.release(bytes)
   }
 
   /** Read the files of a lineage into an empty map, in order; returns their sizes. */
@@ -273,6 +287,9 @@ object StateCheckpoints {
   /** In rescaled files: how many partitions the query had, and how many it has. */
   private val Former = "cowstate.former_partitions"
   private val Partitions = "cowstate.partitions"
+
+  /** In the map of a merge, beside the row's own bytes. */
+  private val BytesOfMergedRow = 200L
 
   private final class OpenFile(
       val name: StateFileName,

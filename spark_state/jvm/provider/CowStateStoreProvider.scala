@@ -101,19 +101,17 @@ class CowStateStoreProvider
 
   private def read(version: Long, stateStoreCkptId: Option[String]): CowReadStore = {
     if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
+    def of(held: (LoadedState, StateId)) = new CowReadStore(this, held._1.use(), held._2)
     lent(version, stateStoreCkptId)
-      .orElse(synchronized {
-        find(version, stateStoreCkptId)
-          .orElse {
-            val reader = new Object
-            Option.when(lock.tryAcquire(reader)) {
-              try reload(version, stateStoreCkptId)
-              finally lock.release(reader)
-            }
-          }
-          .map { case (state, at) => new CowReadStore(this, state.use(), at) }
-      })
-      .getOrElse(readerOf(restores.load(version, stateStoreCkptId)))
+      .orElse(synchronized(find(version, stateStoreCkptId).map(of)))
+      .getOrElse {
+        val reader = new Object
+        if (!lock.tryAcquire(reader)) readerOf(restores.load(version, stateStoreCkptId))
+        else {
+          try of(reload(version, stateStoreCkptId))
+          finally lock.release(reader)
+        }
+      }
   }
 
   /** A reader of what a run of the query has in memory, if that is what counts as the version. */
@@ -160,10 +158,9 @@ class CowStateStoreProvider
     try {
       if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
       if (session.isOfRun) checkpoints.directory.beginWriting(): Unit
-      val (state, base) = synchronized {
+      val (state, base) =
         if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
-        else find(version, unique).getOrElse(reload(version, unique))
-      }
+        else synchronized(find(version, unique)).getOrElse(reload(version, unique))
       session.begin(state, base)
     } catch {
       case e: Throwable =>
@@ -246,7 +243,7 @@ class CowStateStoreProvider
     held
   }
 
-  private def install(state: LoadedState): (LoadedState, StateId) = {
+  private def install(state: LoadedState): (LoadedState, StateId) = synchronized {
     if (closed) {
       state.close()
       throw CowStateException.ofUnloaded(toString)
@@ -258,12 +255,13 @@ class CowStateStoreProvider
 
   /**
    * Restore a version from files, in place of the state that was held until now. That state is
-   * given up first: two at once may be more than memory permits.
+   * given up first: two at once may be more than memory permits. Call it with the lock of the store,
+   * and without the monitor: Spark closes a provider while all stores of the executor wait.
    */
   private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
     val files = restores.filesOf(version)
     val at = restores.stateAt(version, unique, files)
-    giveUp()
+    synchronized(giveUp())
     install(restores.load(files, at))
   }
 
@@ -302,14 +300,17 @@ class CowStateStoreProvider
   }
 
   private def mergeChangelogs(state: LoadedState): Unit =
-    Iterator.continually(state.mergeable).takeWhile(_.nonEmpty).foreach { files =>
+    Iterator.continually(state.mergeable).takeWhile(_.nonEmpty).forall { files =>
       val into = StateFileName.merging(files, state.generation, newUnique())
-      val size = checkpoints.merge(files, into)
-      state.merged(files, into, size)
-      metrics.changelogsMerged(size.bytes)
-      logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
-        s"${size.bytes} bytes")
-    }
+      val merged = checkpoints.merge(files, into, state.memory.account)
+      merged.foreach { size =>
+        state.merged(files, into, size)
+        metrics.changelogsMerged(size.bytes)
+        logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
+          s"${size.bytes} bytes")
+      }
+      merged.isDefined // There may be room for the next ones later.
+    }: Unit
 
   /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
   private def triedAgainLater(what: String)(f: => Unit): Unit =

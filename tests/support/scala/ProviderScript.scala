@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{IOException, OutputStream}
+import java.io.{IOException, OutputStream, RandomAccessFile}
 import java.nio.file.{Files, Path, Paths}
 import java.util.{Properties, UUID}
-import java.util.concurrent.CompletableFuture
+import java.util.concurrent.{CompletableFuture, TimeUnit}
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.Using
+import scala.util.{Try, Using}
 
 import org.apache.hadoop.conf.Configuration
 
@@ -46,6 +46,7 @@ final class ProviderScript(root: String) {
   private var version = 0L
   private var runId = UUID.randomUUID
   private var maintenance: CompletableFuture[Void] = _
+  private var full: MemoryAccount = _
 
   /** The results of the lines. */
   def run(script: String): String = try {
@@ -150,6 +151,15 @@ final class ProviderScript(root: String) {
     case List("close") =>
       provider.close()
       ""
+    case List("close-beside-restore", at, file) => closeBesideRestore(at.toLong, file)
+    case List("fill-memory") =>
+      val account = state.memory.account
+      full = new MemoryAccount(Long.MaxValue, "another store")
+      full.grant(account.permittedBytes)
+      ""
+    case List("empty-memory") =>
+      full.close()
+      ""
     case List("charged") => MemoryAccount.executorBytes.toString
     case List("begin-maintenance") =>
       maintenance = CompletableFuture.runAsync(() => provider.doMaintenance())
@@ -194,6 +204,24 @@ final class ProviderScript(root: String) {
       ""
     case _ => look(words)
   }
+
+  /** A restore opens `file`, a pipe, and waits for who writes to it. Does the provider close then? */
+  private def closeBesideRestore(at: Long, file: String): String = {
+    val restoring = CompletableFuture.runAsync(() => provider.getReadStore(at, None).release())
+    while (!isAtDirectory && !restoring.isDone) Thread.sleep(10)
+    val closing = CompletableFuture.runAsync(() => provider.close())
+    val isClosed = Try(closing.get(PatienceSeconds, TimeUnit.SECONDS)).isSuccess
+    new RandomAccessFile(file, "rw").close()
+    Try(restoring.join()): Unit
+    if (isClosed) "closed" else "waits for the restore"
+  }
+
+  private def isAtDirectory: Boolean = Thread.getAllStackTraces.values.asScala.exists { frames =>
+    frames.exists(_.getMethodName == "open0") &&
+    frames.exists(_.getClassName.contains("LocalStateDirectory"))
+  }
+
+  private val PatienceSeconds = 20L
 
   private def begin(at: Long, isForced: Boolean = false): String = {
     store = asLoaded(opened(at, isForced))
