@@ -132,7 +132,8 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
     val limit = System.currentTimeMillis - TimeUnit.DAYS.toMillis(1)
     list().filter(name => name.startsWith(".") && name.endsWith(".arrow.tmp")).foreach { name =>
       val file = directory.resolve(name)
-      if (Files.getLastModifiedTime(file).toMillis < limit) Files.deleteIfExists(file)
+      try if (Files.getLastModifiedTime(file).toMillis < limit) Files.deleteIfExists(file)
+      catch { case _: NoSuchFileException => } // Its writer has renamed it since the listing.
     }
   }
 }
