@@ -41,7 +41,6 @@ from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import operator_store_url
 from spark_state.host.store_session import store_id
-from spark_state.spark.adoption.adoption_plan import ROCKSDB_CLASS
 from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
@@ -70,6 +69,7 @@ from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_options import store_options
 from spark_state.spark.operator.worker_loading import called_in_workers
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.provider_class import ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
 from spark_state.spark.stopped_query.checkpoint_change import (
     ADOPTION,

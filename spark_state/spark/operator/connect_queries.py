@@ -44,7 +44,7 @@ def check_connect_queries() -> None:
 
 
 def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
-    df, written = _written(writer), writer._write_proto
+    df, written = written_frame(writer), writer._write_proto
     stores = stored_query(df.sparkSession, "", None)
     operators = roots_of_connect_operators(df, stores.root)
     if operators:
@@ -56,7 +56,8 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
     return partial(note_connect_run, stores=replace(stores, roots=operators))
 
 
-def _written(writer: Any) -> DataFrame:
+def written_frame(writer: Any) -> DataFrame:
+    """The DataFrame that a writer of Spark Connect writes."""
     from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 
     return ConnectDataFrame(writer._write_stream._child, writer._session)

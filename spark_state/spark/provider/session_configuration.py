@@ -33,6 +33,7 @@ from spark_state.spark.provider.driver_class_path import (
 )
 from spark_state.spark.provider.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
 
 _JARS_KEY = "spark.jars"
 _CONNECT = ("spark.remote", "spark.api.mode")
@@ -66,7 +67,8 @@ def configure(builder: _Builder) -> _Builder:
 
     For `format("cowstate")`: streams read the change feed without an option, and can be written in
     output mode update; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
-    `spark.cowstate.enabled=true` does what `enable` does.
+    `spark.cowstate.enabled=true` does what `enable` does. Without it, new queries with Spark's own
+    transformWithState start on RocksDB, the only provider that Spark allows for it, with a warning.
 
     Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
     prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
@@ -93,6 +95,7 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
+    start_transforms_on_rocksdb()
     refuse_partitions_of_streams()
     complete_epochs_of_foreach_batch()
     obey_enabled_sessions()
