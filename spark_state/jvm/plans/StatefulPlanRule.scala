@@ -57,6 +57,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
             group(aggregate)
         }
       } else {
+        OperatorsOfSpark.tellOfProvider(plan, conf)
         plan
       }
     }
@@ -66,7 +67,8 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     isOurs(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)) &&
       CowStateConf.changesPlans(conf.getAllConfs)
 
-  private def isOurs(provider: String): Boolean =
+  /** Whether a class of providers is this jar's. */
+  def isOurs(provider: String): Boolean =
     try classOf[CowStateStoreProvider].isAssignableFrom(SparkClassUtils.classForName[Any](provider))
     catch { case NonFatal(_) | _: LinkageError => false } // Spark says later what is wrong with it
 

@@ -11,7 +11,7 @@ import org.apache.spark.internal.Logging
  */
 private[sql] final class SparkInternals(version: String) extends Logging {
   @volatile private var areKnown =
-    OfSpark.Versions.exists(known => version == known || version.startsWith(s"$known."))
+    OfSpark.Versions.exists(minor => version == minor || version.startsWith(s"$minor."))
 
   if (!areKnown) warn(s"this is Spark $version", None)
 

@@ -10,7 +10,9 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
-import org.apache.spark.sql.execution.streaming.state.cowstate.{SparkInternals, StatefulPlanRule}
+import org.apache.spark.sql.execution.streaming.state.cowstate.{
+  OperatorsOfSpark, SparkInternals, StatefulPlanRule
+}
 
 /**
  * What sessions do that start with this jar: the plans of stateful queries change, see
@@ -30,7 +32,10 @@ class CowStateExtensions extends SparkSessionExtensionsProvider {
     SparkInternals.changing(()) {
       extensions.injectCheckRule(session =>
         plan =>
-          SparkInternals.changing(())(check(session, plan)))
+          SparkInternals.changing(()) {
+            OperatorsOfSpark.tellOfTransform(session, plan)
+            check(session, plan)
+          })
       extensions.injectColumnar(_ => StatefulPlanRule)
     }
   }

@@ -218,7 +218,7 @@ final class ProviderScript(root: String) {
 
   private def isAtDirectory: Boolean = Thread.getAllStackTraces.values.asScala.exists { frames =>
     frames.exists(_.getMethodName == "open0") &&
-    frames.exists(_.getClassName.contains("LocalStateDirectory"))
+      frames.exists(_.getClassName.contains("LocalStateDirectory"))
   }
 
   private val PatienceSeconds = 20L
