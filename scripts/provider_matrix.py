@@ -31,6 +31,7 @@ TESTS = (
     "tests/spark/test_offline_repartition.py",
     "tests/spark/test_rescale*.py",
     "tests/spark/test_run_claims.py",
+    "tests/spark/test_submitted_jobs.py",
     "tests/contract/test_state_directory_contract.py",
     "tests/property/test_folded_rows.py",
     "tests/property/test_full_disks.py",

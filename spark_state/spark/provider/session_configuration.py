@@ -36,6 +36,8 @@ from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_K
 from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
 
 _JARS_KEY = "spark.jars"
+# On YARN, spark-submit puts its --jars here instead.
+_YARN_JARS_KEY = "spark.yarn.dist.jars"
 _CONNECT = ("spark.remote", "spark.api.mode")
 _COMPLETED = "_cowstate_completes_launch"
 _SPARK_VERSIONS = ("4.2", "4.3")
@@ -182,7 +184,7 @@ def _check_running_session(jar: str) -> None:
     if context is None:
         return
     # An earlier application may have left the jar in this JVM. The present executors lack it.
-    is_sent = jar in context.getConf().get(_JARS_KEY, "")
+    is_sent = any(jar in context.getConf().get(key, "") for key in (_JARS_KEY, _YARN_JARS_KEY))
     has_jar = driver_finds_provider if is_sent else launched_with_provider
     if not has_jar(context._gateway):
         raise ConfigurationError(

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.connect_plans import plan_nodes
 from spark_state.spark.operator.connect_queries import written_frame
 from spark_state.spark.operator.connect_sessions import is_connect
@@ -34,9 +35,11 @@ _MARK = "_cowstate_starts_on_rocksdb"
 
 class QueryStarts:
     """Starts of queries of this process. A start with another provider runs alone: others would
-    take the provider, too."""
+    take the provider, too. A wait for others ends with ConfigurationError after `patience_seconds`:
+    a listener that starts a query while it hears of a start may wait for itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_seconds: float = 600.0) -> None:
+        self._patience_seconds = patience_seconds
         self._changed = threading.Condition()
         self._running = 0
         self._alone = False
@@ -44,7 +47,7 @@ class QueryStarts:
     @contextmanager
     def beside_others(self) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
+            self._await(lambda: not self._alone)
             self._running += 1
         try:
             yield
@@ -56,7 +59,7 @@ class QueryStarts:
     @contextmanager
     def alone(self) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(lambda: not self._alone and not self._running)
+            self._await(lambda: not self._alone and not self._running)
             self._alone = True
         try:
             yield
@@ -64,6 +67,14 @@ class QueryStarts:
             with self._changed:
                 self._alone = False
                 self._changed.notify_all()
+
+    def _await(self, is_due: Callable[[], bool]) -> None:
+        if not self._changed.wait_for(is_due, self._patience_seconds):
+            raise ConfigurationError(
+                f"other queries of this process are starting for {self._patience_seconds:g} s. "
+                "Start queries with Spark's transformWithState outside of onQueryStarted of "
+                f"listeners, or set {PROVIDER_KEY} to {ROCKSDB_CLASS} for them"
+            )
 
 
 _starts = QueryStarts()

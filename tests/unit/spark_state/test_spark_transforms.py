@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from spark_state import ConfigurationError
 from spark_state.spark.provider.spark_transforms import QueryStarts
 
 ROUNDS = 300
@@ -55,3 +56,15 @@ def test_a_start_with_another_provider_sees_no_other_start() -> None:
     assert (1, 0) in seen
     assert (0, 2) in seen
     assert not [pair for pair in seen if pair[0] > 1 or all(pair)]
+
+
+def test_a_start_that_waits_for_itself_is_told() -> None:
+    starts = QueryStarts(patience_seconds=0.0)
+    with (
+        starts.beside_others(),
+        pytest.raises(ConfigurationError, match="outside of onQueryStarted"),
+        starts.alone(),
+    ):
+        pass
+    with starts.alone():
+        pass
