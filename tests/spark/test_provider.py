@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -178,16 +178,27 @@ class TestTurningItOn:
             (MAX_MEMORY, "much", f"{MAX_MEMORY} is 'much'; allowed are whole numbers from 1"),
             (MAX_MEMORY, "0", "allowed are whole numbers from 1"),
             (CODEC, "gzip", f"{CODEC} is 'gzip'; allowed are lz4, lzf, snappy, zstd"),
-            (f"{STATE_STORE}.cowstate.maxMemory", "5", f"is not known; allowed are {MAX_MEMORY}"),
+            (
+                f"{STATE_STORE}.cowstate.maxMemory",
+                "5",
+                rf"cowstate.maxMemory is '5', and there is no .*: did you mean {MAX_MEMORY}\?",
+            ),
+            (f"{STATE_STORE}.cowstate.z", "5", f"z is '5', .*: the keys are {MAX_MEMORY}, "),
+            (f"{STATE_STORE}.cowstat.fsyn", "x", f"did you mean {STATE_STORE}.cowstate.fsync"),
+            (f"{STATE_STORE.lower()}.cowstate.fsync", "true", f"{STATE_STORE}.cowstate.fsync"),
+            ("spark.sql.streaming.stateSotre.cowstate.fsync", "true", f"{STATE_STORE}.cowstate.f"),
+            ("spark.cowsate.enabled", "true", r"did you mean spark\.cowstate\.enabled"),
+            (f"{STATE_STORE}.cowstat.storeOptions", '{"key": "abc"}', "storeOptions is set, and"),
         ],
     )
-    def test_a_wrong_option_fails_the_query_and_names_what_is_allowed(
+    def test_a_wrong_setting_is_found_where_the_query_starts_and_names_what_is_right(
         self, stream: Stream, configured: Configure, key: str, value: str, message: str
     ) -> None:
         configured(key, value)
         feed(stream, 1)
-        with pytest.raises(StreamingQueryException, match=message):
+        with pytest.raises(IllegalArgumentException, match=message) as refused:
             run(stream)
+        assert str(refused.value).startswith(f"{key} is ")
 
 
 class TestFiles:

@@ -8,16 +8,18 @@ import org.apache.spark.sql.{
 import org.apache.spark.sql.catalyst.analysis.{ResolvedIdentifier, ResolvedTable}
 import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.catalyst.streaming.WriteToStream
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
 import org.apache.spark.sql.execution.streaming.state.cowstate.{
-  OperatorsOfSpark, SparkInternals, StatefulPlanRule
+  CowStateConf, OperatorsOfSpark, SparkInternals, StatefulPlanRule
 }
 
 /**
  * What sessions do that start with this jar: the plans of stateful queries change, see
  * StatefulPlanRule, and commands are checked before Spark runs them.
  *
+ *   start of a query    its session's settings of cowstate, see CowStateConf
  *   CREATE TABLE        must say the keys; of `saveAsTable` and `toTable` the write that comes with it
  *                       may do so, and Spark creates their tables without a statement
  *   replacing a table   Spark drops the old one before it runs the query, or asks about the new one
@@ -43,6 +45,8 @@ class CowStateExtensions extends SparkSessionExtensionsProvider {
 
 private[cowstate] object CowStateExtensions {
   private def check(session: SparkSession, plan: LogicalPlan): Unit = plan match {
+    case _: WriteToStream =>
+      CowStateConf.check(session.asInstanceOf[classic.SparkSession].sessionState.conf)
     case create: CreateTable if create.name.origin.sqlText.isDefined => checkCreated(create)
     case replace: ReplaceTable => checkReplaced(replace.name, replace.tableSpec)
     case replace: ReplaceTableAsSelect => checkReplaced(replace.name, replace.tableSpec)

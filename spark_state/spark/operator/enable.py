@@ -24,6 +24,7 @@ from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
     ENABLED_KEY,
     FALLBACK_KEY,
+    check_keys,
     is_enabled,
     runs_on_spark_instead,
 )
@@ -120,7 +121,9 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
             event_time_column_name=eventTimeColumnName,
         )
         df: DataFrame = self._df
-        if not is_enabled(dict(df.sparkSession.conf.getAll)):
+        settings = dict(df.sparkSession.conf.getAll)
+        check_keys(settings)
+        if not is_enabled(settings):
             return call.on_spark(spark_method.__name__)
         return plan_or_fall_back(call, _name_of_next(df))
 
