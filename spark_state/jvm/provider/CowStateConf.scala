@@ -27,7 +27,7 @@ final case class CowStateConf(
 
 object CowStateConf {
   private val Prefix = "spark.sql.streaming.stateStore.cowstate."
-  /** Of the operators in Python, which know the names below it. */
+  /** The prefix of the operators in Python, which know the names below it. */
   private val PrefixOfOperators = "spark.cowstate."
   val MaxMemoryMb: String = Prefix + "maxMemoryMB"
   val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"

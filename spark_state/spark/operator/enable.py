@@ -20,6 +20,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_reads import refuse_connect_reads
 from spark_state.spark.operator.connect_sessions import is_connect, is_session
+from spark_state.spark.operator.failure_causes import say_causes_first
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
     ENABLED_KEY,
@@ -75,6 +76,7 @@ def disable(spark: SparkSession) -> None:
 def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
     """Let calls in enabled sessions of this process plan operators of cowstate. `spark`: a session
     of their kind, None for those of classic Spark. May be called again."""
+    say_causes_first()
     if is_connect(spark):
         _obey_connect_sessions()
         return

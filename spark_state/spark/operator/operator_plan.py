@@ -41,6 +41,7 @@ from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.operator.classic_queries import check_classic_queries
 from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.operator.failure_causes import say_causes_first
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import (
@@ -215,6 +216,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
 
 def _watch_queries(spark: SparkSession) -> None:
     """What is done about the queries that the operator will run in."""
+    say_causes_first()
     if is_connect(spark):
         check_connect_queries()
     else:
