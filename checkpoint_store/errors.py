@@ -42,6 +42,7 @@ from checkpoint_store.damage_advice import (
     advice_on_damaged,
     advice_on_missing,
 )
+from checkpoint_store.interface_words import words
 from checkpoint_store.object_names import is_of_checkpoint, is_of_table
 from checkpoint_store.schema_text import schema_texts
 
@@ -56,11 +57,13 @@ class CowstateError(Exception):
     """Base of every error that cowstate raises on purpose.
 
     An error that has values is a dataclass of them, which compares and hashes as any error does.
+    `words`: of the interface that was called.
     """
 
     def __post_init__(self) -> None:
         # Exceptions are pickled and copied by their args, which lack what was given by keyword.
         self.args = (*vars(self).values(),)
+        self.words = words()
 
 
 class CheckpointStoreError(CowstateError):
@@ -271,7 +274,7 @@ class StateNotFoundError(CheckpointStoreError):
     def __str__(self) -> str:
         states = ", ".join(self.present) or "none"
         asked = "no state is named" if self.state is None else f"there is no state {self.state!r}"
-        return f"{self.url}: {asked}; its states are {states}. Name one with stateVarName"
+        return f"{self.url}: {asked}; its states are {states}. {self.words.choose_state}"
 
 
 @dataclass(eq=False)
@@ -388,17 +391,17 @@ class VersionNotRetainedError(CheckpointStoreError):
             return f"version {self.version} of {self.url} is not there; {held}. Ask for another one"
         if self.version < 0:
             return (
-                f"{self.version} is no version of {self.url}: versions begin at 0; {held}. Ask for "
-                "one of these"
+                f"{self.version} is no version of {self.url}: versions begin at 0; {held}. "
+                f"{self.words.choose_version}"
             )
         if self.version > self.newest:
             return (
-                f"version {self.version} of {self.url} is not written yet; {held}. Ask for one of "
-                "these, or for none to get the newest"
+                f"version {self.version} of {self.url} is not written yet; {held}. "
+                f"{self.words.choose_version}, {self.words.or_newest}"
             )
         return (
-            f"version {self.version} of {self.url} was deleted by retention; {held}. Ask for one "
-            f"of these. {_HOW_TO_KEEP_MORE}"
+            f"version {self.version} of {self.url} was deleted by retention; {held}. "
+            f"{self.words.choose_version}. {_HOW_TO_KEEP_MORE}"
         )
 
 

@@ -262,7 +262,7 @@ class TestVersionsWithoutAChangelog:
             told = self.message(provider_jvm, tmp_path, line)
             assert "version 1 with id" in told
             assert "whose files are missing. Restore them from a copy, or restart" in told
-            assert '"Restart from an earlier batch" in docs/how-to/troubleshoot.md' in told
+            assert '"Restart from an earlier batch" (stop the query;' in told
 
     def test_a_newest_version_that_is_gone_is_lost(
         self, provider_jvm: ProviderJvm, tmp_path: Path

@@ -75,7 +75,9 @@ final class CowStateFencedException(message: String) extends CowStateException(m
 
 /** What may be done when files of a state are lost. */
 private[cowstate] object WaysOut {
-  private val Section = "\"Restart from an earlier batch\" in docs/how-to/troubleshoot.md"
+  private val Section = "\"Restart from an earlier batch\" (stop the query; in its checkpoint " +
+    "delete batch n and all later ones from commits/, and those later than n from offsets/, with " +
+    "their .crc files; start the query, which runs batch n again)"
 
   val RestoreOrRestart: String =
     s"from a copy, or restart the query from a batch before it: $Section"

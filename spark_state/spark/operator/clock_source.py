@@ -55,7 +55,8 @@ from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _SUBTASK = "subtask"
 _TOKEN = re.compile("[0-9a-f]{32}")
-_GRACE_SECONDS = 86_400.0
+# A clock whose object was deleted before it read it asks again with the next batch.
+_GRACE_SECONDS = 3_600.0
 _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 

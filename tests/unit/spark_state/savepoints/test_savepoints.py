@@ -209,7 +209,7 @@ def test_a_target_that_has_something_is_refused(
     run(open_host, range(1))
     savepoint(str(store), str(tmp_path / "saved"))
     before = names_below(tmp_path)
-    with pytest.raises(ConfigurationError, match="is not empty: it has begun"):
+    with pytest.raises(ConfigurationError, match="is not empty: it has a savepoint or the store"):
         savepoint(str(store), str(tmp_path / "saved"))
     assert names_below(tmp_path) == before
 
@@ -327,7 +327,7 @@ def test_an_operator_that_lags_does_not_make_an_old_savepoint_of_the_others(
     of_query, saved = str(tmp_path / "query"), tmp_path / "saved"
     lags = (
         r"others below .*query lags: its newest epoch is 2, and totals has epoch 5\. The newest "
-        r"that all operators have is 2\. Name the store of one operator, or the epoch with --epoch"
+        r"that all operators have is 2\. Name the store of one operator, or pass an epoch that all"
     )
     with pytest.raises(ConfigurationError, match=lags):
         savepoint(of_query, str(saved))
@@ -489,5 +489,7 @@ def test_the_commands_tell_what_they_wrote(
     assert (told["epoch"], told["entries"]) == (1, 50)
     assert main(["restore", str(tmp_path / "saved"), str(store)]) == 2
     assert "has epochs already" in capsys.readouterr().err
+    assert main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "99"]) == 2
+    assert "with --epoch, or leave it out for the newest" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "-1"])
