@@ -8,7 +8,8 @@ A key with more rows than a block gets several DataFrames. A processor that does
 rows costs no DataFrame, and many small keys share the cost of one.
 
 Columns have the dtypes of Spark's own DataFrames: whole numbers int64 (float64 in a block with
-nulls), fractions float64, timestamps naive in the session's time zone.
+nulls), fractions float64, timestamps naive in the session's time zone. Whole numbers in structs,
+arrays and maps stay whole beside nulls.
 
 Output DataFrames are collected, and converted together where their dtypes are the same: a
 conversion costs as much for a small DataFrame as for a large one.
@@ -124,16 +125,20 @@ def _to_series(column: Any, time_zone: str) -> Any:
         column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
         column = column.cast(pa.float64())
-    series = column.to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True)
+    nested = pa.types.is_nested(kind)
+    series = column.to_pandas(
+        date_as_object=True, coerce_temporal_nanoseconds=True, integer_object_nulls=nested
+    )
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return series.dt.tz_convert(time_zone).dt.tz_localize(None)
-    if not pa.types.is_nested(kind):
+    if not nested:
         return series
     convert = _create_converter_to_pandas(
         from_arrow_type(kind, prefer_timestamp_ntz=True),
         True,
         timezone=time_zone,
         struct_in_pandas="dict",
+        integer_object_nulls=True,
     )
     return convert(series)
 

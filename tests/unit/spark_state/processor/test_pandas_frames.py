@@ -20,6 +20,8 @@ from spark_state.processor.key_grouping import KeyedInput
 from spark_state.processor.pandas_frames import PandasFrames
 
 NO_BOUND = 2**31 - 1
+BIG = 2**53 + 1
+"""No float is this whole number."""
 FORM = PandasFrames("America/New_York", BlockSize(10_000, NO_BOUND))
 MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 123456)
 OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int32())])
@@ -87,6 +89,30 @@ class TestInput:
         (first,), (second,) = frames(FORM, keyed({"v": pa.array([3, None])}, [1, 1]))
         assert first["v"].tolist() == [3.0]
         assert second["v"].isna().tolist() == [True]
+
+    @pytest.mark.parametrize(
+        ("value_type", "value", "null"),
+        [
+            (pa.struct([("id", pa.int64())]), {"id": BIG}, {"id": None}),
+            (pa.map_(pa.string(), pa.int64()), {"n": BIG}, {"n": None}),
+            (pa.list_(pa.int64()), [BIG], [None]),
+            (pa.list_(pa.struct([("id", pa.int64())])), [{"id": BIG}], [{"id": None}]),
+            (pa.struct([("ids", pa.map_(pa.int64(), pa.int64()))]), {"ids": {BIG: 1}}, {"ids": {}}),
+        ],
+    )
+    def test_whole_numbers_in_nested_columns_stay_whole_beside_nulls(
+        self, value_type: pa.DataType, value: Any, null: Any
+    ) -> None:
+        rows = keyed({"v": pa.array([value, null], value_type)}, [1, 1])
+        seen = [frame["v"].iloc[0] for (frame,) in frames(FORM, rows)]
+        assert [list(each) if isinstance(each, np.ndarray) else each for each in seen] == [
+            value,
+            null,
+        ]
+        schema = pa.schema([("v", value_type)])
+        output = FORM.output_of_key((), (f for (f,) in FORM.rows_by_key(rows, ("v",))))
+        (batch,) = FORM.batches(output, schema)
+        assert batch.column("v").equals(rows.rows.column("v").combine_chunks())
 
     def test_a_key_with_more_rows_than_a_frame_holds_gets_several(self) -> None:
         form = PandasFrames("UTC", BlockSize(2, NO_BOUND))
