@@ -8,8 +8,8 @@ A key with more rows than a block gets several DataFrames. A processor that does
 rows costs no DataFrame, and many small keys share the cost of one.
 
 Columns have the dtypes of Spark's own DataFrames: whole numbers int64 (float64 in a block with
-nulls), fractions float64, timestamps naive in the session's time zone. Whole numbers in structs,
-arrays and maps stay whole beside nulls.
+nulls), fractions float64, timestamps naive in the session's time zone, intervals in nanoseconds, or
+in microseconds from pandas 3. Whole numbers in structs, arrays and maps stay whole beside nulls.
 
 Output DataFrames are collected, and converted together where their dtypes are the same: a
 conversion costs as much for a small DataFrame as for a large one.
@@ -32,11 +32,14 @@ from pyspark.sql.pandas.types import (
     from_arrow_type,
 )
 
-from spark_state.errors import OutputRowError
+from spark_state.errors import OutputRowError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize, blocks
+from spark_state.processor.condition_errors import OutputColumnError, output_column_error
 from spark_state.processor.key_grouping import KeyedInput
 
 _ROWS_PER_BATCH = 8_192
+# As in Spark's DataFrames. The cast refuses an interval beyond 292 years of nanoseconds.
+_INTERVAL = pa.duration("ns" if pd.__version__.startswith("2.") else "us")
 _CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError)
 
 
@@ -83,9 +86,17 @@ class PandasFrames:
             yield self._frame(rows.slice(start, limit), names)
 
     def _frame(self, rows: pa.Table, names: tuple[str, ...]) -> Any:
-        frame = pd.DataFrame(
-            {index: _to_series(column, self.time_zone) for index, column in enumerate(rows.columns)}
-        )
+        series = {}
+        for index, column in enumerate(rows.columns):
+            try:
+                series[index] = _to_series(column, self.time_zone)
+            except pa.ArrowInvalid as error:
+                raise UnsupportedOperationError(
+                    f"column {names[index]!r} ({column.type}) holds a value that a DataFrame of "
+                    f"pandas {pd.__version__} cannot have: {error}. Cast the column to string, or "
+                    "handle it in the row API"
+                ) from error
+        frame = pd.DataFrame(series)
         frame.columns = pd.Index(names)
         return frame
 
@@ -125,6 +136,8 @@ def _to_series(column: Any, time_zone: str) -> Any:
         column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
         column = column.cast(pa.float64())
+    elif pa.types.is_duration(kind):
+        return column.cast(_INTERVAL).to_pandas(coerce_temporal_nanoseconds=False)
     nested = pa.types.is_nested(kind)
     series = column.to_pandas(
         date_as_object=True, coerce_temporal_nanoseconds=True, integer_object_nulls=nested
@@ -157,9 +170,10 @@ class _OutputFrames:
     def add(self, key: tuple[Any, ...], frame: Any) -> None:
         """Raises OutputRowError for what is no DataFrame of the output schema's columns."""
         if not isinstance(frame, pd.DataFrame):
-            raise OutputRowError(
-                f"a processor yields pandas.DataFrames, got {frame!r} of type "
-                f"{type(frame).__name__} for key {key!r}"
+            raise OutputColumnError(
+                "Invalid return type. Please make sure that the UDF returns a pandas.DataFrame "
+                "when the specified return type is StructType. A processor yields "
+                f"pandas.DataFrames, got {frame!r} of type {type(frame).__name__} for key {key!r}"
             )
         if not len(frame):
             return
@@ -243,11 +257,8 @@ class _OutputColumn:
         try:
             return self._array(pd.Series(values))
         except _CONVERSION_ERRORS as error:
-            # The message begins as Spark's does: jobs match on it.
-            raise OutputRowError(
-                f"Exception thrown when converting pandas.Series ({values.dtype}) with name "
-                f"{self._field.name!r} to Arrow Array ({self._field.type}). Output of key {key!r}: "
-                f"{error}"
+            raise output_column_error(
+                self._field, values.dtype, f"Output of key {key!r}: {error}", error
             ) from error
 
     def _array(self, series: Any) -> pa.Array[Any]:
