@@ -111,8 +111,11 @@ def _time_of_numpy(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is pandas' NA, a null."""
-    return value is None or type(value).__name__ == "NAType"
+    """Whether a value is a null: None, pandas' NA, or a NumPy time that is none (NaT)."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    is_time = getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+    return is_time and value.shape == () and bool(value != value)
 
 
 def optional(function: Convert | None) -> Convert:
@@ -145,8 +148,9 @@ def _list_codec(value_type: Any, forms: Forms) -> Codec:
     def convert_list(value: Any) -> list[Any] | None:
         if is_missing(value):
             return None
+        dtype = getattr(value, "dtype", None)
         # Not the times of an array, which have no Python value if they are in nanoseconds.
-        if hasattr(value, "tolist") and value.dtype.kind not in "mM":
+        if dtype is not None and dtype.kind not in "mM":
             value = value.tolist()
         if isinstance(value, str | bytes | bytearray | dict) or not hasattr(value, "__iter__"):
             raise TypeError

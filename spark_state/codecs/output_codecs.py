@@ -48,7 +48,7 @@ def _from(own: type, convert: Convert) -> Convert:
 
 def _whole(value: Any) -> int:
     """A number as an int. Raises ValueError for a fraction."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    if not isinstance(value, int | float | Decimal):
         raise TypeError
     if not math.isfinite(value) or int(value) != value:
         raise ValueError("not a whole number")
@@ -59,12 +59,14 @@ def _integer_codec(bits: int) -> Codec:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def convert(value: Any) -> int:
-        number = value if type(value) is int else _whole(value)
+        if isinstance(value, bool):  # NumPy's is none, and taken as in Spark
+            raise TypeError
+        number = value if type(value) is int else _whole(plain(value))
         if not low <= number <= high:
             raise ValueError(f"out of range [{low}, {high}]")
         return number
 
-    return Codec(_from(int, convert), exact=int if bits == 64 else None)
+    return Codec(convert, exact=int if bits == 64 else None)
 
 
 def _double(value: Any) -> float:

@@ -255,7 +255,7 @@ class _OutputColumn:
 
     def _array_of_key(self, key: tuple[Any, ...], values: Any) -> pa.Array[Any]:
         try:
-            return self._array(pd.Series(values))
+            return self._array(_joined([values]))
         except _CONVERSION_ERRORS as error:
             raise output_column_error(
                 self._field, values.dtype, f"Output of key {key!r}: {error}", error
@@ -284,7 +284,7 @@ def _one_array(array: Any) -> pa.Array[Any]:
 
 
 def _joined(pieces: list[Any]) -> Any:
-    """One Series of several arrays with one dtype."""
+    """One Series of several arrays with one dtype, which stays, also if it is `object`."""
     if isinstance(pieces[0], np.ndarray):
-        return pd.Series(np.concatenate(pieces))
+        return pd.Series(np.concatenate(pieces), dtype=pieces[0].dtype)
     return pd.concat([pd.Series(piece) for piece in pieces], ignore_index=True)

@@ -156,7 +156,7 @@ def test_maps_are_put_into_and_removed_from() -> None:
     state.remove(("never",))
     assert (state.get(("a",)), state.get(("b",))) == (None, (2,))
     with pytest.raises(StateValueError, match="key of operator state 'options'"):
-        state.get((5,))
+        state.get((5.5,))
     with pytest.raises(StateValueError, match=r"operator state 'options'.*int64"):
         state.put(("c",), ("x",))
     state.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import datetime
 import tempfile
 from decimal import Decimal
@@ -86,6 +87,8 @@ CONVERTED: list[tuple[pa.DataType, Any, Any]] = [
     (pa.list_(MAP), [[("a", 1)]], [[("a", 1)]]),
     (pa.int64(), 3.0, 3),
     (pa.int8(), np.float32(3), 3),
+    (pa.int8(), np.True_, 1),
+    (pa.list_(pa.int64()), array.array("q", [1]), [1]),
     (pa.int64(), Decimal("1E+3"), 1000),
     (pa.float64(), True, 1.0),
     (pa.float64(), 3, 3.0),

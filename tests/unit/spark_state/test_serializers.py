@@ -91,6 +91,7 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.float64(), pd.NA, None),
     (pa.string(), pd.NA, None),
     (LONG_AND_NAME, pd.NA, None),
+    (pa.list_(LONG_AND_NAME), np.datetime64("NaT"), None),
     (pa.float64(), 2**53, 2.0**53),
     (pa.map_(pa.string(), pa.int32()), [("a", 1)], {"a": 1}),
     (pa.map_(pa.string(), pa.int32()), (["a", None],), {"a": None}),
