@@ -245,10 +245,13 @@ class _OutputColumn:
     def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
         """One array of all pieces."""
         arrays = []
-        for _, same in groupby(pieces, key=lambda piece: piece.values.dtype):
+        for dtype, same in groupby(pieces, key=lambda piece: piece.values.dtype):
             run = list(same)
+            # Arrow infers the type of Python objects from all of them, so what one DataFrame's
+            # values become must not depend on those of others.
+            may_infer = len(run) == 1 or dtype.kind != "O"
             try:
-                arrays.append(self._array(_joined([piece.values for piece in run])))
+                arrays.append(self._array(_joined([piece.values for piece in run]), may_infer))
             except _CONVERSION_ERRORS:
                 arrays += [self._array_of_key(key, values) for key, values in run]
         return pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
@@ -261,7 +264,7 @@ class _OutputColumn:
                 self._field, values.dtype, f"Output of key {key!r}: {error}", error
             ) from error
 
-    def _array(self, series: Any) -> pa.Array[Any]:
+    def _array(self, series: Any, may_infer: bool = True) -> pa.Array[Any]:
         if isinstance(series.dtype, pd.CategoricalDtype):
             series = series.astype(series.dtype.categories.dtype)
         series = self._convert(series)
@@ -271,6 +274,8 @@ class _OutputColumn:
                 pa.Array.from_pandas(series, mask=mask, type=self._field.type, safe=self._safe)
             )
         except pa.ArrowInvalid:
+            if not may_infer:
+                raise
             array = _one_array(pa.Array.from_pandas(series, mask=mask))
             return array.cast(self._field.type, safe=self._safe)
 

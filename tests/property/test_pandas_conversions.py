@@ -27,6 +27,10 @@ NEW_SEED = time.time_ns() % 1_000_000
 SOAKS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(20)]
 
 
+CHUNKED = ["chunked"]
+"""In the place of values: pandas gave Spark an array in chunks, on which it trips."""
+
+
 def column_of(rng: random.Random, field_type: str) -> Any:
     """A column of one or two values, with the dtype that pandas finds, or of Python objects."""
     values = [random_value(rng, field_type)] * rng.choice((1, 2))
@@ -49,8 +53,8 @@ def of_spark(frame: Any, schema: StructType, form: PandasFrames) -> list[Any] | 
             assign_cols_by_name=True,
             int_to_decimal_coercion_enabled=form.ints_to_decimals,
         )
-    except Exception:
-        return None
+    except Exception as error:
+        return CHUNKED if "ChunkedArray" in str(error) else None
     return values_of(batch.column(0).field(0))
 
 
@@ -92,6 +96,8 @@ def test_a_column_has_the_values_of_spark_or_fails_as_there(seed: int) -> None:
         )
         frames = [column_of(rng, field_type).to_frame("v") for _ in range(rng.choice((1, 3)))]
         single = [of_spark(frame, schema, form) for frame in frames]
+        if CHUNKED in single:
+            continue
         failed = None in single
         here = of_cowstate(frames, schema, form)
         if here != (None if failed else [value for values in single for value in values or ()]):
