@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.provider_matrix import ENVIRONMENTS, ROOT
+from scripts.provider_matrix import ROOT, python_of
 
 PANDAS = ("2", "3")
 TESTS = (
@@ -30,17 +30,8 @@ TESTS = (
 
 def python_with(pandas: str) -> Path:
     """The interpreter of the environment with this pandas, which is made if need be."""
-    environment = ENVIRONMENTS / f"pandas-{pandas}"
-    python = environment / "bin" / "python"
-    made = environment / "made"
-    if not made.exists():
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        subprocess.run([*install, "-e", f"{ROOT}[dev]"], check=True)
-        # Without its requirements: cowstate's own holds pandas below 3.
-        subprocess.run([*install, "--no-deps", f"pandas=={pandas}.*"], check=True)
-        made.touch()
-    return python
+    # Without its requirements: cowstate's own holds pandas below 3.
+    return python_of(f"pandas-{pandas}", ["--no-deps", f"pandas=={pandas}.*"])
 
 
 def main() -> None:

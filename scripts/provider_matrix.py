@@ -81,14 +81,20 @@ def files() -> list[str]:
 
 def python_with(spark: str) -> Path:
     """The interpreter of the environment with this Spark, which is made if need be."""
-    environment = ENVIRONMENTS / f"spark-{spark}"
+    return python_of(f"spark-{spark}", [f"pyspark[sql]=={spark}.*"])
+
+
+def python_of(name: str, replaced: Sequence[str]) -> Path:
+    """The interpreter of an environment of the tests, which is made if need be. `replaced`: what
+    pip installs last, in the place of what the requirements brought."""
+    environment = ENVIRONMENTS / name
     python = environment / "bin" / "python"
     made = environment / "made"
     if not made.exists():
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
         subprocess.run([*install, "-e", f"{ROOT}[dev]"], check=True)
-        subprocess.run([*install, f"pyspark[sql]=={spark}.*"], check=True)
+        subprocess.run([*install, *replaced], check=True)
         made.touch()
     return python
 

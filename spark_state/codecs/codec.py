@@ -53,6 +53,31 @@ class Forms:
     values_of: Callable[[Any, tuple[str, ...]], Sequence[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class ScalarCodecs:
+    """The codecs of types without children, for `Forms.scalar`.
+
+    `integer(bits)`, `decimal(type)` make those of numbers; `naive`, `zoned`: of timestamps without
+    and with a zone; `others`: of all other types, each with a function that recognises the type.
+    """
+
+    integer: Callable[[int], Codec]
+    decimal: Callable[[Any], Codec]
+    naive: Codec
+    zoned: Codec
+    others: Sequence[tuple[Callable[[Any], bool], Codec]]
+
+    def __call__(self, value_type: Any) -> Codec | None:
+        """The codec of a type, None if there is none."""
+        if pa.types.is_integer(value_type):
+            return self.integer(value_type.bit_width)
+        if pa.types.is_decimal(value_type):
+            return self.decimal(value_type)
+        if pa.types.is_timestamp(value_type):
+            return self.naive if value_type.tz is None else self.zoned
+        return next((codec for is_type, codec in self.others if is_type(value_type)), None)
+
+
 def codec_of(value_type: Any, forms: Forms) -> Codec:
     """The codec of a type. Raises StateValueError for a type that has none."""
     types = pa.types

@@ -21,6 +21,7 @@ from spark_state.codecs.codec import (
     Codec,
     Convert,
     Forms,
+    ScalarCodecs,
     make_tuple,
     plain,
     values_by_position,
@@ -164,14 +165,7 @@ _AWARE = _codec(datetime.datetime, _aware)
 _NAIVE = _codec(datetime.datetime, _naive, is_exact=False)
 
 
-def _scalar(value_type: Any) -> Codec | None:
-    if pa.types.is_integer(value_type):
-        return _integer_codec(value_type.bit_width)
-    if pa.types.is_decimal(value_type):
-        return _decimal_codec(value_type)
-    if pa.types.is_timestamp(value_type):
-        return _NAIVE if value_type.tz is None else _AWARE
-    return next((codec for is_type, codec in _CODECS if is_type(value_type)), None)
+_SCALARS = ScalarCodecs(_integer_codec, _decimal_codec, _NAIVE, _AWARE, _CODECS)
 
 
 def _values_by_name(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
@@ -183,4 +177,4 @@ def _values_by_name(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
     return values_by_position(value, names)
 
 
-OUTPUT_FORMS = Forms(make_tuple, _scalar, partial(list[Any]), _values_by_name)
+OUTPUT_FORMS = Forms(make_tuple, _SCALARS, partial(list[Any]), _values_by_name)

@@ -23,6 +23,7 @@ from spark_state.codecs.codec import (
     Forms,
     MakeRow,
     Pairs,
+    ScalarCodecs,
     is_missing,
     make_tuple,
     plain,
@@ -190,14 +191,7 @@ _LOCAL = Codec(
 )
 
 
-def _scalar(value_type: Any) -> Codec | None:
-    if pa.types.is_integer(value_type):
-        return _integer_codec(value_type.bit_width)
-    if pa.types.is_decimal(value_type):
-        return _decimal_codec(value_type)
-    if pa.types.is_timestamp(value_type):
-        return _NAIVE if value_type.tz is None else _LOCAL
-    return next((codec for is_type, codec in _CODECS if is_type(value_type)), None)
+_SCALARS = ScalarCodecs(_integer_codec, _decimal_codec, _NAIVE, _LOCAL, _CODECS)
 
 
 def _make_dict(pairs: Pairs) -> dict[Any, Any]:
@@ -209,7 +203,7 @@ def _make_dict(pairs: Pairs) -> dict[Any, Any]:
 
 def state_forms(make_row: MakeRow) -> Forms:
     """The forms of values in state."""
-    return Forms(make_row, _scalar, _make_dict, values_by_position)
+    return Forms(make_row, _SCALARS, _make_dict, values_by_position)
 
 
 PLAIN_FORMS = state_forms(make_tuple)
