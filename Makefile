@@ -20,6 +20,8 @@ help:
 	@echo "make scala-format   format the Scala sources (scala-format-check: only look; needs Maven Central)"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make spark-suites      Spark's own tests on the provider (needs Maven Central; SUITES='--suites Join')"
+	@echo "make spark-python-suites   Spark's Python tests of transformWithState (PYTHON_SUITES='--source CHECKOUT')"
+	@echo "make pandas-matrix   the tests of conversions on each supported pandas"
 	@echo "make provider-matrix   the provider's tests on each Spark and Java (MATRIX='--spark 4.2 --java 21')"
 	@echo "make spark-4.1-trial   the provider's jar for Spark 4.1, beside Spark's own provider"
 	@echo "make bench   run the benchmarks"
@@ -90,9 +92,15 @@ coverage: $(VENV)/installed-dev
 	@$(BIN)/coverage html --quiet
 	@$(BIN)/coverage report
 
-.PHONY: spark-suites provider-matrix spark-4.1-trial
+.PHONY: spark-suites spark-python-suites pandas-matrix provider-matrix spark-4.1-trial
 spark-suites: $(VENV)/installed-dev
 	@$(BIN)/python -m scripts.spark_suites $(SUITES)
+
+spark-python-suites: $(VENV)/installed-dev
+	@$(BIN)/python -m scripts.spark_python_suites $(PYTHON_SUITES)
+
+pandas-matrix: $(VENV)/installed-dev
+	@$(BIN)/python -m scripts.pandas_matrix $(MATRIX)
 
 provider-matrix: $(VENV)/installed-dev
 	@$(BIN)/python -m scripts.provider_matrix $(MATRIX)

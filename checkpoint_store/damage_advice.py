@@ -9,6 +9,7 @@ from checkpoint_store.object_names import (
     COMMITS,
     COMPACTIONS,
     DATA,
+    OFFSETS,
     QUERY,
     STATE,
     STATE_PLACE,
@@ -19,15 +20,17 @@ from checkpoint_store.object_names import (
     is_compacted,
 )
 
-HOW_TO_GO_BACK = '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
-_WHAT_TO_DO = '"What is damaged, and what to do" in docs/how-to/troubleshoot.md'
-_FROM_BACKUP = "restore it from a backup"
-_OF_SAVEPOINT = "A savepoint has one epoch, and no query writes to it: take another savepoint"
-_GO_BACK = (
-    f"{_FROM_BACKUP}, or restart the query from an earlier epoch that does not need it, if the "
-    f"store still has one: {HOW_TO_GO_BACK}"
+HOW_TO_GO_BACK = (
+    '"Restart from an earlier batch" (stop the query; in its checkpoint delete batch n and all '
+    "later ones from commits/, and those later than n from offsets/, with their .crc files; start "
+    "the query, which runs batch n again)"
 )
-_EPOCH_BACK = f"{_GO_BACK}. {_OF_SAVEPOINT}"
+_FROM_BACKUP = "restore it from a backup"
+_OF_SAVEPOINT = "If it is of a savepoint, which has one epoch and no query, take another savepoint"
+_EPOCH_BACK = (
+    f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, restart the query from an earlier "
+    f"epoch that does not need it, if the store still has one: {HOW_TO_GO_BACK}"
+)
 _BATCH_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier batch that does not need it, if there "
     f"still is one: {HOW_TO_GO_BACK}"
@@ -39,9 +42,9 @@ _CUT_BY_A_KILL = (
 
 _DAMAGED = {
     STORE: (
-        f"{_FROM_BACKUP}, or delete it and start the query, which writes it again as it was if "
-        "its operator's name, key and maxParallelism are the same as before. No state is lost. "
-        f"{_OF_SAVEPOINT}"
+        f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, delete it and start the query, "
+        "which writes it again as it was if its operator's name, key and maxParallelism are the "
+        "same as before. No state is lost"
     ),
     TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
@@ -50,34 +53,36 @@ _DAMAGED = {
     ),
     VERSIONS: (
         f"{_FROM_BACKUP}. The other versions can be read by their number or time. {_CUT_BY_A_KILL} "
-        f"write the rows again; a query does so by itself. Otherwise see {_WHAT_TO_DO}"
+        "write the rows again; a query does so by itself. Otherwise, if it is the newest version, "
+        "delete it, and run the job again that wrote it, or let the batch of its query run again: "
+        f"{HOW_TO_GO_BACK}"
     ),
     COMPACTIONS: "it is not needed, delete it",
     DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
     STATE: _BATCH_BACK,
     COMMITS: _BATCH_BACK,
+    OFFSETS: _BATCH_BACK,
     QUERY: f"{_FROM_BACKUP}. It holds the id of the query",
 }
 _MISSING = {
     STORE: (
-        f"{_FROM_BACKUP}, or start the query, which writes it again as it was if its operator's "
-        f"name, key and maxParallelism are the same as before. No state is lost. {_OF_SAVEPOINT}"
+        f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, start the query, which writes it "
+        "again as it was if its operator's name, key and maxParallelism are the same as before. No "
+        "state is lost"
     ),
     TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
         "read or written without it"
     ),
     VERSIONS: f"{_FROM_BACKUP}. The other versions can be read by their number",
-    **{name: _DAMAGED[name] for name in (DATA, STATE, COMMITS, QUERY)},
+    **{name: _DAMAGED[name] for name in (DATA, STATE, COMMITS, OFFSETS, QUERY)},
 }
 _OF_STATE_PLACE = f"{_FROM_BACKUP} of the checkpoint. It says which object store has the state"
 _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
     "names it, delete that object: the files that it stands for are read instead"
 )
-_OF_BARRIER = (
-    f"{_GO_BACK}. {_CUT_BY_A_KILL} start the query, which runs the epoch again. {_OF_SAVEPOINT}"
-)
+_OF_BARRIER = f"{_EPOCH_BACK}. {_CUT_BY_A_KILL} start the query, which runs the epoch again"
 
 
 def advice_on_damaged(name: str) -> str:

@@ -9,6 +9,7 @@
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
+    ├── LostFilesError          files of a batch are gone before its commit: write it again
     ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
     ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
@@ -41,6 +42,7 @@ from checkpoint_store.damage_advice import (
     advice_on_damaged,
     advice_on_missing,
 )
+from checkpoint_store.interface_words import words
 from checkpoint_store.object_names import is_of_checkpoint, is_of_table
 from checkpoint_store.schema_text import schema_texts
 
@@ -55,11 +57,13 @@ class CowstateError(Exception):
     """Base of every error that cowstate raises on purpose.
 
     An error that has values is a dataclass of them, which compares and hashes as any error does.
+    `words`: of the interface that was called.
     """
 
     def __post_init__(self) -> None:
         # Exceptions are pickled and copied by their args, which lack what was given by keyword.
         self.args = (*vars(self).values(),)
+        self.words = words()
 
 
 class CheckpointStoreError(CowstateError):
@@ -116,8 +120,8 @@ class StoreUnavailableError(CheckpointStoreError):
     def __str__(self) -> str:
         return (
             f"{self.url} is unavailable: {self.operation} failed for {self.seconds:.0f} s, last "
-            f"with {self.problem}. Nothing that was published is lost; restart the query when the "
-            "store is back. storeRetrySeconds says how long an outage may last"
+            f"with {_without_stop(self.problem)}. Nothing that was published is lost; restart the "
+            "query when the store is back. storeRetrySeconds says how long an outage may last"
         )
 
 
@@ -130,8 +134,8 @@ class StoreAccessError(CheckpointStoreError):
 
     def __str__(self) -> str:
         return (
-            f"cannot use the store {self.url}: {self.problem}. Make it usable for the user that "
-            "runs Spark, or name another store"
+            f"cannot use the store {self.url}: {_without_stop(self.problem)}. Make it usable for "
+            "the user that runs Spark, or name another store"
         )
 
 
@@ -185,6 +189,26 @@ class ConflictingWriterError(CheckpointStoreError):
             f"{self.url} is written by {self.owner}; {self.writer} cannot write it, too. Stop one "
             "of them, or write into another table. If the former writer is gone for good, write "
             'with option("takeOver", "true") once: the table then belongs to the new one'
+        )
+
+
+@dataclass(eq=False)
+class LostFilesError(CheckpointStoreError):
+    """Files that `writer` wrote are gone before a version names them: `count` files, among them
+    `name`."""
+
+    url: str
+    name: str
+    writer: str
+    count: int
+
+    def __str__(self) -> str:
+        others = f" and {self.count - 1} other files" if self.count > 1 else ""
+        return (
+            f"{self.name}{others} of {self.url} are gone, and {self.writer} has not committed them "
+            "yet: files that no version names are deleted when nothing is written beside them for "
+            "orphanGraceSeconds. The table is as it was. Raise the option in all writers of the "
+            "table, and write the rows again"
         )
 
 
@@ -250,7 +274,7 @@ class StateNotFoundError(CheckpointStoreError):
     def __str__(self) -> str:
         states = ", ".join(self.present) or "none"
         asked = "no state is named" if self.state is None else f"there is no state {self.state!r}"
-        return f"{self.url}: {asked}; its states are {states}. Name one with stateVarName"
+        return f"{self.url}: {asked}; its states are {states}. {self.words.choose_state}"
 
 
 @dataclass(eq=False)
@@ -367,17 +391,17 @@ class VersionNotRetainedError(CheckpointStoreError):
             return f"version {self.version} of {self.url} is not there; {held}. Ask for another one"
         if self.version < 0:
             return (
-                f"{self.version} is no version of {self.url}: versions begin at 0; {held}. Ask for "
-                "one of these"
+                f"{self.version} is no version of {self.url}: versions begin at 0; {held}. "
+                f"{self.words.choose_version}"
             )
         if self.version > self.newest:
             return (
-                f"version {self.version} of {self.url} is not written yet; {held}. Ask for one of "
-                "these, or for none to get the newest"
+                f"version {self.version} of {self.url} is not written yet; {held}. "
+                f"{self.words.choose_version}, {self.words.or_newest}"
             )
         return (
-            f"version {self.version} of {self.url} was deleted by retention; {held}. Ask for one "
-            f"of these. {_HOW_TO_KEEP_MORE}"
+            f"version {self.version} of {self.url} was deleted by retention; {held}. "
+            f"{self.words.choose_version}. {_HOW_TO_KEEP_MORE}"
         )
 
 
@@ -442,6 +466,11 @@ def _of_epoch(name: str, epoch: int | None) -> str:
     if epoch is None or is_of_table(name):
         return ""
     return f" of batch {epoch}" if is_of_checkpoint(name) else f" of epoch {epoch}"
+
+
+def _without_stop(problem: str) -> str:
+    """The words of a client or a server, within a sentence."""
+    return problem.rstrip(". ")
 
 
 def _few(subtasks: tuple[int, ...]) -> str:

@@ -24,8 +24,16 @@ OFFSETS = "offsets"
 STATE = "state"
 STATE_PLACE = f"{STATE}/cowstate-store.json"
 
+_NO_PART = ("", ".", "..")
 _BARRIER = "barrier-"
 _GROUP = "group-"
+
+
+def parse_object_name(name: str) -> list[str] | None:
+    """The parts of a name that stays below its store; None for a name that does not: an absolute
+    one, and one with `..`."""
+    parts = name.split("/")
+    return None if any(part in _NO_PART or "\0" in part for part in parts) else parts
 
 
 def is_of_table(name: str) -> bool:

@@ -11,10 +11,15 @@ session that was started before the installation, call
     df.writeStream     table_sink
 
 For each of these Spark imports this module in a new Python process. So each method imports only
-what it needs.
+what it needs. Spark shows an error of a method with its whole traceback, so errors that cowstate
+raises on purpose leave without the calls that led to them: their messages say the reason.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,7 +30,21 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from checkpoint_store.errors import CowstateError
 from datasources.catalog_tables import is_declared
+
+_T = TypeVar("_T")
+
+
+def _told_shortly(method: Callable[..., _T]) -> Callable[..., _T]:
+    @wraps(method)
+    def told(self: DataSource, *arguments: Any, **named: Any) -> _T:
+        try:
+            return method(self, *arguments, **named)
+        except CowstateError as error:
+            raise error.with_traceback(None) from None
+
+    return told
 
 
 class CowStateDataSource(DataSource):
@@ -36,6 +55,7 @@ class CowStateDataSource(DataSource):
         """cowstate"""
         return "cowstate"
 
+    @_told_shortly
     def schema(self) -> StructType:
         """The columns of a read. Raises ConfigurationError, and the errors of the store."""
         if is_declared(self.options):
@@ -46,24 +66,28 @@ class CowStateDataSource(DataSource):
 
         return source_schema(self.options)
 
+    @_told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises ConfigurationError, and the errors of the store."""
         from datasources.table_source import table_reader
 
         return table_reader(self.options, schema)
 
+    @_told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The reader of a stream. A refused stream raises its error at the first offset."""
         from datasources.table_stream import table_stream_reader
 
         return table_stream_reader(self.options, schema)
 
+    @_told_shortly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The sink of a batch job. Raises ConfigurationError."""
         from datasources.table_sink import table_batch_writer
 
         return table_batch_writer(self.options, schema, overwrite=overwrite)
 
+    @_told_shortly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The sink of a query; output mode "complete" upserts all rows of each batch. Raises
         ConfigurationError."""

@@ -2,15 +2,27 @@
 
 If filters fix every key column, only the key groups of these keys are read. If filters fix or bound
 some key column, only files with such keys are read, see checkpoint_store.files.key_bounds.
+
+Some literals change on their way from a query to the source, and Spark compares rows with the
+unchanged literal. What a filter asks for is known only if its literals are:
+
+    literal    on the way                                              read as
+    decimal    PySpark rounds to 28 digits                             unknown, from 28 digits
+    text       Spark replaces bytes that are not UTF-8 by U+FFFD       unknown, with a U+FFFD
+    date       Spark moves a day that java.sql.Date cannot hold to     the day, and the days that
+               the next day: 5 to 14 October 1582, and days that the   may arrive as it
+               zone of the JVM skipped, as 30 December 2011 in Samoa
 """
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -31,6 +43,9 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 KeyValues = tuple[Any, ...]
 
 _MOST_KEYS = 1_000
+_ROUNDED_DIGITS = 28
+_REPLACED_BYTES = "\ufffd"
+_FIRST_GREGORIAN_DAY = datetime.date(1582, 10, 15)
 
 
 @dataclass
@@ -42,16 +57,18 @@ class AskedValues:
 
     def add(self, condition: Filter) -> None:
         """Remember a filter, if it allows only some values or a range."""
-        values = _values_of(condition)
         name = _column_of(condition)
-        if name is None:
+        literals = _literals_of(condition)
+        if name is None or literals is None:
             return
-        if values is not None:
-            asked_before = self.values.get(name, values)
-            self.values[name] = tuple(value for value in asked_before if value in values)
+        if isinstance(condition, EqualTo | EqualNullSafe | In):
+            asked_before = self.values.get(name, literals)
+            self.values[name] = tuple(
+                value for value in asked_before if any(_is_same(value, other) for other in literals)
+            )
         range_before = self.ranges.get(name, ValueRange())
         try:
-            self.ranges[name] = range_before.intersection(_range_of(condition, values))
+            self.ranges[name] = range_before.intersection(_range_of(condition, literals))
         except TypeError:
             # The values have several types. Only Spark knows how to compare these.
             self.ranges[name] = ValueRange()
@@ -62,30 +79,65 @@ def _column_of(condition: Filter) -> str | None:
     return attribute[0] if len(attribute) == 1 else None
 
 
-def _values_of(condition: Filter) -> KeyValues | None:
-    """The only values that a filter allows; None if the filter is of another kind."""
+def _literals_of(condition: Filter) -> KeyValues | None:
+    """All values that the literals of a comparison may have in the query; None if a literal is
+    unknown, or the filter is no comparison."""
     match condition:
-        case EqualTo(_, value) | EqualNullSafe(_, value):
-            return (value,)
-        case In(_, values):
-            return tuple(values)
-    return None
+        case In(_, literals):
+            arrived = tuple(literals)
+        case (
+            EqualTo(_, literal)
+            | EqualNullSafe(_, literal)
+            | GreaterThan(_, literal)
+            | GreaterThanOrEqual(_, literal)
+            | LessThan(_, literal)
+            | LessThanOrEqual(_, literal)
+        ):
+            arrived = (literal,)
+        case _:
+            return None
+    if any(_is_unknown(literal) for literal in arrived):
+        return None
+    return tuple(value for literal in arrived for value in (*_days_moved_to(literal), literal))
 
 
-def _range_of(condition: Filter, values: KeyValues | None) -> ValueRange:
-    """A range with all values that a filter allows, and maybe more: both ends are inclusive.
+def _is_unknown(literal: object) -> bool:
+    """Whether a literal may have had another value in the query that nobody can tell."""
+    if isinstance(literal, Decimal):
+        return len(literal.as_tuple().digits) >= _ROUNDED_DIGITS
+    return isinstance(literal, str) and _REPLACED_BYTES in literal
 
-    Raises TypeError for values of several types.
+
+def _days_moved_to(literal: object) -> list[datetime.date]:
+    """The other days that may arrive as this day."""
+    if not isinstance(literal, datetime.date) or isinstance(literal, datetime.datetime):
+        return []
+    days_before = 10 if literal == _FIRST_GREGORIAN_DAY else 1
+    last = literal.toordinal()
+    return [datetime.date.fromordinal(day) for day in range(max(last - days_before, 1), last)]
+
+
+def _is_same(value: object, other: object) -> bool:
+    """Whether two values are equal, for which Spark takes NaN and NaN, too."""
+    both_are_nan = value != value and other != other
+    return value == other or both_are_nan
+
+
+def _range_of(condition: Filter, literals: KeyValues) -> ValueRange:
+    """A range with all values that a comparison allows, and maybe more: both ends are inclusive.
+
+    Raises TypeError for literals of several types.
     """
-    match condition:
-        case GreaterThan(_, value) | GreaterThanOrEqual(_, value):
-            return ValueRange(least=bound_of(value))
-        case LessThan(_, value) | LessThanOrEqual(_, value):
-            return ValueRange(greatest=bound_of(value))
-    bounds: list[Any] = [bound_of(value) for value in values or ()]
+    bounds: list[Any] = [bound_of(literal) for literal in literals]
     if not bounds or None in bounds:
         return ValueRange()
-    return ValueRange(min(bounds), max(bounds))
+    least, greatest = min(bounds), max(bounds)
+    match condition:
+        case GreaterThan() | GreaterThanOrEqual():
+            return ValueRange(least=least)
+        case LessThan() | LessThanOrEqual():
+            return ValueRange(greatest=greatest)
+    return ValueRange(least, greatest)
 
 
 def key_groups_asked_for(

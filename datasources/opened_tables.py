@@ -135,6 +135,13 @@ def _check_collations(rows: RowPlan, schema: StructType) -> None:
             )
 
 
+def _differ_in_case(keys: list[str], stored: TableMetadata) -> bool:
+    """Whether the rows spell the table's keys otherwise. Then these are not other keys, and the
+    check of the rows' columns says how to spell them."""
+    spelled = list(column_names(stored.key_schema_json))
+    return keys != spelled and [*map(str.lower, keys)] == [*map(str.lower, spelled)]
+
+
 def _wanted(
     options: SinkOptions, schema_json: str, stored: TableMetadata | None, url: str
 ) -> TableMetadata:
@@ -142,18 +149,18 @@ def _wanted(
     columns = column_names(schema_json)
     if not options.keys and stored is None:
         raise missing_keys_error(options.url)
-    where = f"option {{}} of {options.url} names"
-    key_schema_json = (
-        selected(
-            schema_json,
-            [column_named(name, columns, where.format("keys")) for name in options.keys],
-        )
-        if options.keys or stored is None
-        else stored.key_schema_json
-    )
+
+    def column_of(option: str, name: str) -> str:
+        return column_named(name, columns, f"option {option} of {options.url} names")
+
+    keys = [column_of("keys", name) for name in options.keys]
+    if stored is not None and (not keys or _differ_in_case(keys, stored)):
+        key_schema_json = stored.key_schema_json
+    else:
+        key_schema_json = selected(schema_json, keys)
     sequence_by = options.sequence_by
     if sequence_by is not None:
-        sequence_by = column_named(sequence_by, columns, where.format("sequenceBy"))
+        sequence_by = column_of("sequenceBy", sequence_by)
     if stored is None:
         return TableMetadata(
             table_id=uuid.uuid5(uuid.NAMESPACE_URL, url).hex,

@@ -2,7 +2,8 @@
 
 A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
 "2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
-1024), durations are seconds, lists are separated by commas. Any other text raises a
+1024), durations are seconds, lists are separated by commas. A column whose name has a comma, or a
+space at an end, is quoted as in Spark: `a,b`, with `` for a backtick. Any other text raises a
 ConfigurationError that says what is allowed.
 """
 
@@ -23,6 +24,9 @@ _MOST = 2**63 - 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 _SIZE = re.compile(r"([0-9]+)([kmgt]?)b?", re.IGNORECASE)
+_QUOTED = re.compile(r"`(?:[^`]|``)+`")
+_COLUMN = re.compile(rf"\s*(?:{_QUOTED.pattern}|[^`,\s][^`,]*)")
+_COLUMNS = re.compile(rf"{_COLUMN.pattern}\s*(?:,{_COLUMN.pattern}\s*)*")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -75,6 +79,10 @@ class IntegerOrChoice:
             raise ConfigurationError(f"{error}, {', '.join(self.choice.allowed)}") from None
 
 
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("``", "`")
+
+
 def a_boolean(name: str, text: str) -> bool:
     """true or false."""
     return Choice(("true", "false"))(name, text) == "true"
@@ -87,11 +95,26 @@ def a_text(name: str, text: str) -> str:
     return text.strip()
 
 
+def a_column(name: str, text: str) -> str:
+    """The name of a column, which may be quoted."""
+    stripped = a_text(name, text)
+    return _unquoted(stripped) if _QUOTED.fullmatch(stripped) else stripped
+
+
 def column_list(name: str, text: str) -> tuple[str, ...]:
     """Names of columns; no name may come twice."""
-    names = tuple(column.strip() for column in text.split(","))
-    if not all(names):
-        raise _bad(name, text, "names of columns, separated by commas")
+    if re.fullmatch(r"\s*[\[(].*[\])]\s*", text, re.DOTALL):
+        raise ConfigurationError(
+            f"option {name} is the list {text.strip()}, and is read as one text: write the names "
+            'with commas between them, as in "country,city", and quote a name that has brackets, '
+            "as in `[a]`"
+        )
+    if not _COLUMNS.fullmatch(text):
+        raise _bad(name, text, "names of columns, separated by commas; quote a comma as in `a,b`")
+    names = tuple(
+        _unquoted(part) if _QUOTED.fullmatch(part) else part
+        for part in (match[0].strip() for match in _COLUMN.finditer(text))
+    )
     twice = next((column for column in names if names.count(column) > 1), None)
     if twice:
         raise ConfigurationError(f"option {name} names {twice!r} twice; name it once")
@@ -156,7 +179,9 @@ def a_json_object(name: str, text: str) -> dict[str, Any]:
 
 def a_table_url(name: str, text: str) -> str:
     """The URL of a store, or a local path made absolute."""
-    url = a_text(name, text)
+    a_text(name, text)
+    # A path may begin or end in spaces.
+    url = text.strip() if "://" in text else text
     if url.startswith("memory:"):
         raise ConfigurationError(
             f"option {name} is {url!r}, but each process has a memory of its own; use a path or "

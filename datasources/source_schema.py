@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
@@ -18,6 +17,7 @@ from datasources.table_options import (
     parse_read_options,
 )
 from datasources.version_choice import end_version, history_of, newest_version
+from spark_state.processor.stored_schema import struct_from_json
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
@@ -50,8 +50,8 @@ def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
     else:
         version = newest_version(history)
     shape = history.at(version).shape
-    keys = StructType.fromJson(json.loads(shape.key_schema_json))
-    values = StructType.fromJson(json.loads(shape.value_schema_json))
+    keys = struct_from_json(shape.key_schema_json)
+    values = struct_from_json(shape.value_schema_json)
     own_names = [name for name in shape.columns if name not in keys.names]
     fields = {field.name: field for field in keys}
     for name, field in zip(own_names, values, strict=True):

@@ -11,6 +11,7 @@ from datasources.channel_positions import Positions, decode_positions, encode_po
 from datasources.lost_changes import ChangesLostError
 from datasources.table_options import StreamOptions
 from datasources.version_choice import first_version_since, version_before
+from spark_state.errors import ConfigurationError
 
 Offset = dict[str, Any]
 
@@ -29,16 +30,30 @@ def positions_in(offset: Offset) -> Positions:
     return decode_positions(offset.get("channels", {}))
 
 
+def _check_first(url: str, first: int, newest: int) -> None:
+    """Raises ConfigurationError if a stream would wait, maybe for ever, and leave out the versions
+    that come before `first`."""
+    if first > newest + 1:
+        raise ConfigurationError(
+            f"option startingVersion is {first}, but the newest version of {url} is {newest}: set "
+            f"it to {newest + 1} or latest, for the changes that come from now on, or to an "
+            "earlier version"
+        )
+
+
 def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
     """The offset before the first changes that `options` ask for; `versions` are the existing ones.
 
-    Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false.
+    Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false, and
+    ConfigurationError for a first version that is not the next one and not there.
     """
     first = options.starting_version
     if first == "earliest":
         return offset_before(None)
     if first == "latest":
         return offset_at(versions[-1])
+    if first is not None:
+        _check_first(options.url, first, versions[-1])
     try:
         if options.starting_timestamp is not None:
             first = first_version_since(history, options.starting_timestamp)

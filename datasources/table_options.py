@@ -18,12 +18,14 @@ from typing import Any, Literal
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.provider.provider_store import ProviderStore
+from checkpoint_store.tables.unnamed_files import LEAST_GRACE_SECONDS
 from datasources.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
 from datasources.option_values import (
     Choice,
     Integer,
     IntegerOrChoice,
     a_boolean,
+    a_column,
     a_duration,
     a_json_object,
     a_positive_size,
@@ -60,6 +62,8 @@ class SinkOptions:
     take_over: whether this query replaces another query as the table's writer.
     min_versions_to_retain: at least this many newest versions stay readable.
     auto_compact_bytes: the query itself compacts a state of up to this many bytes.
+    orphan_grace_seconds: files that no version names are deleted if nothing was written beside them
+    for this long.
     given: the fields that the user has set; the other fields have their defaults.
     """
 
@@ -75,6 +79,7 @@ class SinkOptions:
     take_over: bool = False
     min_versions_to_retain: int = 100
     auto_compact_bytes: int = 64 * _MEBIBYTE
+    orphan_grace_seconds: int = 86_400
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     store_retry_seconds: int = RETRY_SECONDS
     given: frozenset[str] = frozenset()
@@ -418,7 +423,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
     "writes": {
         **_ON_ALL,
         "keys": column_list,
-        "sequenceBy": a_text,
+        "sequenceBy": a_column,
         "deleteWhen": a_text,
         "ignoreNullUpdates": a_boolean,
         "maxParallelism": Integer(1, MAX_PARALLELISM_LIMIT),
@@ -428,6 +433,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "takeOver": a_boolean,
         "minVersionsToRetain": Integer(2),
         "autoCompactBytes": a_size,
+        "orphanGraceSeconds": Integer(LEAST_GRACE_SECONDS),
     },
     "batch reads": {
         **_ON_READS,

@@ -298,8 +298,12 @@ def _check_columns(plan: RowPlan) -> None:
                 f"column {name!r} has a name that tables use themselves, like "
                 f"{', '.join(sorted(ADDED_COLUMNS))}; rename it"
             )
-        if names.count(name) > 1:
-            raise ConfigurationError(f"several columns are called {name!r}; rename one of them")
+        twins = [other for other in names if other.lower() == name.lower()]
+        if len(twins) > 1:
+            raise ConfigurationError(
+                f"columns {' and '.join(map(repr, twins))} have the same name, whose case does not "
+                "count; rename one of them"
+            )
     try:
         schema = plan.schema
     except UnsupportedSparkTypeError as error:

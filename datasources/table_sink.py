@@ -14,13 +14,14 @@ modes "append" and "update" are treated alike; the jar lets Spark use us in "upd
 
 Spark makes a new writer for every batch, in worker processes that end after about a minute without
 work. The plan holds all that tasks must know about the table, so tasks read nothing from the store.
+What the driver reads of a batch, rows_of_batch reads in parts of bounded size.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -32,23 +33,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.states.row_fold import SEQUENCE
 from checkpoint_store.tables.table_compaction import MergeBounds
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from checkpoint_store.tables.table_version import TableMetadata
-from datasources.errors import DuplicateKeyError
 from datasources.event_time_columns import watermark_ms
 from datasources.opened_tables import (
-    OpenedTable,
     SinkPlan,
     open_planned,
     open_table,
     plan_of_sink,
 )
-from datasources.table_options import SinkOptions
-from datasources.table_rows import duplicate_keys, rows_to_write
+from datasources.rows_of_batch import check_duplicates, in_sequence
+from datasources.table_rows import rows_to_write
 from datasources.table_upkeep import upkeep_of
 from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.spark.operator.batch_identity import EPOCH, QUERY, batch_identity
@@ -61,13 +58,14 @@ _FILE_BYTES = 256 << 20
 @dataclass
 class FilesMessage(WriterCommitMessage):
     """The files of one task, in order, with their table, their batch, and the watermark of their
-    rows."""
+    rows. `written_since`: when the task began to write, in seconds since 1970."""
 
     table: TableMetadata
     batch: WrittenBatch
     subtask: int
     files: tuple[StateHandle, ...]
     watermark_ms: int | None
+    written_since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +169,17 @@ def _write(
     subtask = context.partitionId()
     writer = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
     reached: list[int] = []
-    for rows in _portions(batches):
-        watermark = watermark_ms(rows, plan.event_times)
-        reached += [] if watermark is None else [watermark]
-        opened = open_table(plan)
-        table = rows_to_write(rows, opened.rows)
-        if table.num_rows:
-            files.append(opened.table.write_rows("changelog", table, writer))
-    return FilesMessage(plan.metadata, batch, subtask, tuple(files), max(reached, default=None))
+    begun = time.time()
+    opened = open_table(plan)
+    with opened.table.shown_alive(writer):
+        for rows in _portions(batches):
+            watermark = watermark_ms(rows, plan.event_times)
+            reached += [] if watermark is None else [watermark]
+            table = rows_to_write(rows, opened.rows)
+            if table.num_rows:
+                files.append(opened.table.write_rows("changelog", table, writer))
+    watermark = max(reached, default=None)
+    return FilesMessage(plan.metadata, batch, subtask, tuple(files), watermark, begun)
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -213,9 +214,9 @@ def _commit(
     # Spark plans the commit of a stream separately from its tasks.
     opened = open_planned(replace(plan, metadata=parts[0].table))
     files = tuple(file for part in parts for file in part.files)
-    _check_duplicates(opened, plan.options, files)
-    if opened.rows.sequence_by is not None and opened.rows.ignore_null_updates and len(files) > 1:
-        files = (_in_sequence(opened, files, TableFileWriter(batch.writer, batch.number, 0, 0)),)
+    if len(files) > 1:
+        check_duplicates(opened, plan.options, files)
+        files = in_sequence(opened, files, TableFileWriter(batch.writer, batch.number, 0, 0))
     if plan.options.on_duplicate == "first":
         files = files[::-1]
     upkeep = upkeep_of(plan.options)
@@ -232,54 +233,10 @@ def _commit(
             part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
         },
         after_all=after_all,
+        written_since=min(part.written_since for part in parts),
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
     opened.table.commit(
         commit,
-        lambda version: upkeep.done_before(
-            opened.metadata, version, bounds, plan.options.min_versions_to_retain
-        ),
-    )
-
-
-def _check_duplicates(
-    opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
-) -> None:
-    """Raises DuplicateKeyError for a key in several files. Tasks have checked their own rows."""
-    if opened.rows.sequence_by is not None or options.on_duplicate != "error" or len(files) < 2:
-        return
-    names = list(opened.rows.key_names)
-    keys = [
-        pa.Table.from_batches(
-            [
-                batch.select(names)
-                for batch in opened.table.read_rows(file, opened.metadata.key_groups)
-            ]
-        )
-        for file in files
-    ]
-    duplicates = duplicate_keys(keys, names)
-    if duplicates:
-        raise DuplicateKeyError(tuple(names), tuple(duplicates))
-
-
-def _in_sequence(
-    opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
-) -> StateHandle:
-    """One file with the rows of all files, in the order of their sequence.
-
-    With ignoreNullUpdates each row that is not late counts. Which rows are late must not depend on
-    the task that wrote them.
-    """
-    batches = [
-        batch
-        for file in files
-        for batch in opened.table.read_rows(file, opened.metadata.key_groups)
-    ]
-    order: list[tuple[str, Literal["ascending", "descending"]]] = [
-        (KEY_GROUP_COLUMN, "ascending"),
-        (SEQUENCE, "ascending"),
-    ]
-    return opened.table.write_rows(
-        "changelog", pa.Table.from_batches(batches).sort_by(order), writer
+        lambda version: upkeep.done_before(opened.metadata, version, bounds, plan.options),
     )

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from checkpoint_store.objects.chore import Chore, try_chore
-from checkpoint_store.objects.deletion import deletion_chores, sweep_orphans
+from checkpoint_store.objects.deletion import deletion_chores, sweep_orphans, time_of_store
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
@@ -36,7 +36,6 @@ from checkpoint_store.tables.table_version import TableMetadata, TableVersion
 from datasources.table_options import SinkOptions
 
 _VERSIONS_BETWEEN_SWEEPS = 100
-_ORPHAN_GRACE_SECONDS = 86_400
 _MOST_TABLES = 64
 # How long one call of a chore is tried again. A chore that fails is tried again at a later commit.
 _RETRY_SECONDS = 5.0
@@ -71,7 +70,7 @@ class TableUpkeep:
         metadata: TableMetadata,
         version: TableVersion,
         bounds: MergeBounds,
-        min_to_retain: int,
+        options: SinkOptions,
     ) -> TableVersion:
         """Do the upkeep before `version` is committed, and return it with its files folded.
 
@@ -87,17 +86,25 @@ class TableUpkeep:
         )
         folded = replace(version, state=state)
         retention = TableRetention(self._store, table)
-        self._tried(self._retention, version, lambda: retention.retain(min_to_retain), 0)
+        self._tried(
+            self._retention, version, lambda: retention.retain(options.min_versions_to_retain), 0
+        )
         if (
             self._sweep.failures
             or version.version % _VERSIONS_BETWEEN_SWEEPS == 0 < version.version
         ):
-            self._tried(self._sweep, version, lambda: self._swept(table, folded), 0)
+            self._tried(
+                self._sweep,
+                version,
+                lambda: self._swept(table, folded, options.orphan_grace_seconds),
+                0,
+            )
         return replace(folded, failed_upkeep=self.failures)
 
-    def _swept(self, table: TableStore, coming: TableVersion) -> int:
+    def _swept(self, table: TableStore, coming: TableVersion, grace_seconds: int) -> int:
         orphans = TableOrphans(self._store, table, coming)
-        return len(sweep_orphans(self._store, orphans, _ORPHAN_GRACE_SECONDS, self._now()))
+        now = time_of_store(self._store, self._now())
+        return len(sweep_orphans(self._store, orphans, grace_seconds, now))
 
     def _tried(
         self, chore: Chore, version: TableVersion, do: Callable[[], _T], otherwise: _T

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
+from checkpoint_store.interface_words import OPTIONS, in_words_of
 from checkpoint_store.open_history import open_history
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
@@ -40,12 +41,13 @@ def history_of(options: Located) -> StateHistory:
     Raises NotAStoreError, StateNotFoundError, StoreNotFoundError, StateChoiceError, and the errors
     of the object store.
     """
-    return open_history(
-        options.url,
-        dict(options.storage_options),
-        options.state,
-        options.store_retry_seconds,
-    )
+    with in_words_of(OPTIONS):
+        return open_history(
+            options.url,
+            dict(options.storage_options),
+            options.state,
+            options.store_retry_seconds,
+        )
 
 
 def is_written(options: Located) -> bool:

@@ -31,6 +31,7 @@ TESTS = (
     "tests/spark/test_offline_repartition.py",
     "tests/spark/test_rescale*.py",
     "tests/spark/test_run_claims.py",
+    "tests/spark/test_submitted_jobs.py",
     "tests/contract/test_state_directory_contract.py",
     "tests/property/test_folded_rows.py",
     "tests/property/test_full_disks.py",
@@ -44,6 +45,7 @@ TESTS = (
     "tests/property/test_unsafe_rows.py",
     "tests/property/test_write_amplification.py",
     "tests/property/test_zone_maps.py",
+    "tests/fault/test_closed_states.py",
     "tests/fault/test_credentials.py",
     "tests/fault/test_damaged_provider_files.py",
     "tests/fault/test_full_local_directories.py",
@@ -79,14 +81,20 @@ def files() -> list[str]:
 
 def python_with(spark: str) -> Path:
     """The interpreter of the environment with this Spark, which is made if need be."""
-    environment = ENVIRONMENTS / f"spark-{spark}"
+    return python_of(f"spark-{spark}", [f"pyspark[sql]=={spark}.*"])
+
+
+def python_of(name: str, replaced: Sequence[str]) -> Path:
+    """The interpreter of an environment of the tests, which is made if need be. `replaced`: what
+    pip installs last, in the place of what the requirements brought."""
+    environment = ENVIRONMENTS / name
     python = environment / "bin" / "python"
     made = environment / "made"
     if not made.exists():
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
         subprocess.run([*install, "-e", f"{ROOT}[dev]"], check=True)
-        subprocess.run([*install, f"pyspark[sql]=={spark}.*"], check=True)
+        subprocess.run([*install, *replaced], check=True)
         made.touch()
     return python
 

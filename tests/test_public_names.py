@@ -20,6 +20,7 @@ PUBLIC_NAMES = {
         "CorruptObjectError",
         "EpochNotRetainedError",
         "EpochNumbers",
+        "LostFilesError",
         "LostVersionError",
         "NoOperatorStoreError",
         "NoProgressError",

@@ -19,7 +19,9 @@ from typing import Any, TypeVar, get_args
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file_name import NamedKind, parse_state_file_name
 from checkpoint_store.files.state_handle import FilePart, FileTail, StateFileKind, StateHandle
+from checkpoint_store.object_names import parse_object_name
 
 FORMAT_VERSION = 1
 WITH_DATABASES = 2
@@ -29,6 +31,9 @@ WITH_GROUPS = 3
 
 Body = dict[str, Any]
 _T = TypeVar("_T")
+
+ParseName = Callable[[str], object | None]
+"""Returns the parts of an object's name, None if it is not a name of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +131,28 @@ def encode_handle(handle: StateHandle) -> Body:
     return body
 
 
-def decode_handle(body: Body) -> StateHandle:
-    """Raises KeyError, TypeError or ValueError."""
+def decode_handle(body: Body, parse: ParseName) -> StateHandle:
+    """A handle whose names are those of state files of its kind, in a directory that `parse`
+    recognizes. Raises KeyError, TypeError or ValueError."""
     kind = body["kind"]
     if kind not in get_args(StateFileKind):
         raise ValueError(f"unknown kind of state file {kind!r}")
     start, end = body["key_groups"]
+
+    def decode_part(name: object, length: object, checksum: object) -> FilePart:
+        named = _decode_file_name(name, "table", parse)
+        return FilePart(named, decode_number(length), decode_text(checksum))
+
     return StateHandle(
         kind=kind,
-        name=decode_text(body["name"]),
+        name=_decode_file_name(body["name"], kind, parse),
         length=decode_number(body["length"]),
         checksum=decode_text(body["checksum"]),
         key_groups=KeyGroupRange(decode_number(start), decode_number(end)),
         epoch=decode_number(body["epoch"]),
         rows=decode_number(body["rows"]),
         key_bounds=tuple(_decode_bounds(*bounds) for bounds in body.get("key_bounds", ())),
-        parts=tuple(_decode_part(*part) for part in body.get("parts", ())),
+        parts=tuple(decode_part(*part) for part in body.get("parts", ())),
         tail=_decode_tail(*body["tail"]) if "tail" in body else None,
     )
 
@@ -157,8 +168,21 @@ def _decode_tail(key_groups: Sequence[object], length: object, checksum: object)
     return FileTail(whole, decode_number(length), decode_text(checksum))
 
 
-def _decode_part(name: object, length: object, checksum: object) -> FilePart:
-    return FilePart(decode_text(name), decode_number(length), decode_text(checksum))
+def _decode_file_name(value: object, kind: NamedKind, parse: ParseName) -> str:
+    name = decode_name(value, parse)
+    file = parse_state_file_name(name)
+    if file is None or file.kind != kind:
+        raise ValueError(f"{name!r} is not the name of a {kind} file")
+    return name
+
+
+def decode_name(value: object, parse: ParseName) -> str:
+    """The name of an object, which has to be one that `parse` recognizes: anyone who may write to a
+    store can write any name, and names are joined to paths. Raises TypeError, ValueError."""
+    name = decode_text(value)
+    if parse(name) is None or parse_object_name(name) is None:
+        raise ValueError(f"{name!r} is not a name of an object of this kind")
+    return name
 
 
 def decode_number(value: object) -> int:

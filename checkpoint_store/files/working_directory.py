@@ -3,26 +3,24 @@
     <temporary directory>/cowstate-work-<random>/        mode 0700
         lock                                             held by the process that works here
 
-A process that is killed leaves its folder behind. The operating system gives up its lock, so the
-next process that makes a folder sees that nobody works there, and removes it. That holds for
-containers, too, which may share directories but not the ids of processes.
+A process that is killed leaves its folder behind. The next process that makes a folder sees that
+nobody works there, and removes it, see held_folder.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.files.held_folder import LOCK, remove_if_free
 
 _PREFIX = "cowstate-work-"
-_LOCK = "lock"
 
 
 @dataclass(eq=False)
@@ -71,7 +69,7 @@ def _locked_folder() -> Iterator[Path]:
         # before.
         with (folder / "new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            (folder / "new").rename(folder / _LOCK)
+            (folder / "new").rename(folder / LOCK)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,18 +77,10 @@ def _locked_folder() -> Iterator[Path]:
 
 def remove_what_killed_processes_left() -> None:
     """Remove the folders of this user in which no process works any more."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        try:
-            _remove_if_free(lock)
-        except OSError:  # another process did it, or the folder is of another user
-            continue
-
-
-def _remove_if_free(lock: Path) -> None:
-    with lock.open("r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if lock.stat().st_uid == os.getuid():
-            shutil.rmtree(lock.parent, ignore_errors=True)
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{LOCK}"):
+        # Another process works there or removes it, or the folder is of another user.
+        with suppress(OSError):
+            remove_if_free(lock.parent)
 
 
 def _temporary_directory() -> str:

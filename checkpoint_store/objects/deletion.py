@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
+from uuid import uuid4
 
 from checkpoint_store.object_names import is_barrier, is_group
 from checkpoint_store.objects.chore import Chore
 from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 
 LEAST_TO_RETAIN = 2
+_CLOCK = "clock"
 
 
 def check_min_to_retain(option: str, min_to_retain: int) -> None:
@@ -65,6 +67,17 @@ class SweptObjects(Protocol):
 
     def needed(self) -> IsNeeded:
         """Which of them are needed, by name, according to all versions that are there now."""
+
+
+def time_of_store(store: ObjectStore, now: float) -> float:
+    """The time by the clock that dates the objects of a store, and at most `now`, in seconds since
+    1970: an object is dated for that. The clock of a machine may be ahead, and whatever others
+    have just written would look old."""
+    name = f"{UNPUBLISHED}/{_CLOCK}-{uuid4().hex}"
+    store.put(name, b"")
+    dated = [info.modified for info in store.list(UNPUBLISHED, name.rpartition("/")[2])]
+    store.delete([name])
+    return min([now, *(modified for modified in dated if modified is not None)])
 
 
 def sweep_orphans(

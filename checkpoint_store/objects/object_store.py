@@ -13,16 +13,18 @@ used after a fork.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from checkpoint_store.errors import (
@@ -31,26 +33,25 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     StoreAccessError,
 )
+from checkpoint_store.object_names import parse_object_name
+from checkpoint_store.objects.client_errors import (
+    UNUSABLE,
+    client_error_code,
+    telling_client_errors,
+)
+from checkpoint_store.objects.secret_options import without_secrets
+from checkpoint_store.objects.store_url import client_options, refuse_password
 from checkpoint_store.objects.synced_files import create_in, sync_directory, write_synced
+
+_T = TypeVar("_T")
 
 # Where a local store writes what it has not published yet. A writer that is killed leaves its file
 # there, for the orphan sweep.
 UNPUBLISHED = ".unpublished"
 
+_log = logging.getLogger(__name__)
 _DELETING_THREADS = 16
-_UNUSABLE = {
-    errno.EACCES,
-    errno.EINVAL,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOSYS,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-}
-# botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
-_CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
+_REMEMBERED_STORES = 1024
 # How pyarrow says that a client needs a library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
@@ -142,20 +143,24 @@ def absolute_url(url: str) -> str:
 
 def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
     """The store at `url`: a path, file://, or any URL that fsspec knows (`storage_options` go to
-    it). Nothing is created or contacted yet. Raises StoreAccessError."""
+    it, with what its client takes from the URL). Nothing is created or contacted yet. Raises
+    StoreAccessError."""
     url = absolute_url(url)
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())
+    refuse_password(url)
+    url = url.rstrip("/")
     try:
         import fsspec
 
-        fsspec.get_filesystem_class(protocol)
+        client = fsspec.get_filesystem_class(protocol)
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
         raise StoreAccessError(url, _what_to_install(protocol, error)) from error
-    return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
+    client_options(url, client, storage_options or {})
+    return FsspecObjectStore(url, dict(storage_options or {}))
 
 
 def _what_to_install(protocol: str, error: ImportError) -> str:
@@ -169,9 +174,16 @@ def _what_to_install(protocol: str, error: ImportError) -> str:
     return f"{error}: install the package it names for {sys.executable}"
 
 
+def below_store(url: str, name: str) -> str:
+    """A name that stays below its store. Raises StoreAccessError for any other."""
+    if parse_object_name(name) is None:
+        raise StoreAccessError(url, f"{name!r} is no name of an object in it")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class LocalObjectStore:
-    """A directory; files and directories are synced.
+    """A directory; files and directories are synced. No name and no link leads out of it.
 
     A writer fills a file with a name of its own, and then makes a hard link from the object's name
     to it. The link is made whole or not at all, and fails if the name is taken. A writer deletes
@@ -187,8 +199,10 @@ class LocalObjectStore:
 
     def put(self, name: str, data: bytes) -> None:
         """See ObjectStore. Raises StoreAccessError if the file system has no hard links."""
-        path, own = self.root / name, self.root / UNPUBLISHED / uuid4().hex
+        own = self.root / UNPUBLISHED / uuid4().hex
         with self._access():
+            path = self._path(name)
+            self._path(UNPUBLISHED)
             try:
                 write_synced(own, data)
                 is_new = self._link(own, path)
@@ -217,7 +231,8 @@ class LocalObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                return (self.root / name).read_bytes()
+                path = self._path(name)
+                return self._current(path, path.read_bytes)
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
 
@@ -225,7 +240,8 @@ class LocalObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                with (self.root / name).open("rb") as file:
+                path = self._path(name)
+                with self._current(path, lambda: path.open("rb")) as file:
                     file.seek(start)
                     return file.read(length)
             except FileNotFoundError as error:
@@ -253,15 +269,16 @@ class LocalObjectStore:
     def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
         with self._access():
             try:
-                with os.scandir(self.root / directory) as entries:
+                path = self._path(directory) if directory else self.root
+                with self._current(path, lambda: os.scandir(path)) as entries:
                     return [*entries]
             except FileNotFoundError:
                 return []
 
     def delete(self, names: Sequence[str]) -> None:
         """See ObjectStore. Directories that become empty go too."""
-        paths = [self.root / name for name in names]
         with self._access():
+            paths = [self._path(name, is_followed=False) for name in names]
             for path in paths:
                 path.unlink(missing_ok=True)
             for parent in {path.parent for path in paths} - {self.root}:
@@ -270,12 +287,36 @@ class LocalObjectStore:
                 with suppress(OSError):
                     parent.rmdir()
 
+    def _current(self, path: Path, use: Callable[[], _T]) -> _T:
+        """The answer of the file system about a path. A client of a network file system may say
+        from its cache that a file is missing; it asks its server when the directories above are
+        opened. Raises FileNotFoundError."""
+        try:
+            return use()
+        except FileNotFoundError:
+            below = path.relative_to(self.root).parents
+            for directory in reversed([self.root / above for above in below]):
+                os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
+            return use()
+
+    def _path(self, name: str, *, is_followed: bool = True) -> Path:
+        """Where a name is. `is_followed`: whether the path is used through its last part, if that
+        is a link. Raises StoreAccessError for a name or a link that leads out of the store."""
+        path = self.root / below_store(self.url, name)
+        reached = os.path.realpath(path if is_followed else path.parent)
+        if not Path(reached).is_relative_to(os.path.realpath(self.root)):
+            raise StoreAccessError(
+                self.url,
+                f"{name!r} is reached by a link out of the store, which leads to {reached}",
+            )
+        return path
+
     @contextmanager
     def _access(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if error.errno in _UNUSABLE:
+            if error.errno in UNUSABLE:
                 raise StoreAccessError(self.url, str(error)) from error
             raise
 
@@ -301,11 +342,12 @@ class FsspecObjectStore:
             except FileExistsError as error:
                 raise ObjectExistsError(self.url, name) from error
             except OSError as error:
-                code = _client_error_code(error)
+                code = client_error_code(error)
                 if code in _NAME_TAKEN:
                     raise ObjectExistsError(self.url, name) from error
                 if code not in _NO_CONDITIONAL_CREATE:
                     raise
+                _tell_no_conditional_create(self.url)
                 self._filesystem().pipe_file(self._path(name), data)
 
     def get(self, name: str) -> bytes:
@@ -329,7 +371,7 @@ class FsspecObjectStore:
             except (ConnectionError, PermissionError, TimeoutError, CheckpointStoreError):
                 raise
             except Exception as error:
-                if _client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
+                if client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
                     return b""
                 raise
             # A server that does not know ranges answers with the whole object.
@@ -356,7 +398,7 @@ class FsspecObjectStore:
 
     def _entries(self, directory: str, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
         filesystem = self._filesystem()
-        path = self._path(directory)
+        path = self._path(directory) if directory else f"{self.url}/"
         with self._access():
             filesystem.invalidate_cache(path)
             try:
@@ -390,23 +432,26 @@ class FsspecObjectStore:
             self._filesystem().rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
-        return f"{self.url}/{name}"
+        return f"{self.url}/{below_store(self.url, name)}"
 
     def _filesystem(self) -> Any:
         protocol = self.url.partition("://")[0]
-        options = {"use_listings_cache": False, **self.storage_options}
-        if protocol in ("s3", "s3a"):
-            config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
-            options["config_kwargs"] = config
         # fsspec keeps one instance per process and options; asking anew is what survives a fork.
         try:
             import fsspec
 
-            filesystem = fsspec.filesystem(protocol, **options)
+            client = fsspec.get_filesystem_class(protocol)
+            options = client_options(self.url, client, self.storage_options)
+            options = {"use_listings_cache": False, **options}
+            if protocol in ("s3", "s3a"):
+                config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
+                options["config_kwargs"] = config
+            filesystem = client(**options)
         except ImportError as error:
             raise StoreAccessError(self.url, _what_to_install(protocol, error)) from error
         except (TypeError, ValueError) as error:
-            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
+            problem = without_secrets(f"{type(error).__name__}: {error}", self.storage_options)
+            raise StoreAccessError(self.url, problem) from None
         except OSError as error:
             if _NO_LIBRARY.search(str(error)) is None:
                 raise
@@ -419,37 +464,23 @@ class FsspecObjectStore:
             filesystem.retries = 1
         return filesystem
 
-    @contextmanager
-    def _access(self) -> Iterator[None]:
-        try:
-            yield
-        except CheckpointStoreError:
-            raise
-        except (FileNotFoundError, PermissionError) as error:
-            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
-        except OSError as error:
-            if error.errno in _UNUSABLE:
-                raise StoreAccessError(self.url, str(error)) from error
-            raise
-        except TypeError as error:
-            if "unexpected keyword argument" in str(error) and self.storage_options:
-                problem = f"a storage option is not known to its client: {error}"
-                raise StoreAccessError(self.url, problem) from error
-            raise
-        except Exception as error:
-            if type(error).__module__ == "builtins":
-                raise
-            problem = f"{type(error).__name__}: {error}"
-            if type(error).__name__ in _CREDENTIAL_ERRORS:
-                raise StoreAccessError(self.url, problem) from error
-            # Client libraries have their own classes for trouble on the network.
-            raise OSError(errno.EIO, problem) from error
+    def _access(self) -> AbstractContextManager[None]:
+        def listed() -> None:
+            self._filesystem().ls(self.url)
+
+        return telling_client_errors(self.url, self.storage_options, listed)
 
 
-def _client_error_code(error: BaseException) -> str | None:
-    """The error code that the S3 server answered with, if `error` stems from such an answer."""
-    response = getattr(error.__cause__, "response", None)
-    return None if response is None else response.get("Error", {}).get("Code")
+@lru_cache(_REMEMBERED_STORES)
+def _tell_no_conditional_create(url: str) -> None:
+    """Warn once."""
+    _log.warning(
+        "%s answers that it cannot create an object on the condition that its name is free "
+        "(NotImplemented), so objects are written without it. Two writers of a table at the same "
+        "moment can lose a version there: let one query at a time write it, and stop a query "
+        "before you start it elsewhere",
+        url,
+    )
 
 
 def _modified(entry: Mapping[str, Any]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ def write_synced(path: Path, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -55,6 +56,16 @@ def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    """Return when the disk has it. On macOS fsync leaves it in the cache of the disk, and a file
+    system that knows no full sync, such as one on the network, says so."""
+    if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, full_sync)
+            return
+    os.fsync(descriptor)

@@ -12,6 +12,7 @@ from checkpoint_store.files.document import (
     Source,
     decode_document,
     decode_handle,
+    decode_name,
     decode_number,
     decode_text,
     encode_document,
@@ -28,6 +29,13 @@ from checkpoint_store.operators.completed_checkpoint import (
     SubtaskTime,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.operator_layout import (
+    BegunName,
+    parse_begun,
+    parse_group,
+    parse_operator_state,
+    parse_state_file,
+)
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
@@ -152,14 +160,19 @@ def _grouped(body: Body) -> GroupedCheckpoint:
         run=_run(body["run"]),
         parallelism=decode_number(body["parallelism"]),
         groups=tuple(
-            (SubtaskGroup(decode_number(first), decode_number(last)), decode_text(name))
+            (
+                SubtaskGroup(decode_number(first), decode_number(last)),
+                decode_name(name, parse_group),
+            )
             for first, last, name in body["groups"]
         ),
     )
 
 
 def _run(body: Body) -> Run:
-    return Run(decode_number(body["number"]), decode_text(body["run_id"]))
+    run = Run(decode_number(body["number"]), decode_text(body["run_id"]))
+    decode_name(str(BegunName(run, 0, None)), parse_begun)
+    return run
 
 
 def _barrier_body(barrier: Barrier) -> Body:
@@ -218,7 +231,7 @@ def _operator_state_body(handle: OperatorStateHandle) -> Body:
 
 def _operator_state(body: Body) -> OperatorStateHandle:
     return OperatorStateHandle(
-        name=decode_text(body["name"]),
+        name=decode_name(body["name"], parse_operator_state),
         length=decode_number(body["length"]),
         checksum=decode_text(body["checksum"]),
         epoch=decode_number(body["epoch"]),
@@ -276,7 +289,7 @@ def _barrier(body: Body) -> Barrier:
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
         base_epoch=_number_or_none(base_epoch),
         base_run=_number_or_none(body.get("base_run")),
-        handles=tuple(decode_handle(handle) for handle in body["handles"]),
+        handles=tuple(decode_handle(handle, parse_state_file) for handle in body["handles"]),
         states=tuple(map(_state, body["states"])),
         deleted_states=tuple(map(_state, body.get("deleted_states", ()))),
         restored=bool(body.get("restored")),

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.object_names import PINS
+from checkpoint_store.objects.deletion import time_of_store
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.repeated_call import repeated
 from checkpoint_store.objects.unique_names import unique_of_uuid
 
 PIN_SECONDS = 24 * 3600.0
@@ -40,31 +41,25 @@ class EpochPins:
 
     def oldest(self) -> int | None:
         """The oldest epoch that is pinned: one listing."""
-        pins = (pin for pin in self.store.list(PINS) if not self._is_over(pin))
-        return min((epoch for pin in pins if (epoch := _epoch_of(pin)) is not None), default=None)
+        pins = self.store.list(PINS)
+        over = self._over(pins)
+        held = (_epoch_of(pin) for pin in pins if pin not in over)
+        return min((epoch for epoch in held if epoch is not None), default=None)
 
     @contextmanager
     def pinned(self, epoch: int) -> Iterator[None]:
         """Pin an epoch for the time of a `with`."""
         names = [self._put(epoch)]
-        ended = threading.Event()
 
         def renew() -> None:
-            while not ended.wait(PIN_SECONDS / 8):
-                try:
-                    names.append(self._put(epoch))
-                except CheckpointStoreError:
-                    _log.warning("the pin of epoch %s cannot be renewed", epoch, exc_info=True)
+            names.append(self._put(epoch))
 
-        renewing = threading.Thread(target=renew, name="cowstate-pin", daemon=True)
-        renewing.start()
         try:
-            yield
+            with repeated(renew, PIN_SECONDS / 8, f"to renew the pin of epoch {epoch}"):
+                yield
         finally:
-            ended.set()
-            renewing.join()
             try:
-                over = [pin.name for pin in self.store.list(PINS) if self._is_over(pin)]
+                over = [pin.name for pin in self._over(self.store.list(PINS))]
                 self.store.delete([*names, *(name for name in over if _NAME.fullmatch(name))])
             except CheckpointStoreError:
                 # It ends by itself; what was read while it was there is right all the same.
@@ -75,8 +70,15 @@ class EpochPins:
         self.store.put(name, encode_document("pin", {"epoch": epoch}))
         return name
 
-    def _is_over(self, pin: ObjectInfo) -> bool:
-        return pin.modified_ms / 1000 + PIN_SECONDS < self.now()
+    def _over(self, pins: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+        """The pins that are too old. If any looks so, the clock of the store counts: that of this
+        machine may be ahead."""
+
+        def older_than(now: float) -> list[ObjectInfo]:
+            return [pin for pin in pins if pin.modified_ms / 1000 + PIN_SECONDS < now]
+
+        looking_so = older_than(self.now())
+        return older_than(time_of_store(self.store, self.now())) if looking_so else []
 
 
 def _epoch_of(pin: ObjectInfo) -> int | None:

@@ -53,10 +53,13 @@ Way = Literal["forward", "back", "reached"]
 
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
-_RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json")
+_RUN = re.compile(
+    rf"runs/(?P<run>\d{{10}})-(?P<run_id>[^/]+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json"
+)
 _BEGUN = re.compile(
     r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
-    r"-(?P<way>forward|back|reached)-(?:none|(?P<checkpoint>[0-9a-f]{12}))-(?P<run_id>.+)\.json"
+    r"-(?P<way>forward|back|reached)-(?:none|(?P<checkpoint>[0-9a-f]{12}))"
+    r"-(?P<run_id>[^/]+)\.json"
 )
 _MANIFEST = re.compile(
     r"manifests/(?P<epoch>\d{19})-(?P<run>\d{10})-(?P<attempts>\d{19,})"
@@ -315,10 +318,14 @@ def parse_group(name: str) -> GroupName | None:
 def parse_state_file(name: str) -> EpochDirectory | None:
     """The directory of a state file, of keyed state or of operator state; None if the name is not
     that of one."""
+    file = parse_state_file_name(name)
+    return parse_operator_state(name) if file is None else parse_epoch_directory(file.directory)
+
+
+def parse_operator_state(name: str) -> EpochDirectory | None:
+    """The directory of a subtask's operator state; None if the name is not that of one."""
     parent, _, file = name.rpartition("/")
-    if parse_state_file_name(name) is None and _OPERATOR_STATE.fullmatch(file) is None:
-        return None
-    return parse_epoch_directory(parent)
+    return None if _OPERATOR_STATE.fullmatch(file) is None else parse_epoch_directory(parent)
 
 
 def _suffix(summary_text: str) -> str:

@@ -51,11 +51,7 @@ class StoreNotFoundError(CheckpointStoreError):
         there = "; ".join(
             f"operator {number}: {', '.join(names)}" for number, names in self.present
         )
-        return (
-            f"{missing}. Its stores are {there}. Choose with operatorId, storeName or joinSide. In "
-            "Python pass state=ProviderStore(operator_id, store_name, join_side) to open_store, or "
-            "operator and store_name to read_state"
-        )
+        return f"{missing}. Its stores are {there}. {self.words.choose_store}"
 
 
 @dataclass(eq=False)
@@ -71,13 +67,12 @@ class StateChoiceError(CheckpointStoreError):
     def __str__(self) -> str:
         if self.is_checkpoint:
             return (
-                f"{self.url} is the checkpoint of a query, which has no state {self.choice!r}: "
-                "leave stateVarName out, and choose with operatorId, storeName or joinSide. In "
-                "Python pass state=ProviderStore(operator_id, store_name, join_side) to open_store"
+                f"{self.url} is the checkpoint of a query, which has no state {self.choice!r}. "
+                f"{self.words.choose_store}"
             )
         return (
-            f"{self.url} is a table or the store of a Python operator, which has no {self.choice}: "
-            "operatorId, storeName and joinSide choose in the checkpoint of a query. Leave them out"
+            f"{self.url} is a table or the store of a Python operator, which has no {self.choice}. "
+            f"{self.words.no_store}"
         )
 
 

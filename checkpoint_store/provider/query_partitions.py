@@ -1,6 +1,6 @@
 """How many partitions a query has, as Spark's offset log says.
 
-    offsets/<batch>    a line v1, then a line of JSON, whose "conf" has the number
+    offsets/<batch>    see spark_log_entry; the "conf" of its JSON has the number
 
 `cowstate rescale` changes the number between two batches, and edits the entry of the batch before.
 So the entry of a batch has the number of partitions of the state after it, and of the next batch.
@@ -8,19 +8,24 @@ So the entry of a batch has the number of partitions of the state after it, and 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import OFFSETS
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.provider.spark_log_entry import parse_log_entry
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True)
 class QueryPartitions:
-    """Remembers what it has read: make another one when the query may have been rescaled."""
+    """Remembers what it has read: make another one when the query may have been rescaled.
+
+    Methods raise CorruptObjectError for an entry that is damaged, and UnsupportedFormatError for
+    one that a later Spark wrote.
+    """
 
     checkpoint: ObjectStore
     _read: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
@@ -29,7 +34,7 @@ class QueryPartitions:
         """The number of partitions of the state after a batch.
 
         An entry without the number is that of a rescale which has begun; then the next batch has
-        the number. Raises ObjectMissingError if neither has it, CorruptObjectError.
+        the number. Raises ObjectMissingError if neither has it.
         """
         for entry in (batch, batch + 1):
             noted = self.noted(entry)
@@ -44,7 +49,7 @@ class QueryPartitions:
         return next(read, None) or self.noted(batch)
 
     def noted(self, batch: int) -> int | None:
-        """The number in the entry of a batch; None if there is none. Raises CorruptObjectError."""
+        """The number in the entry of a batch; None if there is none."""
         if batch not in self._read:
             self._read[batch] = self._number_in(batch)
         return self._read[batch]
@@ -54,8 +59,8 @@ class QueryPartitions:
         if batch < 0:
             return None
         try:
-            lines = self.checkpoint.get(name).split(b"\n")
-            number = json.loads(lines[1])["conf"].get(_PARTITIONS)
+            entry = parse_log_entry(self.checkpoint.get(name), Source(self.checkpoint.url, name))
+            number = entry["conf"].get(_PARTITIONS)
             return None if number is None else int(number)
         except ObjectMissingError:
             return None

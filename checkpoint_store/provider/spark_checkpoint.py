@@ -15,25 +15,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    ObjectMissingError,
-    UnsupportedFormatError,
-)
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import COMMITS, QUERY
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.provider.provider_errors import (
     NotACheckpointError,
     StoreNotFoundError,
+    UnreadableStateError,
     VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_state import StorePartition
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
-from checkpoint_store.provider.state_schema_file import parse_state_schema
+from checkpoint_store.provider.spark_log_entry import newest_version_folder, parse_log_entry
+from checkpoint_store.provider.state_schema_file import COLUMN_FAMILIES, parse_state_schema
 
 _LIMIT = "globalLimit"
-_NEWEST_COMMIT_FORMAT = 3
 _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
 
 
@@ -76,7 +73,8 @@ def partitions_of(
     checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
 ) -> StorePartitions:
     """The partitions of a store; `files` has the files of the stores. Raises StoreNotFoundError,
-    which names those that are there, and CorruptObjectError.
+    which names those that are there, CorruptObjectError, UnsupportedFormatError, and
+    UnreadableStateError for an operator with column families.
 
     Spark notes as many as its shuffles have. An operator that takes all rows at once, a limit or an
     aggregation without keys, has one all the same.
@@ -121,15 +119,12 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
     """
     name = f"{COMMITS}/{batch}"
     try:
-        lines = checkpoint.get(name).split(b"\n", 1)
+        commit = parse_log_entry(checkpoint.get(name), Source(checkpoint.url, name))
     except ObjectMissingError as error:
         present = tuple(number + 1 for number in committed_batches(checkpoint))
         directory = f"state/{operator}"
         raise VersionNotFoundError(checkpoint.url, directory, batch + 1, present) from error
     try:
-        version, commit = int(lines[0].removeprefix(b"v")), json.loads(lines[1])
-        if version > _NEWEST_COMMIT_FORMAT:
-            raise UnsupportedFormatError(checkpoint.url, name, version, _NEWEST_COMMIT_FORMAT)
         # A damaged entry must not look like one that is not there.
         if unknown := commit.keys() - _ENTRIES_OF_COMMIT:
             raise ValueError(f"unknown entries {', '.join(sorted(unknown))}")
@@ -159,17 +154,21 @@ def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Op
     """
     directory = f"state/{operator}"
     name = _noted_in(operator)
+    source = Source(checkpoint.url, name)
     partitions = _numbers(files, directory)
     try:
-        lines = checkpoint.get(name).split(b"\n", 1)
+        noted = parse_log_entry(checkpoint.get(name), source)
     except ObjectMissingError:
+        folders = checkpoint.list_directories(name.rpartition("/")[0])
+        names = [path.rpartition("/")[2] for path in folders]
+        if newest_version_folder(names, source) is not None:
+            raise UnreadableStateError(checkpoint.url, directory, COLUMN_FAMILIES) from None
         partition = f"{directory}/{min(partitions, default=0)}"
         unnamed = _visible([info.name for info in files.list(partition)])
         named = [] if unnamed else _visible(files.list_directories(partition))
         count = max(partitions, default=-1) + 1
         return _Operator(None, dict.fromkeys(named or [DEFAULT_STORE], count), partitions)
     try:
-        noted = json.loads(lines[1])
         infos = noted["stateStoreInfo"]
         stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
         return _Operator(str(noted["operatorInfo"]["operatorName"]), stores, partitions)

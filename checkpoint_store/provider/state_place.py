@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint_store.errors import ObjectMissingError
-from checkpoint_store.files.document import Body, Source, decode_document, decode_text
+from checkpoint_store.files.document import Body, Source, decode_document, decode_name, decode_text
 from checkpoint_store.files.document import encode_document as encode
-from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.object_names import STATE_PLACE, parse_object_name
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -53,7 +53,8 @@ def decode_state_place(data: bytes, source: Source) -> StatePlace:
     """Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> StatePlace:
-        return StatePlace(decode_text(body["url"]), decode_text(body["directory"]))
+        directory = decode_name(body["directory"], parse_object_name)
+        return StatePlace(decode_text(body["url"]), directory)
 
     return decode_document(_KIND, data, source, build)
 

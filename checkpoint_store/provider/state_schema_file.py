@@ -2,6 +2,7 @@
 
     "v1" | key schema | value schema
     "v2" | number of pieces, int | piece | ... of the key schema | the same of the value schema
+    "v3" | the columns of each column family
 
 Texts are as Java's DataOutput.writeUTF writes them: two bytes of length, then modified UTF-8. The
 schemas are JSON, as Spark's StructType writes itself. Spark writes the file when the query begins
@@ -17,21 +18,22 @@ import struct
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
 from checkpoint_store.provider.provider_errors import UnreadableStateError
+from checkpoint_store.provider.spark_log_entry import check_version
 
-_COLUMN_FAMILIES = "v3"
+COLUMN_FAMILIES = "its store has column families, which only RocksDBStateStoreProvider has"
+_NEWEST = 3
 
 
 def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
-    """The schemas of key and value, as JSON. `source` is for the errors: CorruptObjectError, and
-    UnreadableStateError for a store with column families."""
+    """The schemas of key and value, as JSON. `source` is for the errors: CorruptObjectError,
+    UnreadableStateError for a store with column families, and UnsupportedFormatError for a version
+    that a later Spark writes."""
     content = io.BytesIO(data)
     try:
         version = _text(content)
-        if version == _COLUMN_FAMILIES:
-            problem = "its store has column families, which only RocksDBStateStoreProvider has"
-            raise UnreadableStateError(source.url, source.name, problem)
-        if version not in ("v1", "v2"):
-            raise ValueError(f"it begins with {version[:20]!r}")
+        check_version(version, _NEWEST, source)
+        if version == "v3":
+            raise UnreadableStateError(source.url, source.name, COLUMN_FAMILIES)
         read = _text if version == "v1" else _pieces
         schemas = read(content), read(content)
         if content.read(1):

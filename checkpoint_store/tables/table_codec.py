@@ -7,12 +7,18 @@ from checkpoint_store.files.document import (
     Source,
     decode_document,
     decode_handle,
+    decode_name,
     decode_number,
     decode_text,
     encode_document,
     encode_handle,
 )
 from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.tables.table_layout import (
+    BatchDirectory,
+    parse_batch_directory,
+    parse_table_file,
+)
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
 
 
@@ -75,17 +81,17 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
 
     def build(body: Body) -> TableVersion:
         owner, run = body["owner"], body["run"]
-        changes = tuple(decode_handle(handle) for handle in body["changes"])
+        changes = tuple(decode_handle(handle, parse_table_file) for handle in body["changes"])
         return TableVersion(
             version=decode_number(body["version"]),
-            owner=None if owner is None else decode_text(owner),
+            owner=None if owner is None else _decode_writer(owner),
             run=None if run is None else decode_text(run),
             timestamp_ms=decode_number(body["timestamp_ms"]),
             schema_json=decode_text(body["schema_json"]),
-            batches={decode_text(k): decode_number(v) for k, v in dict(body["batches"]).items()},
+            batches={_decode_writer(k): decode_number(v) for k, v in dict(body["batches"]).items()},
             changes=changes,
             state=tuple(
-                changes[entry] if isinstance(entry, int) else decode_handle(entry)
+                changes[entry] if isinstance(entry, int) else decode_handle(entry, parse_table_file)
                 for entry in body["state"]
             ),
             watermarks=_decode_watermarks(body["watermarks"]),
@@ -94,6 +100,13 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
         )
 
     return decode_document("table-version", data, source, build)
+
+
+def _decode_writer(value: object) -> str:
+    """The id of a writer, which is the name of its directory."""
+    writer = decode_text(value)
+    decode_name(str(BatchDirectory(writer, 0)), parse_batch_directory)
+    return writer
 
 
 def _decode_watermarks(body: Body) -> WriterWatermarks:
@@ -122,8 +135,8 @@ def decode_compaction(data: bytes, source: Source) -> TableCompaction:
     def build(body: Body) -> TableCompaction:
         return TableCompaction(
             version=decode_number(body["version"]),
-            replaces=tuple(decode_text(name) for name in body["replaces"]),
-            files=tuple(decode_handle(handle) for handle in body["files"]),
+            replaces=tuple(decode_name(name, parse_table_file) for name in body["replaces"]),
+            files=tuple(decode_handle(handle, parse_table_file) for handle in body["files"]),
         )
 
     return decode_document("table-compaction", data, source, build)

@@ -5,6 +5,7 @@
     compactions/<version>-<unique>-<length>.json
     data/<writer>/<batch>/changelog-<subtask>-<attempt>-<unique>.arrow
     data/<writer>/<batch>/snapshot-<subtask>-<attempt>-<unique>.arrow
+    data/<writer>/<batch>/alive-<subtask>-<attempt>-<unique>.json
 
 Numbers are decimal and padded with zeros: version, batch and attempt to 19 digits, subtask to 5; a
 length is not padded. `unique` is 12 hex digits that the writer draws (I1). `writer` is the id of
@@ -26,7 +27,8 @@ from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
 _COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
-_BATCH = re.compile(rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
+_SIGN_OF_LIFE = re.compile(rf"alive-\d{{5}}-\d{{19}}-{_UNIQUE}\.json")
+_BATCH = re.compile(rf"{DATA}/(?!\.{{1,2}}/)(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
 
 
 def may_be_beside_a_table(name: str) -> bool:
@@ -86,6 +88,25 @@ def parse_batch_directory(name: str) -> BatchDirectory | None:
     """The parts of a directory's name below that of a writer; None if it is not ours."""
     match = _BATCH.fullmatch(name)
     return None if match is None else BatchDirectory(match["writer"], int(match["batch"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """An object that says of a task that it is still writing its batch."""
+
+    directory: BatchDirectory
+    subtask: int
+    attempt: int
+    unique: str
+
+    def __str__(self) -> str:
+        return f"{self.directory}/alive-{self.subtask:05d}-{self.attempt:019d}-{self.unique}.json"
+
+
+def is_sign_of_life(name: str) -> bool:
+    """Whether the name is that of a SignOfLife."""
+    directory, _, sign = name.rpartition("/")
+    return bool(parse_batch_directory(directory) and _SIGN_OF_LIFE.fullmatch(sign))
 
 
 def parse_table_file(name: str) -> BatchDirectory | None:

@@ -1,7 +1,9 @@
 """What may be an orphan in a table, and what its versions need (I8). See deletion.
 
 Files of rows may be orphans: those of killed writers, of commits that were given up, and of
-compactions that were not used. A version needs the files that it names, and so does a compaction.
+compactions that were not used; signs of life always are. Each is as old as the newest object of its
+batch, so that a batch that is still being written stays whole, see unnamed_files. A version needs
+the files that it names, and so does a compaction.
 While a version is lost, every file counts as needed: the lost version may have named it.
 
 A damaged version counts as needing what it may name: a file of a compaction of it or of an older
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
@@ -44,7 +47,10 @@ class TableOrphans:
         listings = in_parallel(self._store.list_directories, writers)
         batches = [name for names in listings for name in names]
         for infos in in_parallel(self._store.list, batches):
-            yield from (info for info in infos if layout.parse_table_file(info.name))
+            ours = [info for info in infos if _is_ours(info.name)]
+            times = [info.modified for info in ours]
+            newest = max((time for time in times if time is not None), default=None)
+            yield from (replace(info, modified=None if None in times else newest) for info in ours)
 
     def needed(self) -> IsNeeded:
         """See SweptObjects."""
@@ -64,6 +70,10 @@ class TableOrphans:
         return lambda name: name in named or may_be_named(name)
 
 
+def _is_ours(name: str) -> bool:
+    return layout.parse_table_file(name) is not None or layout.is_sign_of_life(name)
+
+
 def _by_damaged(
     numbers: Sequence[int], versions: Sequence[TableVersion | CorruptObjectError | None]
 ) -> IsNeeded:
@@ -80,7 +90,8 @@ def _by_damaged(
 
     def may_be_named(name: str) -> bool:
         directory = layout.parse_table_file(name)
-        assert directory is not None, name
+        if directory is None:
+            return False
         if directory.writer == object_names.COMPACTED:
             return directory.batch <= newest
         return directory.writer not in batches or directory.batch <= batches[directory.writer]

@@ -2,7 +2,8 @@
 
 A table's schema is what Spark's StructType writes as JSON. Nullability is not part of it: any
 column but a key may be null. New columns are added at the end, if the writer allows it; nothing
-else ever changes, because files that were written stay as they are (I1).
+else ever changes, because files that were written stay as they are (I1). Columns, and the fields of
+structs, are matched by name: rows and files may have them in any order.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from checkpoint_store.files.schema_columns import as_text, schema_of
 from checkpoint_store.schema_text import type_text
 
 _RENAME = "change the rows, or write into another table"
+_REBUILD = (
+    "build its structs again with the fields of the table, as named_struct does (Spark's cast "
+    f"takes the fields of structs by place, not by name); {_RENAME}"
+)
 
 
 def without_nullability(schema_json: str) -> str:
@@ -36,9 +41,10 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
             column = f"lit(None).cast({type_text(type_)!r})"
             remedy = f"rename {near[0]!r}" if near else f"add .withColumn({name!r}, {column})"
             raise TableSchemaError(url, f"the rows have no column {name!r}", remedy)
-        if of_rows[name] != type_:
+        if _by_name(of_rows[name]) != _by_name(type_):
             types = f"{type_text(type_)} in the table and {type_text(of_rows[name])} in the rows"
-            raise TableSchemaError(url, f"column {name!r} is {types}", f"cast it; {_RENAME}")
+            remedy = _REBUILD if "struct<" in type_text(of_rows[name]) else f"cast it; {_RENAME}"
+            raise TableSchemaError(url, f"column {name!r} is {types}", remedy)
     added = [name for name in of_rows if name not in of_table]
     if added and not merge:
         raise TableSchemaError(
@@ -57,6 +63,21 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
 
 def _types(schema_json: str) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+
+
+def _by_name(described: Any) -> Any:
+    """A type with the fields of structs in the order of their names. Fields that share a name stay
+    in their order."""
+    if isinstance(described, list):
+        return [_by_name(part) for part in described]
+    if not isinstance(described, dict):
+        return described
+    ordered = {key: _by_name(value) for key, value in described.items()}
+    if described.get("type") == "struct":
+        names = [field["name"] for field in described["fields"]]
+        if len(set(names)) == len(names):
+            ordered["fields"].sort(key=lambda field: field["name"])
+    return ordered
 
 
 def _relaxed(described: Any) -> Any:

@@ -18,9 +18,10 @@ that is not what was written is damaged, for readers and for writers.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from checkpoint_store import object_names
 from checkpoint_store.errors import (
     ConflictingWriterError,
     CorruptObjectError,
+    LostFilesError,
     LostVersionError,
     NotATableError,
     ObjectMissingError,
@@ -57,7 +59,7 @@ from checkpoint_store.tables.table_codec import (
     encode_table,
     encode_version,
 )
-from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName
+from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName, SignOfLife
 from checkpoint_store.tables.table_schema import evolved
 from checkpoint_store.tables.table_version import (
     TableCompaction,
@@ -65,8 +67,11 @@ from checkpoint_store.tables.table_version import (
     TableVersion,
     compacted,
 )
+from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, missing_files, shown_alive
 
 _COMMIT_TRIES = 20
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class TableCommit:
     table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
     `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
     `after_all`: the query writes each of its batches, so the one before this is in the table.
+    `written_since`: when the first of the files was written, in seconds since 1970; None: lately.
     """
 
     writer: str
@@ -101,16 +107,23 @@ class TableCommit:
     writers: int = 0
     watermarks_ms: Mapping[int, int] = field(default_factory=dict)
     after_all: bool = False
+    written_since: float | None = None
 
 
 Finish = Callable[[TableVersion], TableVersion]
+
+
+def pause_between_tries(number: int) -> None:
+    """Wait for a random part of a time that grows, so that writers do not come back at once."""
+    time.sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**number)))
 
 
 class TableStore:
     """The table in `store`. Safe to use from several processes.
 
     `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
-    the time in seconds since 1970; `metadata` is known to be the table's.
+    the time in seconds since 1970; `metadata` is known to be the table's; `pause` waits between
+    the tries of a commit, by number.
     """
 
     def __init__(
@@ -119,8 +132,10 @@ class TableStore:
         unique: Callable[[], str] = unique_of_uuid,
         now: Callable[[], float] = time.time,
         metadata: TableMetadata | None = None,
+        pause: Callable[[int], None] = pause_between_tries,
     ) -> None:
         self._store = store
+        self._pause = pause
         self._unique = unique
         self._files = StateFileStore(store, unique)
         self._now = now
@@ -274,6 +289,14 @@ class TableStore:
         keys = column_names(self._metadata.key_schema_json)
         return self._files.write(table, header, str(directory), writer.attempt, keys)
 
+    def shown_alive(self, writer: TableFileWriter) -> AbstractContextManager[None]:
+        """Keeps the files of a task's batch from the orphan sweep for the time of a `with`."""
+        directory = BatchDirectory(writer.writer, writer.batch)
+        return shown_alive(
+            self._store,
+            lambda: SignOfLife(directory, writer.subtask, writer.attempt, self._unique()),
+        )
+
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
 
@@ -285,26 +308,56 @@ class TableStore:
         """Publish a version, and return it. A batch that the table holds already publishes nothing,
         and returns the newest version.
 
-        `finish` may replace the files of the new version's state by others that hold the same, and
-        `failed_upkeep`, which is that of the version before.
-        Raises ConflictingWriterError, TableSchemaError, LostVersionError, CorruptObjectError, and
-        WrittenTwiceError when one run of a query writes a batch again: it is no repetition after a
-        failure.
+        Versions are listed once. Where the listing may have been old, the next version is asked
+        for by its name. `finish` may replace the files of the new version's state by others that
+        hold the same, and `failed_upkeep`, which is that of the version before. It is called once:
+        a version that has to be built anew keeps its files as they are.
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError, LostFilesError,
+        CorruptObjectError, and WrittenTwiceError when one run of a query writes a batch again: it
+        is no repetition after a failure.
         """
-        for _ in range(_COMMIT_TRIES):
-            newest = self.newest()
-            if newest is not None:
-                self._check_owner(newest, commit)
-                if newest.batches.get(commit.writer, -1) >= commit.batch:
-                    self._check_repeated(newest, commit)
-                    return newest
-            self._check_nothing_lost(newest, commit)
+        newest = self._newest_for(commit)
+        for number in range(_COMMIT_TRIES):
+            if newest is not None and newest.batches.get(commit.writer, -1) >= commit.batch:
+                self._check_repeated(newest, commit)
+                return newest
             version = self._next(newest, commit)
             if finish is not None:
-                version = finish(version)
+                version, finish = finish(version), None
+            self._check_files_there(commit)
             if self._put_version(version):
                 return version
+            self._pause(number)
+            newest = self._after(newest) or self.newest()
+            self._check_may_follow(newest, commit)
         raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
+
+    def _newest_for(self, commit: TableCommit) -> TableVersion | None:
+        """The newest version, on which a commit may build."""
+        newest = self.newest()
+        try:
+            self._check_may_follow(newest, commit)
+        except (ConflictingWriterError, LostVersionError):
+            later = self._after(newest)
+            if later is None:
+                raise
+            self._check_may_follow(later, commit)
+            return later
+        return newest
+
+    def _after(self, version: TableVersion | None) -> TableVersion | None:
+        """The newest of the versions that follow this one, found by their names; None if there is
+        none."""
+        newest, number = None, 0 if version is None else version.version + 1
+        while (later := self.read_version(number)) is not None:
+            newest, number = later, number + 1
+        return newest
+
+    def _check_may_follow(self, newest: TableVersion | None, commit: TableCommit) -> None:
+        if newest is not None:
+            self._check_owner(newest, commit)
+        if newest is None or newest.batches.get(commit.writer, -1) < commit.batch:
+            self._check_nothing_lost(newest, commit)
 
     def _check_owner(self, newest: TableVersion, commit: TableCommit) -> None:
         if newest.owner not in (None, commit.writer) and not commit.takes_over:
@@ -327,6 +380,17 @@ class TableStore:
         if any(expected <= directory.batch < commit.batch for directory in directories):
             lost = layout.version_name(0 if newest is None else newest.version + 1)
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
+
+    def _check_files_there(self, commit: TableCommit) -> None:
+        """Raise LostFilesError if files of a batch that took long are gone."""
+        since = commit.written_since
+        if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
+            self._check_there(commit.files, _named(commit))
+
+    def _check_there(self, files: tuple[StateHandle, ...], writer: str) -> None:
+        missing = missing_files(self._store, (file.name for file in files))
+        if missing:
+            raise LostFilesError(self.url, missing[0], writer, len(missing))
 
     def _next(self, newest: TableVersion | None, commit: TableCommit) -> TableVersion:
         milliseconds = int(self._now() * 1000)
@@ -366,7 +430,11 @@ class TableStore:
             return False
 
     def publish_compaction(self, compaction: TableCompaction) -> None:
-        """Let readers, and the next commit, use other files for the same state."""
+        """Let readers, and the next commit, use other files for the same state.
+
+        Raises LostFilesError if one of them is gone.
+        """
+        self._check_there(compaction.files, "the compaction")
         data = encode_compaction(compaction)
         name = CompactionName(compaction.version, self._unique(), len(data))
         self._store.put(str(name), data)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from checkpoint_store.interface_words import COMMAND, in_words_of
 from cowstate.cli.adopt import add_adopt
 from cowstate.cli.attach import add_attach
 from cowstate.cli.compact import add_compact
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line. Returns the exit code."""
     parsed = argument_parser().parse_args(arguments)
     try:
-        code: int = parsed.run(parsed)
+        with in_words_of(COMMAND):
+            code: int = parsed.run(parsed)
     except CowstateError as error:
         print(f"cowstate: {error}", *notes_of(error), sep="\n", file=sys.stderr)
         return 2

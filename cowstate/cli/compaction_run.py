@@ -19,10 +19,11 @@ from pyspark.sql import SparkSession
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.object_names import COMPACTED
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_compaction import compact_key_groups
-from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_store import TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableVersion, compacted
 from cowstate.command_session import command_session
 from spark_state.errors import CowstateError
@@ -88,7 +89,8 @@ def compact(spark: SparkSession, options: CompactOptions, version: TableVersion)
         key_groups = key_group_range_of_subtask(max_parallelism, parts, part)
         opened = _opened(url, storage_options)
         opened.metadata()
-        return compact_key_groups(opened, read, key_groups, part)
+        with opened.shown_alive(TableFileWriter(COMPACTED, read.version, part, 0)):
+            return compact_key_groups(opened, read, key_groups, part)
 
     try:
         made = (

@@ -49,6 +49,8 @@ private[cowstate] trait StoreOfSpark extends StateStore {
 }
 
 private[cowstate] object OfSpark {
+  val Versions: Seq[String] = Seq("4.1")
+
   /** Rows get no checksums. Those of files that Spark 4.2 wrote are verified all the same. */
   def rowChecksumRatio(conf: StateStoreConf): Option[Long] = None
 

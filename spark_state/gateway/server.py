@@ -15,6 +15,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -25,6 +27,7 @@ from spark_state.host.executor import (
     remove_directories_of_gone_executors,
     running_executor,
     socket_path,
+    working_for,
 )
 
 _BACKLOG = 256
@@ -89,13 +92,15 @@ def converse(stream: BinaryIO) -> None:
         write_frame(stream, objects.answer(read_frame(stream)))
 
 
-def own_socket_path() -> Path:
+@contextmanager
+def own_socket_path() -> Iterator[Path]:
     """Where this process listens. Raises StateHostError if the executor is gone, or if there is no
     private directory for the socket."""
     executor = running_executor(os.getppid())
     if executor is None:
         raise StateHostError("the executor is gone")
-    return socket_path(executor, f"gateway-{os.getpid()}.sock")
+    with working_for(executor):
+        yield socket_path(executor, f"gateway-{os.getpid()}.sock")
 
 
 def main() -> None:
@@ -103,8 +108,10 @@ def main() -> None:
     logging.basicConfig(format="cowstate gateway %(process)d: %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     remove_directories_of_gone_executors()
-    path = own_socket_path()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    with (
+        own_socket_path() as path,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
         listener.bind(str(path))
         listener.listen(_BACKLOG)
         threading.Thread(target=_serve_or_end, args=(listener,), daemon=True).start()

@@ -36,6 +36,7 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreUnavailableError,
 )
+from checkpoint_store.objects.deletion import time_of_store
 from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.gateway.frames import FORMAT, Frame
@@ -150,7 +151,7 @@ class StoredObjects:
 
     def _sweep(self, _header: Mapping[str, Any], _: bytes) -> Frame:
         """Delete what was begun a day ago and never published (I8)."""
-        limit = self._now() - GRACE_SECONDS
+        limit = time_of_store(self._store, self._now()) - GRACE_SECONDS
         begun = self._store.list(UNPUBLISHED)
         old = [info.name for info in begun if info.modified is not None and info.modified < limit]
         if old:

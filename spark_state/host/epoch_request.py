@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.rocksdb.database_settings import DatabaseSettings
@@ -29,7 +30,8 @@ class CheckpointSettings:
     `orphan_grace_seconds`: age from which orphans are deleted;
     `store_retry_seconds`: a call to the store that fails is tried again for so long;
     `start_empty`: whether a query that has run epochs already may start with an empty store;
-    `restore_from`: what an empty store begins with, None for nothing.
+    `restore_from`: what an empty store begins with, None for nothing;
+    `store_options`: for the clients of both stores, with secrets.
     """
 
     min_epochs_to_retain: int
@@ -38,6 +40,7 @@ class CheckpointSettings:
     store_retry_seconds: int
     start_empty: bool
     restore_from: RestoreSource | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,19 @@
 """The executor that a state host belongs to, and the directories of its hosts.
 
-    <temporary directory>/cowstate-<uid>/        mode 0700, owned by the user
+    <temporary directory>/cowstate-<uid>/        owned by the user, no permission for others
         <executor>/                              its pid, start time and pid namespace
+            lock                                 held by all who work here, see held_folder
             <slot>.lock                          held while a host is being started
             <slot>.sock                          the host listens here
-        gateway-<pid>.sock                   the gateway of the state store provider does
+            gateway-<pid>.sock                   the gateway of the state store provider does
     <local directory>/cowstate-<uid>/
         <executor>/
+            lock                                 as above
             <host>/<number>/                     a database of a subtask
             copies/<owner>/                      tables that the store has, too: see local_copies
 
-Containers may share directories and not their pids, so each looks after the directories of its own
-namespace only.
+Containers may share directories and not their pids. So a directory of the own namespace stays while
+its executor runs, and one of another namespace while somebody works in it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from checkpoint_store.files.held_folder import held, remove_if_free
 from spark_state.errors import StateHostError
 
 _MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # sizeof sun_path - 1
@@ -93,6 +98,15 @@ def executor_of_worker() -> Executor:
     return Executor(parent.pid, _start_of(parent.pid))
 
 
+@contextmanager
+def working_for(executor: Executor, root: Path | None = None) -> Iterator[Path]:
+    """The private directory of an executor's hosts below `root`, by default the temporary
+    directory. It is kept from other containers for the time of a `with`."""
+    place = root or Path(tempfile.gettempdir())
+    with held(lambda: private_directory(place, executor)) as directory:
+        yield directory
+
+
 def socket_directory(executor: Executor) -> Path:
     """The directory of the sockets of an executor's hosts. See private_directory."""
     return private_directory(Path(tempfile.gettempdir()), executor)
@@ -115,27 +129,54 @@ def socket_path(executor: Executor, name: str) -> Path:
 def private_directory(root: Path, executor: Executor) -> Path:
     """The private directory of an executor's hosts below `root`, created if need be.
 
-    Raises StateHostError if another user owns the path.
+    Raises StateHostError if other users may use the path.
     """
     parent = _parent(root)
     directory = parent / executor.directory_name
     for path in (parent, directory):
         path.mkdir(mode=0o700, exist_ok=True)
-        status = path.lstat()
-        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
-            raise StateHostError(
-                f"{path} must be a directory of mode 0700 owned by uid {os.getuid()}; remove it, "
-                "or set TMPDIR to another place"
-            )
+        _check_private(path)
     return directory
+
+
+def _check_private(path: Path) -> None:
+    """Raise StateHostError if another user owns a directory, or may do anything with it."""
+    if not _is_private(path):
+        status = path.lstat()
+        raise StateHostError(
+            f"{path} must be a directory of uid {os.getuid()} without permissions for others, and "
+            f"it is {stat.filemode(status.st_mode)} of uid {status.st_uid}. Remove it. If its file "
+            "system gives such permissions to all directories, use another one: for sockets set "
+            "TMPDIR in the executors' environment (spark.executorEnv.TMPDIR), for databases "
+            "spark.cowstate.rocksdb.localDirectory"
+        )
+
+
+def _is_private(path: Path) -> bool:
+    """Whether a directory is there, and is the user's alone.
+
+    The bits for set-group-ID and the like do not matter: a new directory inherits them. The rights
+    that a default ACL names are masked by those of the group, which has none.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    shared = stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not shared
 
 
 def remove_directories_of_gone_executors(root: Path | None = None) -> None:
     """Remove what hosts of executors that are gone left below `root`, by default the temporary
     directory."""
-    for directory in _parent(root or Path(tempfile.gettempdir())).glob("*"):
+    parent = _parent(root or Path(tempfile.gettempdir()))
+    for directory in parent.glob("*") if _is_private(parent) else ():
         match = _DIRECTORY.fullmatch(directory.name)
-        if match is None or int(match["namespace"], 16) != _pid_namespace():
+        if match is None:
+            continue
+        if int(match["namespace"], 16) != _pid_namespace():
+            with suppress(OSError):  # somebody works there, or has just removed it
+                remove_if_free(directory)
             continue
         running = running_executor(int(match["pid"]))
         if running is None or running.directory_name != directory.name:

@@ -23,6 +23,7 @@ from spark_state.host.executor import (
     Executor,
     remove_directories_of_gone_executors,
     socket_path,
+    working_for,
 )
 
 _PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
@@ -41,7 +42,7 @@ def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
         return _connect(path)
     except _NOT_RUNNING:
         pass
-    with _locked(path.with_suffix(".lock")):
+    with working_for(executor), _locked(path.with_suffix(".lock")):
         try:
             return _connect(path)
         except _NOT_RUNNING:

@@ -23,6 +23,7 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
+from checkpoint_store.files.held_folder import held
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.epoch_request import EpochRequest
@@ -194,12 +195,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     executor = Executor(arguments.executor, arguments.executor_started)
     host = StateHost(arguments.socket, executor, arguments.idle_seconds)
+    directory = arguments.socket.parent
 
     def ready() -> None:
         os.write(arguments.ready_descriptor, b"R")
         os.close(arguments.ready_descriptor)
 
-    host.serve(ready)
+    with held(lambda: directory):
+        host.serve(ready)
     host.remove_local_files()
     os._exit(0)  # threads of a gone executor's tasks may still wait for a store
 

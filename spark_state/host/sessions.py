@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 
@@ -38,7 +39,7 @@ class Sessions:
     ) -> None:
         self._clock = clock
         self._process = psutil.Process()
-        self._backends = SubtaskBackends(executor, HostMemory(self._let_go))
+        self._backends = SubtaskBackends(executor, HostMemory(self._let_go), clock)
         self._lock = threading.Lock()
         self._letting_go = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
@@ -85,7 +86,8 @@ class Sessions:
         return HeldMemory(self._process.memory_info().rss, self._backends.memory.state.bytes)
 
     def drop_unused(self, seconds: float) -> None:
-        """Drop what is not in use and was last used longer ago than this."""
+        """Drop what is not in use and was last used longer ago than this, in memory and on the
+        local disk."""
         limit = self._clock() - seconds
         dropped = []  # their state is given up after the lock
         with self._lock:
@@ -95,6 +97,7 @@ class Sessions:
             self._runs.forget_others(filter(None, (held.run_id for held in self._held.values())))
         for held in dropped:
             held.close()
+        self._backends.remove_unused_copies(seconds)
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
         """Give up state of queries that have ended, until it fits. What was idle for longest goes
@@ -149,6 +152,7 @@ class _HeldStore:
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._store: StoreSession | None = None
+        self._options: Mapping[str, Any] = {}
         self._subtasks: dict[tuple[int, int], SubtaskSession] = {}
 
     def subtask(self, request: EpochRequest) -> SubtaskSession:
@@ -173,9 +177,13 @@ class _HeldStore:
         return any(given_up)
 
     def _opened(self, request: EpochRequest) -> StoreSession:
+        options = request.spec.checkpoints.store_options
         with self._lock:
+            if self._store is not None and self._options != options:
+                self._store = None
+                self._close_subtasks()
             if self._store is None:
-                self._store = StoreSession(request, self._maintenance)
+                self._store, self._options = StoreSession(request, self._maintenance), options
             return self._store
 
     def _kept(self, request: EpochRequest, store: StoreSession) -> SubtaskSession:

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.damage_advice import HOW_TO_GO_BACK
 from checkpoint_store.objects.chore import try_chore
-from checkpoint_store.objects.deletion import deletion_chores
+from checkpoint_store.objects.deletion import deletion_chores, time_of_store
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
@@ -96,7 +96,8 @@ class StoreSession:
 
     def __init__(self, request: EpochRequest, maintenance: Maintenance) -> None:
         self._store = RetryingObjectStore(
-            open_object_store(request.store_url), request.spec.checkpoints.store_retry_seconds
+            open_object_store(request.store_url, request.spec.checkpoints.store_options),
+            request.spec.checkpoints.store_retry_seconds,
         )
         self.checkpoints = CompletedCheckpointStore(self._store)
         self.metadata = self.checkpoints.open(store_metadata(request))
@@ -219,9 +220,8 @@ class StoreSession:
         source = settings.restore_from
         if source is None:
             return None
-        other = CompletedCheckpointStore(
-            RetryingObjectStore(open_object_store(source.url), settings.store_retry_seconds)
-        )
+        opened = open_object_store(source.url, settings.store_options)
+        other = CompletedCheckpointStore(RetryingObjectStore(opened, settings.store_retry_seconds))
         checkpoint = other.latest_share_before(source.epoch + 1, None, asked_by(request))
         if checkpoint is None or checkpoint.epoch != source.epoch:
             raise ConfigurationError(
@@ -263,5 +263,5 @@ class StoreSession:
     def _sweep_orphans(self, settings: CheckpointSettings) -> None:
         # A writer may wait for the store between a file and the barrier that names it.
         grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
-        self.checkpoints.sweep_orphans(grace_seconds, time.time())
+        self.checkpoints.sweep_orphans(grace_seconds, time_of_store(self._store, time.time()))
         self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS

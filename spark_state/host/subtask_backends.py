@@ -11,11 +11,15 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checkpoint_store.files.held_folder import held, remove_if_free
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.working_directory import remove_what_killed_processes_left
 from spark_state.checkpointing.restore_plan import Handles
@@ -24,8 +28,8 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings, EpochRequest
 from spark_state.host.executor import (
     Executor,
-    private_directory,
     remove_directories_of_gone_executors,
+    working_for,
 )
 from spark_state.host.host_memory import HostMemory
 from spark_state.keyed_state.backend_restore import BackendRestore
@@ -38,20 +42,30 @@ if TYPE_CHECKING:
 
 Backend = KeyedStateBackend[Any]
 
+_COPIES = "copies"
+
 
 class SubtaskBackends:
     """Makes the backends of one process. Safe to use from several threads.
 
     `executor`: the one that the process belongs to, None if it belongs to none; `memory`: what its
-    subtasks hold.
+    subtasks hold; `clock` gives seconds.
     """
 
-    def __init__(self, executor: Executor | None = None, memory: HostMemory | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor | None = None,
+        memory: HostMemory | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.memory = memory or HostMemory()
         self._executor = executor
+        self._clock = clock
         self._lock = threading.Lock()
         self._folders: dict[Path, Path] = {}
-        self._owned: set[Path] = set()
+        self._held = ExitStack()
+        self._of_executor: dict[Path, Path] = {}
+        self._copies: dict[Path, _OwnCopies] = {}
         self._numbers = count()
         self._memory: DatabaseMemory | None = None
 
@@ -78,23 +92,52 @@ class SubtaskBackends:
         with self._lock:
             folder = self._folder_below(local_root(request)) / str(next(self._numbers))
             memory = self._memory_of(request.spec.backend)
-            copies = self._copies(request, key_groups)
+            copies = self._own_copies(request, key_groups)
             home = DatabaseHome(folder, memory, copies, request.spec.backend.database)
         new = partial(RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, home)
         databases = DatabaseRestore(restore, home)
         return databases.backend(new), databases.rest
 
-    def _copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
+    def _own_copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
         """Where a subtask keeps copies for the next host of the executor; None for nowhere."""
         from spark_state.rocksdb.local_copies import LocalCopies
 
         if self._executor is None or not request.spec.backend.local_recovery:
             return None
-        folder = private_directory(local_root(request), self._executor) / "copies"
-        store = hashlib.sha256(request.store_url.encode()).hexdigest()[:16]
-        owner = f"{store}-{key_groups.start}-{key_groups.end}"
-        self._owned.add(folder / owner)
+        folder = self._executor_folder(local_root(request), self._executor) / _COPIES
+        owner = _owner(request.store_url, key_groups)
+        if folder / owner not in self._copies:
+            self._copies[folder / owner] = _OwnCopies(folder / owner)
+        self._copies[folder / owner].released = None
         return LocalCopies(folder, owner)
+
+    def release_copies(self, store_url: str, key_groups: KeyGroupRange) -> None:
+        """A subtask ends. Its copies stay for those that follow, see remove_unused_copies."""
+        with self._lock:
+            for folder, copies in self._copies.items():
+                if folder.name == _owner(store_url, key_groups):
+                    copies.released = self._clock()
+
+    def remove_unused_copies(self, seconds: float) -> None:
+        """Remove copies of subtasks that ended longer ago than this, and copies that are as old and
+        whose host was killed: another host has taken what it needs."""
+        with self._lock:
+            for folder, copies in [*self._copies.items()]:
+                if copies.released is not None and copies.released < self._clock() - seconds:
+                    copies.remove()
+                    del self._copies[folder]
+            for directory in self._of_executor.values():
+                for folder in (directory / _COPIES).glob("*"):
+                    with suppress(OSError):  # another host keeps them, or has removed them
+                        if time.time() - folder.stat().st_mtime > seconds:
+                            remove_if_free(folder)
+
+    def _executor_folder(self, root: Path, executor: Executor) -> Path:
+        """The folder of the executor, which other containers leave alone."""
+        if root not in self._of_executor:
+            folder = self._held.enter_context(working_for(executor, root))
+            self._of_executor[root] = folder
+        return self._of_executor[root]
 
     def _folder_below(self, root: Path) -> Path:
         """The folder of this process."""
@@ -114,7 +157,7 @@ class SubtaskBackends:
             return Path(tempfile.mkdtemp(prefix="cowstate-", dir=root))
         remove_directories_of_gone_executors(root)
         remove_what_killed_processes_left()
-        folder = private_directory(root, self._executor) / str(os.getpid())
+        folder = self._executor_folder(root, self._executor) / str(os.getpid())
         # A host before this one may have had the same pid.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -133,10 +176,38 @@ class SubtaskBackends:
         """Remove the local directories. The backends are not used any more. Copies for the next
         host remain only where this one is killed."""
         with self._lock:
-            for folder in (*self._folders.values(), *self._owned):
+            for folder in self._folders.values():
                 shutil.rmtree(folder, ignore_errors=True)
-            self._folders.clear()
-            self._owned.clear()
+            for copies in self._copies.values():
+                copies.remove()
+            self._held.close()
+            for places in (self._folders, self._copies, self._of_executor):
+                places.clear()
+
+
+class _OwnCopies:
+    """The folder of a subtask's copies, which other hosts leave alone. `released`: when the subtask
+    ended, None while it is there."""
+
+    def __init__(self, folder: Path) -> None:
+        def made() -> Path:
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+
+        self.released: float | None = None
+        self._folder = folder
+        self.held = ExitStack()
+        self.held.enter_context(held(made))
+
+    def remove(self) -> None:
+        self.held.close()
+        with suppress(OSError):  # gone already
+            remove_if_free(self._folder)
+
+
+def _owner(store_url: str, key_groups: KeyGroupRange) -> str:
+    store = hashlib.sha256(store_url.encode()).hexdigest()[:16]
+    return f"{store}-{key_groups.start}-{key_groups.end}"
 
 
 def local_root(request: EpochRequest) -> Path:

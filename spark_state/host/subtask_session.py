@@ -79,8 +79,10 @@ class SubtaskSession:
         self.operator_state = ResidentOperatorState()
         self.snapshots = SubtaskSnapshots(store.url, self.key_groups, maintenance)
         self._store = store
+        self._backends = backends
         self._memory = backends.memory
         self._lock = threading.Lock()
+        self._store_url = request.store_url
         self._is_closed = False
         self._claims = threading.Lock()
         self._newest: Claim | None = None
@@ -169,6 +171,7 @@ class SubtaskSession:
         if self._is_closed and self._lock.acquire(blocking=False):
             try:
                 self.state.close()
+                self._backends.release_copies(self._store_url, self.key_groups)
             finally:
                 self._lock.release()
 

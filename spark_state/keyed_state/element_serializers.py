@@ -33,9 +33,10 @@ from checkpoint_store.files.element_columns import (
     USER_KEY,
     USER_VALUE,
 )
+from spark_state.codecs.codec import Forms
 from spark_state.errors import StateValueError
 from spark_state.frozen_keys import FrozenKeys
-from spark_state.serializers import Forms, StructSerializer
+from spark_state.serializers import StructSerializer
 
 E = TypeVar("E")
 Value = tuple[Any, ...]

@@ -22,6 +22,7 @@ import pyarrow as pa
 from checkpoint_store.files.entry_growth import Growth, noted_growth
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from spark_state.codecs.codec import Forms
 from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.expiring_tables import EpochClock
@@ -35,7 +36,6 @@ from spark_state.keyed_state.state_kinds import OpenTable, State, kept_state, st
 from spark_state.keyed_state.state_rows import StateEntries, from_batch, state_columns, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
-from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.element_serializers import (
     ElementSerializer,
     ListSerializer,
@@ -35,7 +36,7 @@ from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.keyed_state.value_state import ValueState
-from spark_state.serializers import Forms, StructSerializer
+from spark_state.serializers import StructSerializer
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 State = ValueState | ListState | MapState | Timers

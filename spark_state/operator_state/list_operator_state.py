@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from spark_state.codecs.codec import Forms
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
-from spark_state.serializers import PLAIN_FORMS, Forms, StructSerializer
+from spark_state.serializers import StructSerializer
 
 Item = tuple[Any, ...]
 

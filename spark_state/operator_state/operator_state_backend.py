@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_state.codecs.codec import Forms
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import ConfigurationError
 from spark_state.operator_state.broadcast_checksum import broadcast_checksum
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState, broadcast_item_type
@@ -23,7 +25,6 @@ from spark_state.operator_state.operator_state_snapshot import (
     StoredOperatorState,
 )
 from spark_state.operator_state.repartitioner import assign_items
-from spark_state.serializers import PLAIN_FORMS, Forms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Errors that have a condition of Spark's: jobs match on it, and on the class that goes with it.
 
-Each is a ConfigurationError, too, so `except CowstateError` catches it. The message begins as
-Spark's does, and goes on with the way out.
+Each is an error of `spark_state.errors`, too, so `except CowstateError` catches it. The message
+begins as Spark's does, and goes on with the way out.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import (
     IllegalArgumentException,
     ParseException,
     PySparkException,
     PySparkRuntimeError,
     PySparkTypeError,
+    PySparkValueError,
     SessionNotSameException,
     SparkRuntimeException,
 )
 
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, OutputRowError
 
 _INVALID_PARAMETER = "42802"
 _DOING = {
@@ -74,6 +76,31 @@ class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
 
 class TypeWithoutArrowError(SparkConditionError, PySparkTypeError):
     """A column has a type that PySpark does not bring to Arrow, and so to no Python process."""
+
+
+class OutputColumnError(OutputRowError, PySparkValueError):
+    """A column of an output DataFrame has values that its type in the schema cannot take."""
+
+
+class OutputColumnTypeError(OutputRowError, PySparkTypeError):
+    """A column of an output DataFrame has values of another kind than its type in the schema."""
+
+
+def output_column_error(
+    field: pa.Field[Any], dtype: Any, details: str, cause: Exception
+) -> OutputColumnError | OutputColumnTypeError:
+    """The error of a column of a DataFrame that cannot be converted, in the class and the words
+    that PySpark has for such a `cause`, and then `details`."""
+    if isinstance(cause, TypeError):
+        return OutputColumnTypeError(
+            f"Cannot convert the output value of the column '{field.name}' with type '{dtype}' to "
+            f"the specified return type of the column: '{field.type}'. Please check if the data "
+            f"types match and try again. {details}"
+        )
+    return OutputColumnError(
+        f"Failed to convert the value of the column '{field.name}' with type '{dtype}' to Arrow "
+        f"type '{field.type}'. {details}"
+    )
 
 
 def type_without_arrow(column: str, data_type: str) -> TypeWithoutArrowError:

@@ -8,7 +8,8 @@ A key with more rows than a block gets several DataFrames. A processor that does
 rows costs no DataFrame, and many small keys share the cost of one.
 
 Columns have the dtypes of Spark's own DataFrames: whole numbers int64 (float64 in a block with
-nulls), fractions float64, timestamps naive in the session's time zone.
+nulls), fractions float64, timestamps naive in the session's time zone, intervals in nanoseconds, or
+in microseconds from pandas 3. Whole numbers in structs, arrays and maps stay whole beside nulls.
 
 Output DataFrames are collected, and converted together where their dtypes are the same: a
 conversion costs as much for a small DataFrame as for a large one.
@@ -31,11 +32,14 @@ from pyspark.sql.pandas.types import (
     from_arrow_type,
 )
 
-from spark_state.errors import OutputRowError
+from spark_state.errors import OutputRowError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize, blocks
+from spark_state.processor.condition_errors import OutputColumnError, output_column_error
 from spark_state.processor.key_grouping import KeyedInput
 
 _ROWS_PER_BATCH = 8_192
+# As in Spark's DataFrames. The cast refuses an interval beyond 292 years of nanoseconds.
+_INTERVAL = pa.duration("ns" if pd.__version__.startswith("2.") else "us")
 _CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError)
 
 
@@ -82,9 +86,17 @@ class PandasFrames:
             yield self._frame(rows.slice(start, limit), names)
 
     def _frame(self, rows: pa.Table, names: tuple[str, ...]) -> Any:
-        frame = pd.DataFrame(
-            {index: _to_series(column, self.time_zone) for index, column in enumerate(rows.columns)}
-        )
+        series = {}
+        for index, column in enumerate(rows.columns):
+            try:
+                series[index] = _to_series(column, self.time_zone)
+            except pa.ArrowInvalid as error:
+                raise UnsupportedOperationError(
+                    f"column {names[index]!r} ({column.type}) holds a value that a DataFrame of "
+                    f"pandas {pd.__version__} cannot have: {error}. Cast the column to string, or "
+                    "handle it in the row API"
+                ) from error
+        frame = pd.DataFrame(series)
         frame.columns = pd.Index(names)
         return frame
 
@@ -124,16 +136,22 @@ def _to_series(column: Any, time_zone: str) -> Any:
         column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
         column = column.cast(pa.float64())
-    series = column.to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True)
+    elif pa.types.is_duration(kind):
+        return column.cast(_INTERVAL).to_pandas(coerce_temporal_nanoseconds=False)
+    nested = pa.types.is_nested(kind)
+    series = column.to_pandas(
+        date_as_object=True, coerce_temporal_nanoseconds=True, integer_object_nulls=nested
+    )
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return series.dt.tz_convert(time_zone).dt.tz_localize(None)
-    if not pa.types.is_nested(kind):
+    if not nested:
         return series
     convert = _create_converter_to_pandas(
         from_arrow_type(kind, prefer_timestamp_ntz=True),
         True,
         timezone=time_zone,
         struct_in_pandas="dict",
+        integer_object_nulls=True,
     )
     return convert(series)
 
@@ -152,9 +170,10 @@ class _OutputFrames:
     def add(self, key: tuple[Any, ...], frame: Any) -> None:
         """Raises OutputRowError for what is no DataFrame of the output schema's columns."""
         if not isinstance(frame, pd.DataFrame):
-            raise OutputRowError(
-                f"a processor yields pandas.DataFrames, got {frame!r} of type "
-                f"{type(frame).__name__} for key {key!r}"
+            raise OutputColumnError(
+                "Invalid return type. Please make sure that the UDF returns a pandas.DataFrame "
+                "when the specified return type is StructType. A processor yields "
+                f"pandas.DataFrames, got {frame!r} of type {type(frame).__name__} for key {key!r}"
             )
         if not len(frame):
             return
@@ -226,26 +245,26 @@ class _OutputColumn:
     def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
         """One array of all pieces."""
         arrays = []
-        for _, same in groupby(pieces, key=lambda piece: piece.values.dtype):
+        for dtype, same in groupby(pieces, key=lambda piece: piece.values.dtype):
             run = list(same)
+            # Arrow infers the type of Python objects from all of them, so what one DataFrame's
+            # values become must not depend on those of others.
+            may_infer = len(run) == 1 or dtype.kind != "O"
             try:
-                arrays.append(self._array(_joined([piece.values for piece in run])))
+                arrays.append(self._array(_joined([piece.values for piece in run]), may_infer))
             except _CONVERSION_ERRORS:
                 arrays += [self._array_of_key(key, values) for key, values in run]
         return pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
 
     def _array_of_key(self, key: tuple[Any, ...], values: Any) -> pa.Array[Any]:
         try:
-            return self._array(pd.Series(values))
+            return self._array(_joined([values]))
         except _CONVERSION_ERRORS as error:
-            # The message begins as Spark's does: jobs match on it.
-            raise OutputRowError(
-                f"Exception thrown when converting pandas.Series ({values.dtype}) with name "
-                f"{self._field.name!r} to Arrow Array ({self._field.type}). Output of key {key!r}: "
-                f"{error}"
+            raise output_column_error(
+                self._field, values.dtype, f"Output of key {key!r}: {error}", error
             ) from error
 
-    def _array(self, series: Any) -> pa.Array[Any]:
+    def _array(self, series: Any, may_infer: bool = True) -> pa.Array[Any]:
         if isinstance(series.dtype, pd.CategoricalDtype):
             series = series.astype(series.dtype.categories.dtype)
         series = self._convert(series)
@@ -255,6 +274,8 @@ class _OutputColumn:
                 pa.Array.from_pandas(series, mask=mask, type=self._field.type, safe=self._safe)
             )
         except pa.ArrowInvalid:
+            if not may_infer:
+                raise
             array = _one_array(pa.Array.from_pandas(series, mask=mask))
             return array.cast(self._field.type, safe=self._safe)
 
@@ -268,7 +289,7 @@ def _one_array(array: Any) -> pa.Array[Any]:
 
 
 def _joined(pieces: list[Any]) -> Any:
-    """One Series of several arrays with one dtype."""
+    """One Series of several arrays with one dtype, which stays, also if it is `object`."""
     if isinstance(pieces[0], np.ndarray):
-        return pd.Series(np.concatenate(pieces))
+        return pd.Series(np.concatenate(pieces), dtype=pieces[0].dtype)
     return pd.concat([pd.Series(piece) for piece in pieces], ignore_index=True)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.types import _create_row
 
-from spark_state.serializers import state_forms
+from spark_state.codecs.state_codecs import state_forms
 
 _ROWS_AT_ONCE = 16_384
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

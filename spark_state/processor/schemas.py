@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -16,14 +15,10 @@ from spark_state.errors import UnsupportedOperationError
 from spark_state.operator_state.broadcast_state import broadcast_item_type
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.condition_errors import state_not_nullable, type_without_arrow
+from spark_state.processor.stored_schema import struct_from_json
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _TIME_ZONE = "UTC"
-
-
-def struct_from_json(schema_json: str) -> StructType:
-    """The Spark schema of its JSON text."""
-    return StructType.fromJson(json.loads(schema_json))
 
 
 def arrow_schema(schema: StructType, *, large_types: bool = False) -> pa.Schema:

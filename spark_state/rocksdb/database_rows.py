@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.full_snapshot import KeptEntries, tables_of
@@ -19,7 +20,6 @@ from spark_state.rocksdb.database import ReadOnlyDatabase
 from spark_state.rocksdb.restored_database import ROWS_VERSION
 from spark_state.rocksdb.rocksdb_snapshot import kept_rows
 from spark_state.rocksdb.state_rows_format import state_rows_format
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 

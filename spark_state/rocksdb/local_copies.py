@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from checkpoint_store.files.held_folder import LOCK
 from checkpoint_store.files.state_handle import FilePart
 from spark_state.rocksdb.database_options import DatabaseMemory
 from spark_state.rocksdb.database_settings import DatabaseSettings
@@ -62,7 +63,7 @@ class LocalCopies:
             for name, path in wanted.items():
                 _link(path, own / name)
             for path in own.iterdir():
-                if path.name not in wanted:
+                if path.name not in wanted and path.name != LOCK:
                     path.unlink()
         except OSError:
             _log.warning("%s has no local copies", own, exc_info=True)

@@ -21,8 +21,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pyarrow as pa
 
+from spark_state.codecs.codec import Forms
 from spark_state.rocksdb.ordered_bytes import micros_of_timestamps
-from spark_state.serializers import Forms
 
 Convert = Callable[[Any], Any]
 _Codec = tuple[Convert, Convert] | None

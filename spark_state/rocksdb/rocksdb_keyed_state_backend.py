@@ -11,6 +11,7 @@ import pyarrow as pa
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
+from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -30,7 +31,6 @@ from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable, rocksdb_snapshot
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
 from spark_state.rocksdb.state_rows_format import StateRowsFormat, state_rows_format
 from spark_state.rocksdb.stored_rows import EntryCounts, StoredRows
-from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
+from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.rocksdb.ordered_bytes import decode_int, encode_int
 from spark_state.rocksdb.packed_values import PackedValues
 from spark_state.rocksdb.row_keys import RowKeys
-from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
 
 _EXPIRY_BYTES = 8

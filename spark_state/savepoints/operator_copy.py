@@ -32,7 +32,8 @@ from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.schemas import arrow_schema, state_descriptor, struct_from_json
+from spark_state.processor.schemas import arrow_schema, state_descriptor
+from spark_state.processor.stored_schema import struct_from_json
 
 ROWS_AT_ONCE = 1 << 20
 

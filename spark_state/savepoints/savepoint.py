@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from checkpoint_store.files.state_handle import bytes_of
+from checkpoint_store.interface_words import words
+from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -75,7 +77,7 @@ def savepoint(
     _check_apart(store, target, storage_options)
     for _, place in pairs:
         _check_nothing_there(place)
-    way_out = "Name the store of one operator, or the epoch with --epoch if all have it"
+    way_out = f"Name the store of one operator, or {words().choose_epoch} that all have"
     chosen = _chosen_epoch(store, [history for history, _ in pairs], epoch, way_out)
     # Retention never takes the newest epochs, so their pins come in time. An older one may be gone
     # all the same: then reading it says so.
@@ -137,9 +139,11 @@ def _check_apart(source: str, target: str, storage_options: Mapping[str, Any] | 
 def _check_nothing_there(place: ObjectStore) -> None:
     held = [*(info.name for info in place.list("")), *place.list_directories("")]
     if held:
+        names = sorted({name.lstrip("/").partition("/")[0] for name in held})
+        what = "a savepoint or the store of an operator" if STORE in names else ", ".join(names[:5])
         raise ConfigurationError(
-            f"{place.url} is not empty: it has {min(held).lstrip('/')}. Name a place where nothing "
-            "is. If a savepoint was stopped there, it is not complete: delete what is there"
+            f"{place.url} is not empty: it has {what}. Name a place where nothing is. If a "
+            "savepoint was stopped there, it is not complete: delete what is there"
         )
 
 

@@ -15,6 +15,8 @@ import pytest
 from checkpoint_store.files.element_columns import LIST_POSITION, LIST_VALUE, MAP_VALUE, USER_KEY
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from spark_state.codecs.codec import Forms
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import StateMigrationError
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -23,7 +25,6 @@ from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.merged_changes import merged_changes
 from spark_state.keyed_state.value_state import ValueState
-from spark_state.serializers import PLAIN_FORMS, Forms
 from spark_state.state_descriptor import StateDescriptor
 
 NewBackend = Callable[[KeyGroupRange, KeyColumns, Forms], KeyedStateBackend[Any]]

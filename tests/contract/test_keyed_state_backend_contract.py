@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.codec import Forms
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.serializers import Forms
 from spark_state.testing import KeyedStateBackendContract
 from spark_state.testing.keyed_state_backend_contract import NewBackend
 

@@ -1,9 +1,10 @@
-"""What every object store promises, run against each kind: memory, disk, S3 over HTTP, and a file
-system that knows no conditional create."""
+"""What every object store promises, run against each kind: memory, disk, S3 over HTTP, a file
+system that knows no conditional create, and one with hosts."""
 
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,14 +14,17 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from checkpoint_store.errors import ObjectExistsError, StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.testing import ObjectStoreContract
 from spark_state.testing.object_store_contract import names_in
+from tests.support import hosted_file_system  # noqa: F401  registers hosted://
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.scripted_operator import ScriptedOperator, state_before
+from tests.support.stale_store import ListingsOfAMinuteAgo
 
 
 class UnconditionalFileSystem(MemoryFileSystem):
@@ -82,15 +86,19 @@ def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Objec
         return open_object_store(f"file://{tmp_path}/some/store")
     if kind == "dict":
         return DictObjectStore()
+    if kind == "stale":
+        return ListingsOfAMinuteAgo()
     if kind == "retrying":
         return RetryingObjectStore(open_object_store(str(tmp_path / "store")))
+    if kind == "hosted":
+        return open_object_store(f"hosted://user@{uuid4().hex}:8020/some/store")
     return open_object_store(f"{kind}://{uuid4().hex}/store")
 
 
 class TestObjectStores(ObjectStoreContract):
     """Each kind of store that there is."""
 
-    @pytest.fixture(params=["memory", "file", "s3", "retrying", "strict"])
+    @pytest.fixture(params=["memory", "file", "s3", "retrying", "strict", "hosted"])
     def kind(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
@@ -104,6 +112,47 @@ class TestObjectStores(ObjectStoreContract):
         store.put("d/new", b"x")
         assert names_in(other, "d") == {"d/new"}
         assert other.get("d/new") == b"x"
+
+
+class TestStoresOfOnePathOnSeveralHosts:
+    """Nothing but the authority of their URLs tells them apart."""
+
+    @pytest.mark.parametrize("other", ["me@{}2:8020", "you@{}:8020", "me@{}:9000", "me@{}"])
+    def test_they_do_not_share_objects(self, other: str) -> None:
+        host = uuid4().hex
+        store = open_object_store(f"hosted://me@{host}:8020/some/store")
+        store.put("a/b", b"x")
+        elsewhere = open_object_store(f"hosted://{other.format(host)}/some/store")
+        assert list(elsewhere.list("a")) == []
+        again = open_object_store(f"hosted://{host}/some/store", {"user": "me", "port": 8020})
+        assert again.get("a/b") == b"x"
+
+    def test_an_option_that_contradicts_the_url_is_refused(self) -> None:
+        with pytest.raises(StoreAccessError, match="have another host than the URL"):
+            open_object_store("hosted://here/store", {"host": "there"})
+
+    @pytest.mark.parametrize(
+        ("url", "ignored"),
+        [
+            ("hosted://pool;user@here/store", "pool;user"),
+            ("hosted://here:http/store", "here:http"),
+        ],
+    )
+    def test_a_part_of_a_url_that_the_client_ignores_is_refused(
+        self, url: str, ignored: str
+    ) -> None:
+        with pytest.raises(StoreAccessError, match=f"HostedFileSystem. ignores '{ignored}' in"):
+            open_object_store(url)
+
+    def test_a_url_whose_end_is_no_path_is_refused(self) -> None:
+        with pytest.raises(StoreAccessError, match=r"without \? and #"):
+            open_object_store("hosted://here/store?replication=1")
+
+    @pytest.mark.parametrize("password", ["hunter2", "hunter/2", ""])
+    def test_a_password_in_a_url_is_refused_and_not_shown(self, password: str) -> None:
+        with pytest.raises(StoreAccessError, match="has a password") as refused:
+            open_object_store(f"hosted://me:{password}@here/store")
+        assert "hosted://…@here/store" in str(refused.value)
 
 
 class TestFileSystemsWithoutRanges(TestObjectStores):
@@ -132,6 +181,26 @@ class TestFileSystemsWithoutConditionalCreate(TestObjectStores):
         assert store.get("a/b") == b"second"
 
 
+class TestStoresWithOldListings(ObjectStoreContract):
+    """A client of a network file system with a cache sees at once what it did itself."""
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return ListingsOfAMinuteAgo(now=time.time())
+
+    def test_what_another_client_did_is_seen_by_name_and_listed_later(
+        self, store: ListingsOfAMinuteAgo
+    ) -> None:
+        other = ListingsOfAMinuteAgo(shared=store.shared)
+        store.put("d/new", b"x")
+        assert other.get("d/new") == b"x"
+        assert names_in(other, "d") == set()
+        with pytest.raises(ObjectExistsError):
+            other.put("d/new", b"y")
+        other.refresh()
+        assert names_in(other, "d") == {"d/new"}
+
+
 class TestTheStoreOfTests(ObjectStoreContract):
     """What other tests run on keeps the contract, but for the time of day."""
 
@@ -144,7 +213,9 @@ class TestTheStoreOfTests(ObjectStoreContract):
         assert [info.modified for info in store.list("d")] == [0.0]
 
 
-@pytest.mark.parametrize("kind", ["memory", "file", "s3", "unconditional", "retrying", "dict"])
+@pytest.mark.parametrize(
+    "kind", ["memory", "file", "s3", "unconditional", "retrying", "dict", "stale"]
+)
 def test_checkpoints_are_completed_retained_and_restored_on_it(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

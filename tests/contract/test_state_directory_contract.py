@@ -3,6 +3,7 @@ files, through Spark's checkpoint file manager, through the gateway in a directo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,21 @@ def test_lengths_are_of_the_files_that_are_there(directory: Directory) -> None:
 def test_many_threads_write_at_once(directory: Directory) -> None:
     assert directory.result("put-at-once 64 20000") == "64"
     assert directory.result("whole file-63 20000") == "true"
+
+
+def test_a_sweep_passes_over_a_file_that_goes_after_the_listing(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """A link to nothing is listed, and is not there when it is asked for its time."""
+    directory = Directory(provider_jvm, "local", tmp_path.as_uri())
+    directory.run("put b.arrow 10")
+    (published,) = tmp_path.rglob("b.arrow")
+    (published.parent / ".a.arrow.tmp").symlink_to("renamed")
+    killed = published.parent / ".c.arrow.tmp"
+    killed.touch()
+    os.utime(killed, (0, 0))
+    assert directory.result("sweep") == ""
+    assert not killed.exists()
 
 
 def test_a_sweep_leaves_what_is_published_and_what_is_young(directory: Directory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
@@ -95,14 +96,8 @@ def test_a_killed_driver_leaves_a_query_that_goes_on(spark: SparkSession, tmp_pa
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """A server that jobs find in their environment."""
+def s3() -> Iterator[S3Server]:
     with moto_s3() as server:
-        options = server.storage_options
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         yield server
 
 
@@ -110,7 +105,9 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     tmp_path: Path, s3: S3Server
 ) -> None:
     fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(6)])
-    store = ("--store", f"{s3.new_bucket()}/state")
+    secret = "a-secret-of-options"
+    options = {**s3.storage_options, "secret": secret}
+    store = ("--store", f"{s3.new_bucket()}/state", "--store-options", json.dumps(options))
     command = [sys.executable, "-m", "tests.support.job", str(tmp_path), *store]
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(command, cwd=ROOT, stderr=log)
@@ -127,6 +124,7 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     hosts = 2
     assert 1 <= said.count("does not answer") == said.count("answers again") <= hosts
     assert "Traceback" not in said
+    assert secret not in said
 
     fed += feed(tmp_path, [random_rows(6, count=300, keys=60)], first=6)
     later_job = run_job(tmp_path, *store, "--parallelism", "3", "--speak")

@@ -178,6 +178,27 @@ class TestAGatewayThatLivesAndDoesNotAnswer:
         assert "memoryOverhead" not in result
         assert directory.result("list") == ""
 
+    def test_one_that_answers_others_is_spared_by_a_request_without_an_answer(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        held = tmp_path / "held"
+        held.touch()
+        python = misbehaving_python(tmp_path, seed=1, held=str(held), holding="held.arrow")
+        others = directory_at(provider_jvm, tmp_path / "others")
+        silent = directory_at(provider_jvm, tmp_path / "silent", retry_seconds=1, silent_seconds=5)
+        results: list[str] = []
+        asking = threading.Thread(target=lambda: results.append(silent.result("put held.arrow 9")))
+        with python_of_executors(others, python):
+            others.run("put a.arrow 10")
+            first = others.result("gateway-pid")
+            asking.start()
+            while asking.is_alive():
+                assert others.run("whole a.arrow 10", "gateway-pid") == ["true", first]
+            asking.join()
+        (result,) = results
+        assert "could not be asked 2 times in" in result
+        assert "did not answer for 5 s, and answered others" in result
+
     def test_one_whose_socket_is_gone_is_ended_and_another_one_is_asked(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:

@@ -46,8 +46,8 @@ CHANGING = {
 }
 MOST_WRITES = 200
 FOLDER = "_cowstate_rescale"
-# What Spark's file manager leaves of a file that is replaced at that moment. Nothing reads it.
-UNFINISHED = (".tmp", ".tmp.crc")
+# The checksum that Hadoop leaves of a file that was not there yet. Hadoop lists no checksums.
+UNFINISHED = (".tmp.crc",)
 # It removes the checksum of that file first. A file without one is read unchecked.
 CHECKSUM_OF_EDITED_FILE = re.compile(
     r"(offsets|commits)/\.\d+\.crc|state/\d+/_metadata/\.metadata\.crc"

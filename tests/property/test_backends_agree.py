@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from checkpoint_store.files.element_columns import LIST_POSITION, LIST_VALUE, MAP_VALUE
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import PROCESSING_TIMERS, StateDescriptor
 from spark_state.testing.keyed_state_backend_contract import KEY_GROUPS, KEYS, WrittenFiles
 from tests.support.stored_databases import StoredDatabases

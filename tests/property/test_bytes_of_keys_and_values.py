@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.frozen_keys import frozen, in_order
 from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys
 from spark_state.rocksdb.key_arrays import can_be_encoded
 from spark_state.rocksdb.ordered_bytes import TupleBytes
 from spark_state.rocksdb.packed_values import PackedValues
 from spark_state.rocksdb.row_keys import RowKeys
-from spark_state.serializers import PLAIN_FORMS, StructSerializer
+from spark_state.serializers import StructSerializer
 from spark_state.state_descriptor import StateDescriptor
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\x01\xff"))

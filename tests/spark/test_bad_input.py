@@ -319,3 +319,30 @@ def test_two_operators_of_two_names_follow_each_other(stream: Stream) -> None:
     )
     stream.run(second)
     assert stream.totals() == {"a": (2, 5), "b": (1, 1)}
+
+
+def test_the_exception_of_a_query_begins_with_what_made_it_fail(stream: Stream) -> None:
+    class Refusing(RunningTotals):
+        def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[Row]:
+            raise ValueError("the price is negative\nand has a second line")
+
+    stream.feed([("a", 1)])
+    with pytest.raises(StreamingQueryException) as failed:
+        stream.run(stream.operator(Refusing()))
+    lines = str(failed.value).splitlines()
+    assert lines[:2] == ["ValueError: the price is negative", ""]
+    assert lines[2].startswith("[STREAM_FAILED] Query [id = ")
+    assert failed.value.getCondition() == "STREAM_FAILED"
+
+
+def test_an_operator_that_gets_a_clock_later_is_told_of_its_time_mode_first(
+    stream: Stream,
+) -> None:
+    stream.feed([("a", 1)])
+    stream.run(stream.operator())
+    stream.feed([("a", 1)])
+    timed = plan(stream.spark, stream.source().groupBy("key"), time_mode="ProcessingTime")
+    with pytest.raises(StreamingQueryException) as failed:
+        stream.run(timed)
+    first = str(failed.value).splitlines()[0]
+    assert first.startswith("the query has 2 sources, and had 1 when it wrote its checkpoint.")

@@ -1,7 +1,7 @@
 """Steps behind an operator that drop all rows.
 
-Spark runs the operator all the same, or the query is refused when it starts. Otherwise a batch would
-be committed without the epoch of the operator.
+Spark runs the operator all the same, or the query is refused when it starts. Otherwise a batch
+would be committed without the epoch of the operator.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class TestServer:
             spark_state.serve_metrics(spark, host="no-such-host.invalid")
 
     def test_what_is_no_session_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="needs a session of classic Spark, got 'x'"):
+        with pytest.raises(ConfigurationError, match="needs the session, got 'x': pass what"):
             spark_state.serve_metrics("x")  # type: ignore[arg-type]
 
     def test_a_missing_library_is_named_with_the_command_that_installs_it(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +30,7 @@ from spark_state.spark.provider.session_configuration import (
     jar_path,
 )
 from tests.support.provider_jobs import maintenance_of
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.streams import Stream, Totals, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
 STATE_STORE = "spark.sql.streaming.stateStore"
@@ -85,6 +85,20 @@ def state_of(stream: Stream, partition: int = 0) -> Path:
 
 def files(stream: Stream, pattern: str) -> list[Path]:
     return sorted(state_of(stream).glob(pattern))
+
+
+def state_read(spark: SparkSession, stream: Stream, batch: int) -> Totals:
+    reader = spark.read.format("statestore").option("batchId", batch)
+    rows = reader.load(str(stream.checkpoint)).collect()
+    return {row.key.key: (row.value[0], row.value[1]) for row in rows}
+
+
+def loads(query: StreamingQuery) -> int:
+    """How often a batch did not find its state in memory."""
+    assert query.lastProgress is not None
+    (operator,) = query.lastProgress["stateOperators"]
+    misses: int = operator["customMetrics"]["loadedMapCacheMissCount"]
+    return misses
 
 
 def flip_a_byte(path: Path) -> None:
@@ -144,7 +158,7 @@ class TestTurningItOn:
         other = tmp_path / "other.jar"
         other.touch()
         monkeypatch.setattr(provider, "_JAR", other)
-        with pytest.raises(ConfigurationError, match=rf"ADD JAR {other}.*{PROVIDER_CLASS}"):
+        with pytest.raises(ConfigurationError, match=r"call spark\.stop\(\) before configure"):
             configure(SparkSession.Builder())
 
     def test_a_missing_jar_is_refused(
@@ -164,16 +178,27 @@ class TestTurningItOn:
             (MAX_MEMORY, "much", f"{MAX_MEMORY} is 'much'; allowed are whole numbers from 1"),
             (MAX_MEMORY, "0", "allowed are whole numbers from 1"),
             (CODEC, "gzip", f"{CODEC} is 'gzip'; allowed are lz4, lzf, snappy, zstd"),
-            (f"{STATE_STORE}.cowstate.maxMemory", "5", f"is not known; allowed are {MAX_MEMORY}"),
+            (
+                f"{STATE_STORE}.cowstate.maxMemory",
+                "5",
+                rf"cowstate.maxMemory is '5', and there is no .*: did you mean {MAX_MEMORY}\?",
+            ),
+            (f"{STATE_STORE}.cowstate.z", "5", f"z is '5', .*: the keys are {MAX_MEMORY}, "),
+            (f"{STATE_STORE}.cowstat.fsyn", "x", f"did you mean {STATE_STORE}.cowstate.fsync"),
+            (f"{STATE_STORE.lower()}.cowstate.fsync", "true", f"{STATE_STORE}.cowstate.fsync"),
+            ("spark.sql.streaming.stateSotre.cowstate.fsync", "true", f"{STATE_STORE}.cowstate.f"),
+            ("spark.cowsate.enabled", "true", r"did you mean spark\.cowstate\.enabled"),
+            (f"{STATE_STORE}.cowstat.storeOptions", '{"key": "abc"}', "storeOptions is set, and"),
         ],
     )
-    def test_a_wrong_option_fails_the_query_and_names_what_is_allowed(
+    def test_a_wrong_setting_is_found_where_the_query_starts_and_names_what_is_right(
         self, stream: Stream, configured: Configure, key: str, value: str, message: str
     ) -> None:
         configured(key, value)
         feed(stream, 1)
-        with pytest.raises(StreamingQueryException, match=message):
+        with pytest.raises(IllegalArgumentException, match=message) as refused:
             run(stream)
+        assert str(refused.value).startswith(f"{key} is ")
 
 
 class TestFiles:
@@ -215,9 +240,7 @@ class TestFiles:
         feed(stream, 3)
         run(stream)
         path = str(stream.checkpoint)
-        state = spark.read.format("statestore").option("batchId", 1).load(path)
-        totals_read = {row.key.key: (row.value[0], row.value[1]) for row in state.collect()}
-        assert totals_read == totals_of(stream.fed[:200])
+        assert state_read(spark, stream, batch=1) == totals_of(stream.fed[:200])
         changes = (
             spark.read.format("statestore")
             .option("readChangeFeed", "true")
@@ -227,6 +250,27 @@ class TestFiles:
         )
         last = {row.key.key: tuple(row.value) for row in changes.orderBy("batch_id").collect()}
         assert last == totals_of(stream.fed)
+
+    def test_a_reader_leaves_a_running_query_its_state_and_reads_that(
+        self, stream: Stream, spark: SparkSession
+    ) -> None:
+        feed(stream, 2)
+        writer = totals(stream).writeStream.foreachBatch(stream.keep).outputMode("update")
+        query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
+        try:
+            query.processAllAvailable()
+            restored = loads(query)
+            for number in range(2, 4):
+                assert state_read(spark, stream, batch=number - 1) == totals_of(stream.fed)
+                feed(stream, 1, first=number)
+                query.processAllAvailable()
+            assert loads(query) == restored
+            # Their names are as they were, so what is in memory is what counts.
+            for path in stream.checkpoint.glob("state/0/*/*.arrow"):
+                flip_a_byte(path)
+            assert state_read(spark, stream, batch=3) == totals_of(stream.fed)
+        finally:
+            query.stop()
 
     @pytest.mark.parametrize("is_later", [False, True])
     def test_of_two_runs_of_the_newest_batch_the_one_of_the_higher_generation_counts(

@@ -181,7 +181,7 @@ def _utc(moment: Any) -> Any:
         ({"joinSide": "middle"}, r"option joinSide is 'middle'; allowed are left, right"),
         ({"operatorId": "first"}, r"option operatorId is 'first'; allowed are whole numbers"),
         ({"joinSide": "left", "storeName": "x"}, r"options storeName and joinSide are both set"),
-        ({"stateVarName": "count"}, r"no state 'count': leave stateVarName out"),
+        ({"stateVarName": "count"}, r"no state 'count'. Leave stateVarName out"),
         ({"stateVarName": "count", "operatorId": 0}, r"stateVarName and operatorId are both set"),
         ({"versionAsOf": 99}, r"version 99 .* is not written yet; it holds versions 0 to "),
     ],

@@ -111,6 +111,19 @@ def test_versions_that_are_undone_in_memory_are_not_merged(
     assert entries == shown(store.states[newest])
 
 
+def test_changelogs_are_not_merged_without_memory_for_their_rows(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES, maintains=False)
+    lines = ["fill-memory", "write-if-due", "files merged", "charged"]
+    lines += ["empty-memory", "charged", "write-if-due", "files merged", "charged"]
+    _, _, merged, _, _, charged, _, later, after = store.run(provider_jvm, tmp_path, *lines)
+    assert merged == "0"
+    assert int(later) > 0
+    assert after == charged
+
+
 def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
@@ -122,6 +135,18 @@ def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(
     *_, files, _, _, entries = store.run(provider_jvm, tmp_path, *lines)
     assert int(files) == 1
     assert entries == shown(store.states[newest])
+
+
+def test_a_merged_file_is_read_before_the_changelogs_that_it_stands_for_are_deleted(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES, maintains=False)
+    changelogs = BATCHES + 2
+    lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"], "files merged"]
+    lines += ["damage merged", "clean", "files changelog"]
+    *_, merged, _, _, left = store.run(provider_jvm, tmp_path, *lines)
+    assert (int(merged), int(left)) == (1, changelogs)
 
 
 def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(

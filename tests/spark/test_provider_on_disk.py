@@ -245,3 +245,36 @@ def test_a_local_directory_that_cannot_be_used_is_named_with_the_way_out_that_fi
     told = provider_jvm.new("ProviderScript", str(tmp_path / "state")).run("\n".join(lines))
     assert f"cannot be kept in {tmp_path / directory}" in told
     assert way_out in told
+
+
+def test_a_batch_is_undone_in_a_thread_that_is_interrupted(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """Spark interrupts a task that it kills; undoing and compaction need more room on the disk."""
+    numbers = ",".join(map(str, range(3000)))
+    script = Script()
+    script.add("begin head", ";0")
+    script.add(f"puts {numbers} 60:1", ";3000")
+    script.add("commit 1/a", ";3000")
+    script.add("begin head", ";3000")
+    script.add(f"puts {numbers} 61:2", ";3000")
+    script.add("interrupted abort", ";3000")
+    script.add("begin head", ";3000")
+    script.add(f"interrupted puts {numbers} 62:3", ";3000")
+    script.add("interrupted compact", ";3000")
+    script.add("interrupted abort", ";3000")
+    for number in (0, 7, 2999):
+        script.add(f"get {number}", "60:1;3000")
+    script.run_on(provider_jvm.new("VersionsScript", False, 2, 0, str(tmp_path)))
+
+
+def test_files_that_can_be_given_back_are_though_another_cannot(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    assert provider_jvm.new("BrokenSegment", str(tmp_path)).close() == "NullPointerException 0"
+
+
+def test_rows_of_almost_two_gib_get_room_of_their_own(provider_jvm: ProviderJvm) -> None:
+    rows = provider_jvm.new("LongRows")
+    assert rows.getTheirPage()
+    assert rows.getTheirBlock() == 2

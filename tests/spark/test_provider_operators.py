@@ -9,9 +9,9 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
 from tests.support.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, SHAPE, all_jobs
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider_histories import History, assert_history_is, assert_readers_agree
@@ -204,7 +204,7 @@ def test_state_files_are_arrow_compressed_with_the_configured_codec(
             assert pa.ipc.open_file(opened).read_all().column_names == ["key", "value"]
 
 
-def test_transform_with_state_is_refused_with_the_error_of_spark(
+def test_transform_with_state_of_spark_starts_on_rocksdb_with_a_warning(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def build(events: DataFrame, _: DataFrame) -> DataFrame:
@@ -213,7 +213,17 @@ def test_transform_with_state_is_refused_with_the_error_of_spark(
             RunningTotals(), TOTALS_SCHEMA, "update", "None"
         )
 
-    left = write_batches(tmp_path / "input", 8, 1, SHAPE)
-    run = ProviderRun(spark, Job(build, "update"), COWSTATE, tmp_path / "cowstate")
-    with pytest.raises(StreamingQueryException, match="STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"):
-        run.run(left, [])
+    start_transforms_on_rocksdb()
+    batches = write_batches(tmp_path / "input", 8, 2, SHAPE)
+    on_cowstate = ProviderRun(spark, Job(build, "update"), COWSTATE, tmp_path / "cowstate")
+    with pytest.warns(UserWarning, match=r"call spark_state\.enable\(spark\) before"):
+        on_cowstate.run(batches, [])
+    on_rocksdb = ProviderRun(spark, Job(build, "update"), ROCKSDB, tmp_path / "rocksdb")
+    on_rocksdb.run(batches, [])
+    assert on_cowstate.outputs == on_rocksdb.outputs
+    # The provider of the next query is the session's again.
+    aggregation, _ = OPERATOR_JOBS["aggregation, update"]
+    after = ProviderRun(spark, aggregation, COWSTATE, tmp_path / "after")
+    after.run(batches, [])
+    for run, provider in ((on_cowstate, ROCKSDB), (after, COWSTATE)):
+        assert provider in (run.checkpoint / "offsets" / "0").read_text()

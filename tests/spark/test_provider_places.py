@@ -365,6 +365,23 @@ class TestWhoMayWrite:
         assert checkpoint.run(START, "entries 1", "changes 1 1")[1:] == ["1=1:1", "0:1=1:1"]
         assert sorted(runs.iterdir()) == before
 
+    def test_who_opens_a_store_outside_of_a_run_claims_it_only_to_write(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        """Spark 4.2 reads the state of a join from stores that it opens for writing."""
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor query", *batch(0, 1, 1)),
+            *("new-run", "executor reader", "open 1", "entries", "abort"),
+            *("executor query", *batch(1, 2, 2), "entries 2"),
+        )
+        assert results[8] == "1=1:1"
+        assert results[-1] == "1=1:1 2=1:2"
+        runs = checkpoint.store / QUERY / "runs"
+        assert len([*runs.iterdir()]) == 1
+        checkpoint.run(START, "new-run", "executor writer", "open 2", "put 3 1:3", "commit")
+        assert len([*runs.iterdir()]) == 2
+
     def test_a_run_that_several_have_followed_claims_nothing_where_it_had_not_written(
         self, checkpoint: Checkpoint
     ) -> None:

@@ -42,7 +42,7 @@ from tests.support.provider_jobs import (
     configured,
     in_order,
 )
-from tests.support.provider_jvm import PACKAGE, ProviderJvm, provider_jvm
+from tests.support.provider_jvm import PACKAGE, ProviderJvm, Script, provider_jvm
 from tests.support.streams import Stream, random_rows, totals_of
 
 __all__ = ["provider_jvm"]
@@ -173,6 +173,40 @@ def test_the_state_of_both_inputs_of_a_join_is_prefetched(
     # one, if its key is one of 80. Then the left side has all keys.
     assert 0.8 * 3 * 80 < left <= 3 * 80
     assert 0.8 * (80 + 2 * 100) < right <= 80 + 2 * 100
+
+
+def first_node(plan: Any, name: str) -> Any:
+    while plan.nodeName() != name:
+        plan = plan.children().head()
+    return plan
+
+
+def test_a_join_that_another_extension_wrapped_runs_as_spark_planned_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(spark, tmp_path, ON_COWSTATE)
+    stream.feed([("key", 1)])
+    plan = last_plan(stream.run(joined_by_key(stream), output_mode="append"))
+    state = first_node(plan, "StateOfJoin")
+    ours: Any = spark._jvm.org.apache.spark.sql.execution.streaming.state.cowstate
+    join = state.child()
+    wrapped = ours.StateOfJoinExec(
+        state.left(), state.right(), state.evictions(), ours.UnorderedExec(join)
+    )
+    assert wrapped.execute().equals(join.execute())
+    assert not state.execute().equals(join.execute())
+
+
+def test_plans_change_until_a_class_is_another_than_in_the_versions_of_the_jar(
+    provider_jvm: ProviderJvm,
+) -> None:
+    script = Script()
+    script.add("4.3.0 links fails links", "changed unchanged unchanged")
+    script.add("4.2.9 links", "changed")
+    script.add("4.3.0-vendor-1 links", "changed")
+    script.add("4.30.0 links links", "unchanged unchanged")
+    script.add("5.4.3 links", "unchanged")
+    script.run_on(provider_jvm.new("InternalsScript"))
 
 
 def first_row(batch: DataFrame, _: int) -> None:

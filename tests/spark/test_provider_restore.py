@@ -262,7 +262,7 @@ class TestVersionsWithoutAChangelog:
             told = self.message(provider_jvm, tmp_path, line)
             assert "version 1 with id" in told
             assert "whose files are missing. Restore them from a copy, or restart" in told
-            assert '"Restart from an earlier batch" in docs/how-to/troubleshoot.md' in told
+            assert '"Restart from an earlier batch" (stop the query;' in told
 
     def test_a_newest_version_that_is_gone_is_lost(
         self, provider_jvm: ProviderJvm, tmp_path: Path
@@ -317,3 +317,55 @@ class TestSnapshots:
         snapshot.write_bytes(sealed(bytes(data)))
         message = run(provider_jvm, tmp_path, START, "message entries 1")[-1]
         assert f"{snapshot.name} has format 2; this release reads 1" in message
+
+
+class TestAStoreThatIsOpened:
+    def test_after_a_reader_has_the_readers_store_and_version(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        script = provider_jvm.new("ProviderScript", str(tmp_path))
+        lines = [START, *batch(0, 1), *batch(1, 2), "read 1", "message upgrade 2", "upgrade 1"]
+        told, upgraded = script.run("\n".join(lines)).split("\n")[-2:]
+        assert "cannot write version 2 after a reader of" in told
+        assert told.endswith("version 1")
+        assert upgraded == ""
+
+    def test_by_a_task_that_fails_at_once_may_be_opened_again(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        script = provider_jvm.new("ProviderScript", str(tmp_path))
+        lines = [START, *batch(0, 1), "fail-listener", "begin 1", "attempt 1", *batch(1, 2)]
+        *_, failed, _, _, _, committed, entries = script.run(
+            "\n".join([*lines, "entries 2"])
+        ).split("\n")
+        assert failed.startswith("error")
+        assert (committed, entries) == ("", "1=1:2")
+
+    def test_by_a_run_is_forgotten_when_spark_closes_the_provider(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = [START, *batch(0, 1), "is-held-elsewhere", "close", "is-held-elsewhere"]
+        held, _, later = run(provider_jvm, tmp_path, *lines)[-3:]
+        assert (held, later) == ("true", "false")
+
+
+def test_a_snapshot_of_a_version_that_was_undone_makes_no_other_one_superfluous(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """A restore of the batch that ran again cannot use it."""
+    many = [START + " stateStore.minDeltasForSnapshot=2", "begin 0", "put 1-3000 9:1", "commit"]
+    undone = [*many, *batch(1, 2), "write-if-due", "files snapshot", "begin 1", "put 2 1:3"]
+    lines = [*undone, "commit", "write-if-due", "files snapshot", *batch(2, 3), "write-if-due"]
+    results = run(provider_jvm, tmp_path, *lines, "files snapshot")
+    assert results[8] == "1"
+    assert results[-1] == "2"
+
+
+def test_a_provider_is_closed_while_it_restores(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+    """Spark closes providers while all stores of the executor wait."""
+    run(provider_jvm, tmp_path, START, *batch(0, 1))
+    (changelog,) = (tmp_path / STATE).glob("*.changelog.arrow")
+    changelog.unlink()
+    os.mkfifo(changelog)
+    line = f"close-beside-restore 1 {changelog}"
+    assert run(provider_jvm, tmp_path, START, line) == ["", "closed"]

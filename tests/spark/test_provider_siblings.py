@@ -119,3 +119,43 @@ def test_a_task_that_is_killed_waits_no_longer(provider_jvm: ProviderJvm) -> Non
     """An object store may not answer for minutes."""
     result = provider_jvm.new("CommitAheadScript").interrupt()
     assert result == "waited no longer interrupted ended cancelled"
+
+
+def attempts_of(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    """The generation and unique of each changelog of both sides, after the lines."""
+    results = run(provider_jvm, root, *lines, *(f"attempts 0/{side}" for side in SIDES))
+    assert not [result for result in results if result.startswith("error")]
+    return results[-2:]
+
+
+def test_a_task_gives_the_stores_of_an_operator_one_unique(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    first, second = ([*written(0, *SIDES), *(f"commit 0/{side}" for side in SIDES)],) * 2
+    left, right = attempts_of(provider_jvm, tmp_path, *first, "end", "task 1", *second)
+    assert left == right
+    assert len({attempt.split("-")[1] for attempt in left.split()}) == 2
+
+
+def test_a_task_that_writes_a_store_once_more_takes_another_unique(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    again = [*written(0, *SIDES), *(f"commit 0/{side}" for side in SIDES)] * 2
+    left, right = attempts_of(provider_jvm, tmp_path, *again)
+    assert left == right
+    assert len({attempt.split("-")[1] for attempt in left.split()}) == 2
+
+
+def test_the_same_one_of_two_attempts_counts_in_each_store(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """The second attempt looks when the first one has written one of its two files."""
+    for number in range(8):
+        root = tmp_path / str(number)
+        first = [f"begin 0/{side} 0" for side in SIDES] + [f"put 0/{side} 1 1:1" for side in SIDES]
+        second = [f"begin 0/{side} 0" for side in SIDES] + [f"put 0/{side} 2 1:2" for side in SIDES]
+        lines = [*first, "commit 0/left", "task 1", *second, "commit 0/left", "commit 0/right"]
+        lines += ["task 2", *(f"begin 0/{side} 1" for side in SIDES)]
+        lines += [f"entries 0/{side}" for side in SIDES]
+        results = run(provider_jvm, root, *lines)
+        assert results[-2] == results[-1] != ""

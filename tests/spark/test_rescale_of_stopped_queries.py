@@ -365,6 +365,28 @@ class TestUndo:
                 "_metadata",
             ]
 
+    @pytest.mark.parametrize("ended", ["reverted", "applied"])
+    def test_what_killed_edits_have_left_is_deleted_and_nothing_else(
+        self, checkpoint: Path, ended: str
+    ) -> None:
+        unique = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
+        before = set(contents(checkpoint))
+        rescaled(checkpoint, 5)
+        left = [
+            checkpoint / "offsets" / f".3.{unique}.TID7.tmp",
+            checkpoint / "state/0/_metadata" / f".metadata.{unique}.tmp",
+        ]
+        others = [checkpoint / "offsets" / f".4.{unique}.tmp", checkpoint / "offsets" / ".3.tmp"]
+        for file in [*left, *others]:
+            file.write_text("cut")
+        if ended == "reverted":
+            revert(checkpoint)
+        else:
+            rescaled(checkpoint, 3)
+        assert [file for file in [*left, *others] if file.exists()] == others
+        if ended == "reverted":
+            assert set(contents(checkpoint)) == before | {f"offsets/{file.name}" for file in others}
+
     def test_the_last_of_several_first(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

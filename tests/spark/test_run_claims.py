@@ -23,12 +23,9 @@ class Directory:
         self.checkpoint = folder / "checkpoint"
         self.runs = folder / "store" / "runs"
 
-    def claim(self, run: str) -> Any:
+    def held(self, run: str, retry_seconds: int = 5) -> Any:
         store = self.runs.parent.as_uri()
-        return self._jvm.new("ClaimScript", str(self.checkpoint), store, "{}", run, 5)
-
-    def held(self, run: str) -> Any:
-        claim = self.claim(run)
+        claim = self._jvm.new("ClaimScript", str(self.checkpoint), store, "{}", run, retry_seconds)
         claim.hold()
         return claim
 
@@ -65,6 +62,21 @@ def test_a_commit_after_some_seconds_lets_a_look_run_beside_it(directory: Direct
     while not (told := claim.refusal()):
         time.sleep(0.01)
     assert "run second has taken over" in told
+
+
+def test_a_look_that_the_store_does_not_answer_puts_none_off(directory: Directory) -> None:
+    claim = directory.held("first", retry_seconds=1)
+    directory.held("second")
+    away = directory.runs.rename(directory.runs.with_name("away"))
+    directory.runs.symlink_to(directory.runs)
+    for _ in range(5):
+        claim.waitSeconds(6)
+        assert claim.refusal() == ""
+    claim.waitSeconds(1)
+    assert "ObjectStoreException" in claim.refusal()
+    directory.runs.unlink()
+    away.rename(directory.runs)
+    assert "run second has taken over" in claim.refusal()
 
 
 def test_a_store_that_is_down_is_waited_for_once_by_tasks_that_come_at_once(

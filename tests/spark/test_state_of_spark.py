@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_state
+from checkpoint_store.errors import UnsupportedFormatError
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.query_starts import LOCATIONS_KEY
+from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
 from tests.support.adopted_operators import AdoptedJob, EveryState
 from tests.support.provider_jobs import configured
 
@@ -48,3 +50,12 @@ def test_they_are_refused_with_the_command_that_takes_the_state_over(
             STARTS[where](writer.trigger(availableNow=True), path)
     finally:
         spark_state.disable(session)
+
+
+def test_operators_that_a_later_spark_noted_are_refused_by_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "state/0/_metadata/v3").mkdir(parents=True)
+    with pytest.raises(UnsupportedFormatError, match=r"state/0/_metadata in .* version 3"):
+        refuse_state_of_spark(str(checkpoint), spark)

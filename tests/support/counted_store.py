@@ -174,6 +174,15 @@ class CountedStore:
                     directory, _, base = name.rpartition("/")
                     entries = self._names[directory]
                     del entries[bisect_left(entries, base)]
+                    self._drop_if_empty(directory)
+
+    def _drop_if_empty(self, directory: str) -> None:
+        """A directory is there as long as it holds an object."""
+        while directory and not self._names[directory]:
+            del self._names[directory]
+            directory, _, base = directory.rpartition("/")
+            entries = self._names[directory]
+            del entries[bisect_left(entries, f"{base}/")]
 
     def counted(self) -> Counts:
         """What was counted until now."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import psutil
 
-# fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process;
+# fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process,
+# as do the loop's own threads (asyncio_0 and so on), where clients do what would block it;
 # xdist's threads belong to the test runner.
-LASTING_THREADS = ("fsspecIO", "execnet", "pytest_timeout")
+LASTING_THREADS = ("fsspecIO", "asyncio_", "execnet", "pytest_timeout")
 # matplotlib keeps the font files that it has used open.
 LASTING_FILES = "mpl-data"
 HOST_MODULE = "spark_state.host"

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -124,17 +125,22 @@ class ProviderJvm:
         return array
 
 
-@cache
-def _loaded(spark: SparkSession) -> ProviderJvm:
+def scripts_jar() -> Path:
+    """The drivers of scripts, compiled for the installed Spark and the provider as it is now."""
     sources = sorted(SOURCES.glob("*.scala"))
     provider = Path(spark_state.jar_path())
-    compiled_from = hashlib.sha256(spark.version.encode())
+    compiled_from = hashlib.sha256(pyspark.__version__.encode())
     for file in (provider, *sources):
         compiled_from.update(file.read_bytes())
     jar = BUILD / f"provider-scripts-{compiled_from.hexdigest()[:16]}.jar"
     if not jar.exists():
         compile_jar(sources, jar, classpath=[provider])
-    return ProviderJvm(spark, jar)
+    return jar
+
+
+@cache
+def _loaded(spark: SparkSession) -> ProviderJvm:
+    return ProviderJvm(spark, scripts_jar())
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.rocksdb.database_restore import DatabaseRestore
 from spark_state.rocksdb.local_copies import DatabaseHome, LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor
 from spark_state.testing.keyed_state_backend_contract import KEYS, WrittenFiles
 

@@ -23,17 +23,22 @@ private[cowstate] final class LoadedState(
   def generation: Long = synchronized(current)
 
   /**
-   * A batch begins upon `base`. Unless it is the first attempt to continue what this holder loaded
-   * or committed last, another attempt may have written files since. The directory is then listed,
-   * so that the files of this batch outrank those.
+   * A batch begins upon `base`. Returns whether it continues what this holder loaded or committed
+   * last: otherwise another attempt may have written files since.
    */
-  def begin(base: StateId, isFirstAttempt: Boolean, list: () => StateFiles): Unit = synchronized {
-    if (!isFirstAttempt || !continued.contains(base)) {
-      current = math.max(current + 1, list().nextGeneration)
-    }
+  def begin(base: StateId): Boolean = synchronized {
+    val continues = continued.contains(base)
     continued = None
     schedule.undone(base.version)
+    continues
   }
+
+  /** From now on its files outrank those of a listing. */
+  def outrank(files: StateFiles): Unit =
+    synchronized { current = math.max(current + 1, files.nextGeneration) }
+
+  /** From now on its files have this generation, or a higher one. */
+  def raise(generation: Long): Unit = synchronized { current = math.max(current, generation) }
 
   def loadMs: Long = loadTime
   def loadMs_=(ms: Long): Unit = loadTime = ms
@@ -106,6 +111,11 @@ private[cowstate] trait StoreSession {
   /** The id by which Spark has named the state that the batch begins upon. */
   def askedFor: Option[String]
   def begin(state: LoadedState, base: StateId): CowStateStore
+  /**
+   * The first bytes of the changelog are to be written, at the latest. From then on the run of the
+   * query writes to the store's directory, and its files outrank what others may have written.
+   */
+  def beginWriting(state: LoadedState): Unit
   def committed(store: CowStateStore): Unit
   def aborted(): Unit
 }

@@ -16,7 +16,7 @@ import org.apache.spark.sql.internal.SQLConf
 /**
  * How many partitions a query has, as its offset log says:
  *
- *   <checkpoint>/offsets/<batch>   a line v1, then a line of JSON, whose "conf" has the number
+ *   <checkpoint>/offsets/<batch>   a line v1 or v2, then a line of JSON, whose "conf" has the number
  *
  * It decides which files of a version count that was rescaled. So `cowstate rescale` gives a query
  * its new state and its new number of partitions by one edit of one file.
@@ -42,14 +42,24 @@ private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Con
   private def noted(batch: Long): Option[Int] = {
     val entry = new Path(offsets, batch.toString)
     read(entry).flatMap { text =>
-      try (JsonMethods.parse(text.split('\n')(1)) \ "conf" \ Key).extractOpt[String].map(_.toInt)
-      catch {
-        case NonFatal(e) =>
-          throw new CowStateException(s"$entry is not an entry of an offset log. Restore it " +
-              WaysOut.restoreOrRestartFrom(batch), e)
+      val lines = text.split('\n')
+      lines(0).trim match {
+        case Known() => ()
+        case Later(version) =>
+          throw new CowStateException(s"$entry has version $version of Spark's offset log, and " +
+            "this release of cowstate reads up to version 2: upgrade cowstate, or run the query " +
+            "on the Spark that it ran on before")
+        case _ => throw damaged(entry, batch, null)
       }
+      try (JsonMethods.parse(lines(1)) \ "conf" \ Key).extractOpt[String].map(_.toInt)
+      catch { case NonFatal(e) => throw damaged(entry, batch, e) }
     }
   }
+
+  private def damaged(entry: Path, batch: Long, cause: Throwable) =
+    new CowStateException(
+      s"$entry is not an entry of an offset log. Restore it ${WaysOut.restoreOrRestartFrom(batch)}",
+      cause)
 
   private def read(entry: Path): Option[String] =
     try
@@ -61,5 +71,7 @@ private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Con
 
 private object QueryPartitions {
   private implicit val formats: Formats = DefaultFormats
+  private val Known = "v[12]".r
+  private val Later = raw"v([1-9]\d*)".r
   private val Key = SQLConf.SHUFFLE_PARTITIONS.key
 }

@@ -27,7 +27,8 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
 final class SnapshotSchedule(minChangelogs: Int) {
   import SnapshotSchedule._
 
-  private var snapshot: Option[FileSize] = None
+  /** The version and the size of the last one. */
+  private var snapshot: Option[(Long, FileSize)] = None
   /** The files of changes after the snapshot, each upon the one before it. */
   private var chain = Vector.empty[ChangeFile]
   private var changelogBytes = 0L
@@ -36,7 +37,7 @@ final class SnapshotSchedule(minChangelogs: Int) {
   /** The state was read from these files, in this order. */
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = synchronized {
     val (snapshots, changes) = files.partition(_._1.isSnapshot)
-    snapshot = snapshots.headOption.map(_._2)
+    snapshot = snapshots.headOption.map { case (name, size) => (name.version, size) }
     chain = changes.map { case (name, size) => ChangeFile(name, size.bytes) }.toVector
     changelogBytes = bytesOf(chain)
     mergedBytes = bytesOf(chain.filter(_.name.isMerged))
@@ -48,14 +49,15 @@ final class SnapshotSchedule(minChangelogs: Int) {
     changelogBytes += bytes
   }
 
-  /** Versions after this one are undone. */
+  /** Versions after this one are undone. A restore needs no snapshot of them any more. */
   def undone(version: Long): Unit = synchronized {
     chain = chain.takeWhile(_.name.version <= version)
+    snapshot = snapshot.filter(_._1 <= version)
   }
 
   /** Whether a snapshot is due for a state with so many bytes of keys and values. */
   def isDue(rowBytes: Long): Boolean = synchronized {
-    chain.map(_.name.versions).sum >= minChangelogs && snapshot.forall { last =>
+    chain.map(_.name.versions).sum >= minChangelogs && snapshot.map(_._2).forall { last =>
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
       val next = rowBytes * compression
       val restore = last.bytes + bytesOf(chain)
@@ -75,7 +77,7 @@ final class SnapshotSchedule(minChangelogs: Int) {
   def written(state: StateId, size: FileSize): Unit = synchronized {
     val last = chain.indexWhere(_.name.state == state)
     if (last >= 0) {
-      snapshot = Some(size)
+      snapshot = Some((state.version, size))
       chain = chain.drop(last + 1)
       changelogBytes = bytesOf(chain)
       mergedBytes = 0

@@ -46,9 +46,13 @@ final class StateCheckpoints(
   }
 
   /** A file, begun when its first bytes are to be written. */
-  def create(name: StateFileName): PendingStateFile = new PendingStateFile(
-    () => directory.create(name.toString, isDurable = syncsChanges || !name.isChangelog), codec,
-    headerOf(name), checksums)
+  def create(name: StateFileName): PendingStateFile = create(name, () => name)
+
+  /** The same; `named` tells then which name it has, of another generation perhaps. */
+  def create(like: StateFileName, named: () => StateFileName): PendingStateFile =
+    new PendingStateFile(
+      () => directory.create(named().toString, isDurable = syncsChanges || !like.isChangelog),
+      codec, headerOf(like), checksums)
 
   private def headerOf(name: StateFileName): Seq[(String, String)] =
     StateFileMetadata.header(name, keySchema, valueSchema) ++
@@ -58,8 +62,7 @@ final class StateCheckpoints(
 
   /** Write a view as the snapshot of a state. */
   def writeSnapshot(name: StateFileName, view: MapView): FileSize = written(name) { rows =>
-    val walk = view.cursor()
-    while (walk.next()) {
+    view.foreach { walk =>
       walk.verify()
       rows.put(walk.base, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
     }
@@ -81,21 +84,35 @@ final class StateCheckpoints(
 
   /**
    * Write one file with the outcome of files of changes, each of which is upon the one before it.
+   * Their rows are in the heap meanwhile, charged to `account`. They may take a quarter of what the
+   * executor's state may still take, so that batches go on; None, and no file, if they need more.
    */
-  def merge(files: Seq[StateFileName], into: StateFileName): FileSize = {
+  def merge(files: Seq[StateFileName], into: StateFileName, account: MemoryAccount)
+      : Option[FileSize] = {
     val last = new util.LinkedHashMap[UnsafeRow, (UnsafeRow, Int)]
-    foreachBatch(files, _ => ()) { (_, batch) =>
-      for (row <- 0 until batch.rows) {
-        val (key, value) = rowOf(batch, row)
-        val checksum = batch.carried.map(_(row)).getOrElse(checksums.of(key, value))
-        last.put(key, (value, checksum))
-      }
-    }
-    written(into) { rows =>
-      last.forEach { case (key, (value, checksum)) =>
-        if (value == null) rows.remove(key) else rows.put(key, value, checksum)
-      }
-    }
+    val mostBytes = account.permittedBytes / 4
+    var bytes = 0L
+    try {
+      val fit = Using.resource(batches(files))(_.forall { case (_, batch) =>
+        val more = batch.rowBytes + batch.rows * BytesOfMergedRow
+        val fits = bytes + more <= mostBytes
+        if (fits) {
+          account.grant(more)
+          bytes += more
+          for (row <- 0 until batch.rows) {
+            val (key, value) = rowOf(batch, row)
+            val checksum = batch.carried.map(_(row)).getOrElse(checksums.of(key, value))
+            last.put(key, (value, checksum))
+          }
+        }
+        fits
+      })
+      Option.when(fit)(written(into) { rows =>
+        last.forEach { case (key, (value, checksum)) =>
+          if (value == null) rows.remove(key) else rows.put(key, value, checksum)
+        }
+      })
+    } finally account.release(bytes)
   }
 
   /** Read the files of a lineage into an empty map, in order; returns their sizes. */
@@ -121,16 +138,19 @@ final class StateCheckpoints(
           hashes(i) = KeyIndex.hashOf(key)
           i += 1
         }
-        map.prefetch(hashes, count)
-        i = 0
-        while (i < count) {
-          val row = from + i
-          batch.pointToKey(row, key)
-          val present = batch.pointToValue(row, value)
-          if (name.isSnapshot) map.add(key, hashes(i), value, checksumOf(row))
-          else if (present) map.put(key, hashes(i), value, checksumOf(row), null)
-          else map.remove(key, null)
-          i += 1
+        // Each call takes the lock, which costs less for who has it.
+        map.synchronized {
+          map.prefetch(hashes, count)
+          i = 0
+          while (i < count) {
+            val row = from + i
+            batch.pointToKey(row, key)
+            val present = batch.pointToValue(row, value)
+            if (name.isSnapshot) map.add(key, hashes(i), value, checksumOf(row))
+            else if (present) map.put(key, hashes(i), value, checksumOf(row), null)
+            else map.remove(key, null)
+            i += 1
+          }
         }
         from += count
       }
@@ -202,10 +222,14 @@ final class StateCheckpoints(
     }
   }
 
-  /** Whether a file is there to its end: one that was cut has no footer. */
-  def looksWhole(name: StateFileName): Boolean =
+  /**
+   * Whether a file may stand for others. One that was cut has no footer. A merged file is read to its
+   * end: nothing else has the changes of the files that were merged. Behind a snapshot is another one.
+   */
+  def isWhole(name: StateFileName): Boolean =
     try {
-      openFile(name).input.close()
+      if (name.isMerged) foreachBatch(Seq(name), _ => ())((_, _) => ())
+      else openFile(name).input.close()
       true
     } catch { case _: CowStateCorruptException | _: CowStateMissingException => false }
 
@@ -263,6 +287,9 @@ object StateCheckpoints {
   /** In rescaled files: how many partitions the query had, and how many it has. */
   private val Former = "cowstate.former_partitions"
   private val Partitions = "cowstate.partitions"
+
+  /** In the map of a merge, beside the row's own bytes. */
+  private val BytesOfMergedRow = 200L
 
   private final class OpenFile(
       val name: StateFileName,

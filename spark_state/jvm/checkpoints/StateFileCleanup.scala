@@ -36,7 +36,7 @@ private[cowstate] final class StateFileCleanup(
   private def unneeded(
       files: StateFiles, head: StateId, oldest: Long, cut: Set[StateFileName]): Deletable = {
     val deletable = files.deletable(head, oldest, cut)
-    deletable.standIns.filterNot(file => whole(file) || checkpoints.looksWhole(file)) match {
+    deletable.standIns.filterNot(file => whole(file) || checkpoints.isWhole(file)) match {
       case Nil =>
         whole = deletable.standIns.toSet
         deletable

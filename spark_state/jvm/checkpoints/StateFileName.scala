@@ -16,8 +16,8 @@ final case class Rescale(former: Int, partitions: Int) {
  *                                          the same, for another number of partitions
  *
  * Version is decimal, padded with zeros to 19 digits, the other numbers to 10. `unique` is 16
- * hex digits drawn by each attempt, so that no two writers meet in one name, and stands for the
- * state that the attempt made; `base` is the unique of the state that it started from, "0" for the
+ * hex digits drawn by each attempt for the stores that it writes of an operator, so that no two
+ * writers meet in one name, and stands for the state that the attempt made; `base` is the unique of the state that it started from, "0" for the
  * empty one. A merged file leads to its state from the one `versions` before it, which is `base`;
  * `attempt` is drawn by who merged, or took the snapshot, and missing in files of early builds.
  *
@@ -36,8 +36,9 @@ final case class Rescale(former: Int, partitions: Int) {
  * Generations cannot order two attempts if the later one did not see a file of the earlier one.
  * That may be a zombie whose file comes after its successor looked, or a second action of
  * foreachBatch that goes, as a first attempt, to an executor that holds the state. Then either may
- * count, as a whole: both ran one batch upon one base, but their results may differ. Checkpoint
- * format 2 names the one that Spark took.
+ * count, as a whole: both ran one batch upon one base, but their results may differ. It is the same
+ * one in all stores of the operator, because an attempt gives them one generation and one `unique`.
+ * Checkpoint format 2 names the one that Spark took.
  *
  * StateFiles says which files make up a state.
  */

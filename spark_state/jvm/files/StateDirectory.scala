@@ -28,8 +28,8 @@ trait StateDirectory {
   /** Whether it is in an object store: no batch waits there for a snapshot. */
   def isInStore: Boolean = false
   /**
-   * Before a batch begins. Whether what was listed before may have changed: the caller then lists
-   * again. Throws if this run may not write here.
+   * Before the first bytes of a changelog. Whether what was listed before may have changed: the
+   * caller then lists again. Throws if this run may not write here.
    */
   def beginWriting(): Boolean = false
   /** A file to be written. One that is durable outlives a power failure once `commit` returns. */
@@ -132,7 +132,8 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
     val limit = System.currentTimeMillis - TimeUnit.DAYS.toMillis(1)
     list().filter(name => name.startsWith(".") && name.endsWith(".arrow.tmp")).foreach { name =>
       val file = directory.resolve(name)
-      if (Files.getLastModifiedTime(file).toMillis < limit) Files.deleteIfExists(file)
+      try if (Files.getLastModifiedTime(file).toMillis < limit) Files.deleteIfExists(file)
+      catch { case _: NoSuchFileException => } // Its writer has renamed it since the listing.
     }
   }
 }

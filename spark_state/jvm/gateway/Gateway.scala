@@ -104,7 +104,7 @@ private[cowstate] final class GatewayStartException(message: String, cause: Thro
 /** Somebody killed the gateway while it started; another one may start. */
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
 
-/** The gateway lives, and cannot be asked. It was ended; another one may start. */
+/** The gateway lives, and does not answer. It was ended if it answers nobody. */
 private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
   extends IOException(message, cause)
 

@@ -26,8 +26,9 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
  * A connection to the gateway, with one request under way at a time. The bytes of requests and
  * answers are drawn in spark_state/gateway/frames.py. It is for one thread at a time.
  *
- * A gateway that lives and keeps silent for too long is ended: it may be stopped, or wait for a
- * store in a client library that has no time-out.
+ * A request without an answer for too long is given up with its connection: the gateway waits for
+ * the store in a client library that has no time-out. If it answers nobody, it is ended: it may be
+ * stopped.
  */
 private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends Closeable {
   import GatewayConnection._
@@ -42,19 +43,12 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends
    * if it is not, and IOException if the gateway is gone.
    */
   def ask(header: JObject, body: ByteBuffer, silentSeconds: Long): GatewayAnswer = {
-    @volatile var isTooLate = false
-    val end: Runnable = () => {
-      isTooLate = true
-      gateway.end()
-      channel.close()
+    val beganNs = System.nanoTime
+    within(channel, silentSeconds) { answerTo(header, body) } { e =>
+      val done = gateway.keepsSilent(beganNs)
+      throw new GatewayUnreachableException(
+        s"gateway ${gateway.pid} did not answer for $silentSeconds s, $done", e)
     }
-    val deadline = Deadlines.schedule(end, silentSeconds, TimeUnit.SECONDS)
-    try answerTo(header, body)
-    catch {
-      case e: IOException if isTooLate =>
-        throw new GatewayUnreachableException(
-          s"gateway ${gateway.pid} did not answer for $silentSeconds s, and was ended", e)
-    } finally deadline.cancel(false): Unit
   }
 
   private def answerTo(header: JObject, body: ByteBuffer): GatewayAnswer = {
@@ -89,6 +83,7 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends
     val header = parse(new String(bytes(ByteBuffer.wrap(bytes(4)).getInt), UTF_8))
     val body = bytes(Math.toIntExact(ByteBuffer.wrap(bytes(8)).getLong))
     lastUsedNs = System.nanoTime
+    gateway.answered()
     GatewayAnswer(header, body)
   }
 
@@ -115,21 +110,44 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends
 
 private object GatewayConnection {
   private val BufferBytes = 64 << 10
+  /** The system connects, unless more connections wait than it keeps for a gateway that is stopped. */
+  private val ConnectSeconds = 60L
 
   /** A channel to a gateway. One that takes no connection, though it lives, is ended. */
   private def connected(gateway: GatewayProcess): SocketChannel = {
     val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
+    def ended(why: String, e: IOException) = {
+      gateway.end()
+      new GatewayUnreachableException(
+        s"gateway ${gateway.pid} took no connection ($why), and was ended", e)
+    }
+    val address = UnixDomainSocketAddress.of(gateway.socketPath)
     try {
-      channel.connect(UnixDomainSocketAddress.of(gateway.socketPath))
+      within(channel, ConnectSeconds) { channel.connect(address) } { e =>
+        throw ended(s"within $ConnectSeconds s", e)
+      }
       channel
     } catch {
+      case e: GatewayUnreachableException => throw e
       case e: IOException =>
         channel.close()
         if (e.isInstanceOf[ClosedByInterruptException] || !gateway.isAlive) throw e
-        gateway.end()
-        throw new GatewayUnreachableException(
-          s"gateway ${gateway.pid} took no connection (${e.getMessage}), and was ended", e)
+        throw ended(e.getMessage, e)
     }
+  }
+
+  /** What `f` gives; `late` if the channel had to be closed because it took more than the time. */
+  private def within[T](channel: SocketChannel, seconds: Long)(f: => T)(
+      late: IOException => T): T = {
+    @volatile var isTooLate = false
+    val end: Runnable = () => {
+      isTooLate = true
+      channel.close()
+    }
+    val deadline = Deadlines.schedule(end, seconds, TimeUnit.SECONDS)
+    try f
+    catch { case e: IOException if isTooLate => late(e) }
+    finally deadline.cancel(false): Unit
   }
 
   private val Deadlines =

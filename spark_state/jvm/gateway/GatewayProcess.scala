@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.io.{BufferedReader, IOException, InputStreamReader}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.{CompletableFuture, TimeoutException, TimeUnit}
+import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -19,6 +20,8 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
   import GatewayProcess._
 
   @volatile private var isEnded = false
+  @volatile private var lastAnswerNs = System.nanoTime
+  private val silentRequests = new AtomicInteger
   private val lastLines = new mutable.Queue[String]
   private val logger = inThread("cowstate-gateway-log") {
     lines(process.getErrorStream).foreach { line =>
@@ -52,6 +55,22 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
 
   def pid: Long = process.pid
 
+  /** It has answered a request. */
+  def answered(): Unit = lastAnswerNs = System.nanoTime
+
+  /**
+   * A request that began then has no answer for too long. The gateway is ended, unless it answers
+   * others: then one store is silent, and the others go on. Each silent request keeps a thread of
+   * the gateway, so it is not spared for ever. Returns what was done.
+   */
+  def keepsSilent(sinceNs: Long): String =
+    if (lastAnswerNs - sinceNs > 0 && silentRequests.incrementAndGet() < MostSilentRequests) {
+      "and answered others"
+    } else {
+      end()
+      "and was ended"
+    }
+
   def end(): Unit = {
     isEnded = true
     process.destroyForcibly(): Unit
@@ -78,6 +97,7 @@ private[cowstate] object GatewayProcess {
   private val StartSeconds = 60L
   private val LogMillis = 5000L
   private val KeptLines = 20
+  private val MostSilentRequests = 32
   /** From 128 on, an exit code tells the signal that ended a process. */
   private val SignalCodes = 128
   /** What Spark sets for its own processes, and for Python workers. */

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{InterruptedIOException, IOException}
+import java.io.InterruptedIOException
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.TimeUnit
@@ -76,8 +76,9 @@ private[cowstate] object RunClaims {
  *   - two that claim at once both stop.
  *
  * A run that is fenced notices it with its next listing, or when it commits. A commit looks first if
- * the last look was half a minute ago. If it was some seconds ago, the look begins beside the commit
- * and counts for the next one: so a run with short batches may commit for some seconds more.
+ * the last look that the store answered was half a minute ago. If it was some seconds ago, the look
+ * begins beside the commit and counts for the next one: so a run with short batches may commit for
+ * some seconds more, and for half a minute while the store lists nothing.
  * Generations order the files that it wrote until then, as they do those of zombies.
  */
 private[cowstate] final class RunClaim(
@@ -129,11 +130,12 @@ private[cowstate] final class RunClaim(
 
   private def claimOnce(): Unit = {
     StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
+    val beganNs = nanoTime()
     val claims = listed()
     if (claims.isLost(run)) throw fenced(claims)
     if (!claims.isOf(run)) claim(claims)
+    verifiedNs = beganNs
     held = true
-    verifiedNs = nanoTime()
   }
 
   private def claim(claims: RunClaims): Unit = {
@@ -161,28 +163,30 @@ private[cowstate] final class RunClaim(
   }
 
   /**
-   * Before a commit: throws what `verify` throws if the last look was long ago. If it was some
-   * seconds ago, `verify` runs beside the commit, and the next commit throws what it throws; that
-   * the store fails is then for the commit to tell.
+   * Before a commit: throws what `verify` throws if the last look that the store answered was long
+   * ago. If it was some seconds ago, `verify` runs beside the commit, and the next commit throws
+   * that this run is fenced. A store that fails is asked again by the next commit.
    */
   def verifyNowAndThen(): Unit = {
     lost.foreach(e => throw e)
     val sinceNs = nanoTime() - verifiedNs
     if (sinceNs > VerifyFirstNs) {
-      verify(): Unit
-      verifiedNs = nanoTime()
+      look()
     } else if (sinceNs > VerifyNs && isVerifying.compareAndSet(false, true)) {
       Future {
-        try verify(): Unit
+        try look()
         catch {
           case e: CowStateFencedException => lost = Some(e)
-          case _: IOException => ()
-        } finally {
-          verifiedNs = nanoTime()
-          isVerifying.set(false)
-        }
+          case NonFatal(_) => ()
+        } finally isVerifying.set(false)
       }(ExecutionContext.global): Unit
     }
+  }
+
+  private def look(): Unit = {
+    val beganNs = nanoTime()
+    verify(): Unit
+    verifiedNs = beganNs
   }
 
   private def listed(): RunClaims =

@@ -47,7 +47,8 @@ private[cowstate] object StateMarker {
       }
     text.map { written =>
       StoreDocument.decoded(Kind, written).map(body => (body \ "url", body \ "directory")) match {
-        case Right((JString(url), JString(directory))) => StateMarker(url, directory)
+        case Right((JString(url), JString(directory))) if staysBelow(directory) =>
+          StateMarker(url, directory)
         case Right(_) => throw damaged(path, "it names no place")
         case Left(problem) => throw damaged(path, problem)
       }
@@ -97,6 +98,10 @@ private[cowstate] object StateMarker {
     (files ++ above.takeWhile(at => at != null && Files.isReadable(at)))
       .foreach(LocalStateDirectory.sync)
   }
+
+  /** Whether a directory stays below the URL that it is joined to. */
+  private def staysBelow(directory: String): Boolean =
+    !directory.split("/", -1).exists(Set("", ".", "..")) && !directory.contains('\u0000')
 
   private def textOf(stream: InputStream): String =
     Using.resource(stream)(in => new String(in.readAllBytes(), UTF_8))

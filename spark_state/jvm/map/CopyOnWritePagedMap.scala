@@ -20,7 +20,9 @@ import org.apache.spark.unsafe.Platform
  * With `prefixOf`, records whose keys have the same prefix are linked with each other, and
  * `prefixScan` follows the links.
  *
- * Not safe for several threads, but for views: another thread may read one while this map changes.
+ * Each method that reads or writes bytes takes the lock of the map, under which its memory is
+ * unmapped, too. A caller takes it for steps that belong together. A view is read without it, by any
+ * thread, while this map changes.
  *
  * @param memory    where pages and tables are
  * @param prefixOf  the prefix of a key; the row that it returns is used at once
@@ -74,7 +76,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   def isBroken: Boolean = isChanging || prefixes.exists(_.heads.isBroken)
 
   /** End an epoch and begin the next, which is returned. */
-  def beginEpoch(): Int = {
+  def beginEpoch(): Int = synchronized {
     finds.clear()
     fetched.clear()
     following = 0
@@ -85,23 +87,25 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /** To be called before the map is filled: makes room for so many entries, if memory permits. */
-  def reserve(expected: Long): Unit = index.reserve(expected)
+  def reserve(expected: Long): Unit = synchronized(index.reserve(expected))
 
   /**
    * To be called after the map was filled: makes the table smaller if much less came than was
    * expected. That takes time of `size`, so a table that is one size too large stays.
    */
-  def trim(): Unit = index.trim()
+  def trim(): Unit = synchronized(index.trim())
 
   /** Give all memory back, but for pages that views read. The map cannot be used any more. */
-  def close(): Unit = memory.close(isRead = views.newest > 0)
+  def close(): Unit = synchronized(memory.close(isRead = views.newest > 0))
 
   /** A copy of the value of a key, null if there is none. */
-  def get(key: UnsafeRow, valueFields: Int): UnsafeRow = {
+  def get(key: UnsafeRow, valueFields: Int): UnsafeRow = synchronized {
     val address = findToRead(key)
-    if (address == 0) return null
-    finds.note(address)
-    verifiedValue(address, valueFields)
+    if (address == 0) null
+    else {
+      finds.note(address)
+      verifiedValue(address, valueFields)
+    }
   }
 
   /**
@@ -110,10 +114,9 @@ private[cowstate] final class CopyOnWritePagedMap(
    * cache; the line of the table is not.
    */
   private def findToRead(key: UnsafeRow): Long = {
-    memory.checkOpen()
     val address =
       if (readsInOrder && isRecordOf(following, key)) following
-      else findFetched(key, hashOf(key))
+      else find(key, hashOf(key))
     if (address != 0) {
       readsInOrder = address == following
       following = records.after(address)
@@ -121,75 +124,74 @@ private[cowstate] final class CopyOnWritePagedMap(
     address
   }
 
-  def contains(key: UnsafeRow): Boolean = find(key, hashOf(key)) != 0
+  def contains(key: UnsafeRow): Boolean = synchronized(find(key, hashOf(key)) != 0)
 
   /** Put a row that has no checksum yet. */
   def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit =
     put(key, value, checksums.of(key, value), undo)
 
   /** Put a row whose key is not there. */
-  def add(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit = {
-    memory.checkOpen()
-    insert(key, hash, value, checksum)
-  }
+  def add(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit =
+    synchronized(insert(key, hash, value, checksum))
 
   /**
    * To be called before many keys are looked up: fetches what that reads. Returns how many records
    * there are, and tells for each key in `isThere`, unless that is null.
    */
-  def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean] = null): Int = {
-    memory.checkOpen()
-    prefetches.ofKeys(hashes, count, isThere)
-  }
+  def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean] = null): Int =
+    synchronized(prefetches.ofKeys(hashes, count, isThere))
 
   /** Put a value; what it replaces goes to `undo`, unless that is null. */
   def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit =
     put(key, hashOf(key), value, checksum, undo)
 
-  def put(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
-    val address = findToWrite(key, hash)
-    if (address == 0) {
-      if (undo != null) undo.logAbsent(key)
-      insert(key, hash, value, checksum)
-    } else {
-      val base = records.base(address)
-      val at = records.offset(address)
-      val modified = Platform.getInt(base, at + Modified)
-      if (undo != null && modified < undo.epoch) logOld(undo, base, at)
-      if (modified > views.newest && records.isChangedInPlace(address) &&
-          Platform.getInt(base, at + ValueLength) == value.getSizeInBytes) {
-        Platform.putInt(base, at + Modified, epoch)
-        Platform.putInt(base, at + Checksum, checksum)
-        Words.copy(value, base, at + records.headerBytes + key.getSizeInBytes)
-        if (zones.isDefined) zones.get.changed(address)
+  def put(
+      key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit =
+    synchronized {
+      val address = findToWrite(key, hash)
+      if (address == 0) {
+        if (undo != null) undo.logAbsent(key)
+        insert(key, hash, value, checksum)
       } else {
-        val copy = append(key, value, checksum)
-        if (!hasSlot) index.findAddress(address, hash)
-        isChanging = true
-        replaceFound(address, copy)
-        records.bury(address, epoch)
-        isChanging = false
-        compactIfDue()
+        val base = records.base(address)
+        val at = records.offset(address)
+        val modified = Platform.getInt(base, at + Modified)
+        if (undo != null && modified < undo.epoch) logOld(undo, base, at)
+        if (modified > views.newest && records.isChangedInPlace(address) &&
+            Platform.getInt(base, at + ValueLength) == value.getSizeInBytes) {
+          Platform.putInt(base, at + Modified, epoch)
+          Platform.putInt(base, at + Checksum, checksum)
+          Words.copy(value, base, at + records.headerBytes + key.getSizeInBytes)
+          if (zones.isDefined) zones.get.changed(address)
+        } else {
+          val copy = append(key, value, checksum)
+          if (!hasSlot) index.findAddress(address, hash)
+          isChanging = true
+          replaceFound(address, copy)
+          records.bury(address, epoch)
+          isChanging = false
+          compactIfDue()
+        }
       }
     }
-  }
 
   /** Remove a key; returns whether it was there. Its value goes to `undo`, unless that is null. */
-  def remove(key: UnsafeRow, undo: UndoLog): Boolean = {
+  def remove(key: UnsafeRow, undo: UndoLog): Boolean = synchronized {
     val hash = hashOf(key)
     val address = findToWrite(key, hash)
-    if (address == 0) return false
-    removeRecord(address, hash, undo)
-    compactIfDue()
-    true
+    val isThere = address != 0
+    if (isThere) {
+      removeRecord(address, hash, undo)
+      compactIfDue()
+    }
+    isThere
   }
 
   /**
    * Remove the record at an address, of a key with this hash. No other record moves, so
    * `compactIfDue` is to be called when some of them were removed.
    */
-  def removeAt(address: Long, hash: Int, undo: UndoLog): Unit = {
-    memory.checkOpen()
+  def removeAt(address: Long, hash: Int, undo: UndoLog): Unit = synchronized {
     verify(address)
     hasSlot = false
     removeRecord(address, hash, undo)
@@ -197,7 +199,7 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /** Remove a key if its value, where it is in the map, fulfils a condition. Then as `removeAt`. */
   def removeIf(key: UnsafeRow, hash: Int, undo: UndoLog, valueFields: Int)(
-      condition: UnsafeRow => Boolean): Boolean = {
+      condition: UnsafeRow => Boolean): Boolean = synchronized {
     val address = find(key, hash)
     val isRemoved = address != 0 && condition(valueAt(address, valueFields))
     if (isRemoved) removeRecord(address, hash, undo)
@@ -218,8 +220,9 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /** Copies of the entries whose key begins with a prefix, in no order. */
   def prefixScan(
-      prefix: UnsafeRow, keyFields: Int, valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = {
-    memory.checkOpen()
+      prefix: UnsafeRow,
+      keyFields: Int,
+      valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = synchronized {
     val entries = Array.newBuilder[(UnsafeRow, UnsafeRow)]
     var address = prefixes.get.head(prefix)
     while (address != 0) {
@@ -231,10 +234,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /** What the map holds now. It stays readable, by any thread, until it is released. */
-  def openView(): MapView = {
-    memory.checkOpen()
-    opened(new MapView(this, records.contents(), epoch, records.headerBytes))
-  }
+  def openView(): MapView =
+    synchronized(opened(new MapView(this, records.contents(), epoch, records.headerBytes)))
 
   /**
    * To be called before `openOldRows`: reads the times of what is new since it was called last for
@@ -245,16 +246,11 @@ private[cowstate] final class CopyOnWritePagedMap(
     if (!zones.exists(_.times.isOf(time, keyFields, valueFields))) {
       zones = Some(new ZoneMap(records, new TimeReader(time, keyFields, valueFields)))
     }
-    records.numbers.foreach(number =>
-      synchronized {
-        memory.checkOpen()
-        zones.get.readNew(number)
-      })
+    records.numbers.foreach(number => synchronized(zones.get.readNew(number)))
   }
 
   /** As `openView`, of the entries whose time is `upTo` or before. */
-  def openOldRows(upTo: Long): MapView = {
-    memory.checkOpen()
+  def openOldRows(upTo: Long): MapView = synchronized {
     val pages = records.contents(zones.get.takeOld(_, upTo))
     // Other threads may read a view, so it has a reader of its own.
     val old = new OldRows(zones.get.times.another(), upTo)
@@ -262,10 +258,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /** As `openOldRows`, for whoever removes them. */
-  def oldRecords(upTo: Long): OldRecords = {
-    memory.checkOpen()
-    new OldRecords(records, index, zones.get, upTo, dropIfDead)
-  }
+  def oldRecords(upTo: Long, keyFields: Int): OldRecords =
+    new OldRecords(this, records, index, zones.get, upTo, keyFields)
 
   private def opened(view: MapView): MapView = {
     views.open(epoch)
@@ -273,7 +267,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     view
   }
 
-  private[cowstate] def release(view: MapView): Unit = {
+  private[cowstate] def release(view: MapView): Unit = synchronized {
     views.release(view.epoch)
     if (memory.isClosed) close()
   }
@@ -282,14 +276,16 @@ private[cowstate] final class CopyOnWritePagedMap(
    * To be called after bytes have died: how many, if that may be more than a little. The longer it
    * waits, the less is alive in a page that it frees; dead bytes bound the wait.
    */
-  def compactIfDue(diedBytes: Long = 0): Unit = if (records.deadBytes >= compactAt) {
-    compact(math.max(diedBytes, MaxCompactBytes))
-    val live = records.allocatedBytes - records.deadBytes
-    compactAt = records.deadBytes + math.min(math.max(live, MinCompactBytes), MaxCompactBytes)
+  def compactIfDue(diedBytes: Long = 0): Unit = synchronized {
+    if (records.deadBytes >= compactAt) {
+      compact(math.max(diedBytes, MaxCompactBytes))
+      val live = records.allocatedBytes - records.deadBytes
+      compactAt = records.deadBytes + math.min(math.max(live, MinCompactBytes), MaxCompactBytes)
+    }
   }
 
   /** Free a page that is dead as a whole. No record moves. */
-  private def dropIfDead(number: Int): Unit = {
+  private[cowstate] def dropIfDead(number: Int): Unit = synchronized {
     isChanging = true
     records.dropIfDead(number, epoch)
     isChanging = false
@@ -299,29 +295,25 @@ private[cowstate] final class CopyOnWritePagedMap(
    * Free pages that are dead by more than half, copying at most about `maxBytes`. The copies are
    * granted whatever the limit is: more than they take is freed.
    */
-  def compact(maxBytes: Long): Unit = account.withoutLimit {
-    memory.checkOpen()
-    isChanging = true
-    var left = maxBytes
-    var number = records.pollSparse()
-    while (number != 0) {
-      records.foreachLive(number) { address =>
-        left -= records.sizeOf(address)
-        move(address)
+  def compact(maxBytes: Long): Unit = synchronized {
+    account.withoutLimit {
+      isChanging = true
+      var left = maxBytes
+      var number = records.pollSparse()
+      while (number != 0) {
+        records.foreachLive(number) { address =>
+          left -= records.sizeOf(address)
+          move(address)
+        }
+        records.drop(number, epoch)
+        number = if (left > 0) records.pollSparse() else 0
       }
-      records.drop(number, epoch)
-      number = if (left > 0) records.pollSparse() else 0
+      isChanging = false
     }
-    isChanging = false
-  }
-
-  private def find(key: UnsafeRow, hash: Int): Long = {
-    memory.checkOpen()
-    findFetched(key, hash)
   }
 
   /** Search the table, unless a prefetch has. */
-  private def findFetched(key: UnsafeRow, hash: Int): Long = {
+  private def find(key: UnsafeRow, hash: Int): Long = {
     val likely = fetched.of(hash)
     hasSlot = false
     if (likely == KeyIndex.Absent) 0L
@@ -334,7 +326,6 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /** As `find`, of a key that may have been read before. */
   private def findToWrite(key: UnsafeRow, hash: Int): Long = {
-    memory.checkOpen()
     if (finds.needsWindow) prefetches.ofWindow(finds)
     val first = finds.first
     val last = finds.last
@@ -347,7 +338,7 @@ private[cowstate] final class CopyOnWritePagedMap(
       last
     } else {
       if (first != 0) finds.missed()
-      findFetched(key, hash)
+      find(key, hash)
     }
   }
 
@@ -442,7 +433,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /** For tests: every live record is in a slot, once, and the counts are right. */
-  def checkInvariants(): Unit = {
+  def checkInvariants(): Unit = synchronized {
     var seen = 0
     index.foreach { (address, hashBits) =>
       val hash = hashOf(pointToKey(address))

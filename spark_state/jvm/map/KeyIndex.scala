@@ -36,6 +36,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   private var moved = 0L
   private var entries = 0
   private var slotTable: Table = _
+  /** The offset of the slot in its table. */
   private var slot = 0L
 
   def size: Int = entries
@@ -68,7 +69,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
           val address = held & AddressMask
           if (records.hasKey(address, key)) {
             slotTable = in
-            slot = at
+            slot = at - in.start
             return address
           }
         }
@@ -98,7 +99,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
         if (held == Empty) return false
         if (held == wanted && line >= first) {
           slotTable = in
-          slot = at
+          slot = at - in.start
           return true
         }
         at += 8
@@ -110,20 +111,22 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
 
   /** Let the slot that was found have another record of its key. */
   def replaceFound(address: Long): Unit = {
-    val held = Platform.getLong(slotTable.base, slot)
-    Platform.putLong(slotTable.base, slot, (held & ~AddressMask) | address)
+    val at = slotTable.start + slot
+    val held = Platform.getLong(slotTable.base, at)
+    Platform.putLong(slotTable.base, at, (held & ~AddressMask) | address)
   }
 
   /** Remove what was found. */
   def removeFound(): Unit = {
     val base = slotTable.base
-    val end = slotTable.endOfLine(slot)
+    val at = slotTable.start + slot
+    val end = at - slot % LineBytes + LineBytes
     if (Platform.getLong(base, end - 8) != Empty) {
-      Platform.putLong(base, slot, Removed)
+      Platform.putLong(base, at, Removed)
     } else {
-      var last = slot
+      var last = at
       while (Platform.getLong(base, last + 8) != Empty) last += 8
-      Platform.putLong(base, slot, Platform.getLong(base, last))
+      Platform.putLong(base, at, Platform.getLong(base, last))
       Platform.putLong(base, last, Empty)
       slotTable.filled -= 1
     }
@@ -319,14 +322,13 @@ private[cowstate] object KeyIndex {
   }
 
   private final class Table(val block: Block, val lines: Long) {
-    val base: AnyRef = block.base
-    val start: Long = block.start
+    def base: AnyRef = block.base
+    def start: Long = block.start
     /** How many slots are not empty. */
     var filled = 0L
 
     def lineOf(slot: Long): Long = (slot >>> AddressBits) & (lines - 1)
     def after(line: Long): Long = (line + 1) & (lines - 1)
-    def endOfLine(at: Long): Long = at - (at - start) % LineBytes + LineBytes
     def mostFilled: Long = lines * SlotsOfLine / 4 * 3
     def isFull: Boolean = filled >= mostFilled
   }

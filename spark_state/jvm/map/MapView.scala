@@ -26,22 +26,44 @@ private[cowstate] final class MapView(
 
   private val checksums = map.checksums
   private var released = false
+  /** How many calls of `foreach` are running. */
+  private var walks = 0
 
   /**
    * Let the map change in place what this view shares with it. Safe to call again, and while another
-   * thread reads rows: that gets an error then, and does not read what the map writes or unmaps.
+   * thread reads: `rows` throw from then on, and the map waits for the end of `foreach`. So nobody
+   * reads what the map writes or unmaps.
    */
   def release(): Unit = map.synchronized {
-    if (!released) {
-      MapView.this.synchronized { released = true }
-      map.release(this)
+    val isLast = MapView.this.synchronized {
+      val isFirst = !released
+      released = true
+      isFirst && walks == 0
+    }
+    if (isLast) map.release(this)
+  }
+
+  /** Call `f` at each entry. Throws a CowStateException if the view is released before. */
+  def foreach(f: Cursor => Unit): Unit = {
+    whileOpen(walks += 1)
+    try {
+      val walk = new Cursor
+      while (walk.next()) f(walk)
+    } finally {
+      map.synchronized {
+        val isLast = MapView.this.synchronized {
+          walks -= 1
+          released && walks == 0
+        }
+        if (isLast) map.release(this)
+      }
     }
   }
 
   /** Rows of its own for each entry. Throws a CowStateException once the view is released. */
   def rows(keyFields: Int, valueFields: Int): Iterator[(UnsafeRow, UnsafeRow)] =
     new Iterator[(UnsafeRow, UnsafeRow)] {
-      private val walk = cursor()
+      private val walk = new Cursor
       private var ahead = whileOpen(walk.next())
       override def hasNext: Boolean = ahead
       override def next(): (UnsafeRow, UnsafeRow) = {
@@ -64,9 +86,6 @@ private[cowstate] final class MapView(
     if (released) throw new CowStateException("the rows of a state were read after its release")
     read
   }
-
-  /** To be used only by whoever releases the view. */
-  private[cowstate] def cursor(): Cursor = new Cursor
 
   private[cowstate] final class Cursor {
     private var index = 0

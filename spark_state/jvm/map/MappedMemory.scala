@@ -1,15 +1,17 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.IOException
-import java.nio.{ByteBuffer, MappedByteBuffer}
+import java.io.{IOException, RandomAccessFile}
+import java.nio.MappedByteBuffer
 import java.nio.channels.{ClosedByInterruptException, FileChannel}
-import java.nio.file.{DirectoryIteratorException, Files, Path, StandardOpenOption}
+import java.nio.file.{DirectoryIteratorException, Files, Path}
+import java.nio.file.StandardOpenOption.{READ, WRITE}
 import java.util
 import java.util.UUID
 
+import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.Using
+import scala.util.{Try, Using}
 
 import org.apache.spark.storage.StorageUtils
 import org.apache.spark.unsafe.Platform
@@ -28,6 +30,10 @@ import sun.nio.ch.DirectBuffer
  *
  * A write to a mapped page for which the disk has no room ends the process. So a file is written
  * with zeros before its bytes are given out: a full disk fails there, as an exception.
+ *
+ * Spark interrupts the thread of a task that it kills, and the thread then undoes what the task has
+ * changed, for which it may need more memory. So an interrupt neither ends nor closes what makes the
+ * files grow: Java's channels would be closed by it.
  *
  * A write at a random place of a large file costs a block of the disk. So records are changed in
  * place in the newest pages only, which are written to anyway.
@@ -67,7 +73,7 @@ private[cowstate] final class MappedMemory(
   }
 
   private def givenAgain(size: Long): Option[Block] = {
-    checkOpen()
+    if (closed) throw CowStateException.ofUnloaded(owner)
     returned.get(size).flatMap(blocks => Option(blocks.poll()))
   }
 
@@ -75,14 +81,12 @@ private[cowstate] final class MappedMemory(
   private def cut(size: Long): Block =
     try if (size > MaxSegmentBytes) newFileOf(size) else tail(size).cut(size)
     catch {
-      // The task was killed. Nothing is wrong with the disk.
-      case e: ClosedByInterruptException => throw e
       case e: IOException => throw CowStateDiskException.ofState(owner, directory.toString, e)
     }
 
   private def tail(size: Long): MappedSegment = {
     if (!segments.lastOption.exists(_.hasRoom(size))) {
-      segments += new MappedSegment(directory, math.max(nextSegmentBytes, size))
+      segments += new MappedSegment(directory, owner, math.max(nextSegmentBytes, size))
       nextSegmentBytes = math.min(nextSegmentBytes * 2, MaxSegmentBytes)
     }
     segments.last
@@ -90,7 +94,7 @@ private[cowstate] final class MappedMemory(
 
   private def newFileOf(size: Long): Block = {
     if (size > largestBlock) throw CowStateException.ofLongRow(owner, largestBlock)
-    val segment = new MappedSegment(directory, size)
+    val segment = new MappedSegment(directory, owner, size)
     try {
       val block = segment.cut(size)
       ofOneBlock.put(block, segment)
@@ -112,22 +116,28 @@ private[cowstate] final class MappedMemory(
 
   override def isClosed: Boolean = closed
 
-  override def checkOpen(): Unit = if (closed) {
-    throw new CowStateException(s"$owner was unloaded; Spark will try the task again")
-  }
-
   override def close(isRead: Boolean): Unit = {
     closed = true
     returned.clear()
     if (!isRead) {
-      all.foreach(_.unmap())
+      val unmapped = all.toSeq
       segments.clear()
       ofOneBlock.clear()
+      unmapAll(unmapped)
     }
   }
 }
 
 private object MappedMemory {
+  /** Give every segment back, also if one refuses. Throws the first failure. */
+  private def unmapAll(segments: Seq[MappedSegment]): Unit = {
+    val failures = segments.flatMap(segment => Try(segment.unmap()).failed.toOption)
+    failures.headOption.foreach { first =>
+      failures.tail.foreach(first.addSuppressed)
+      throw first
+    }
+  }
+
   private val MinBlockBytes = 4L << 10
   private val MinSegmentBytes = 1L << 20
   private val MaxSegmentBytes = 64L << 20
@@ -152,55 +162,72 @@ private object MappedMemory {
 }
 
 /** A file without a name, mapped as a whole. It grows with what is cut from it. */
-private final class MappedSegment(directory: Path, bytes: Long) {
+private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   import MappedSegment._
 
-  // On Unix the name is gone as soon as the file is open.
-  private val channel = FileChannel.open(
-    directory.resolve(s"cowstate-${UUID.randomUUID()}.state"), StandardOpenOption.CREATE_NEW,
-    StandardOpenOption.READ, StandardOpenOption.WRITE, StandardOpenOption.DELETE_ON_CLOSE)
+  private val name = Files.createFile(directory.resolve(s"cowstate-${UUID.randomUUID()}.state"))
+  private val file = new RandomAccessFile(name.toFile, "rw")
   private val buffer: MappedByteBuffer =
-    try channel.map(FileChannel.MapMode.READ_WRITE, 0, bytes)
+    try mapped()
     catch {
       case e: IOException =>
-        channel.close()
+        file.close()
         throw e
-    }
+    } finally Files.deleteIfExists(name): Unit
   private val address = buffer.asInstanceOf[DirectBuffer].address
+  private val blocks = mutable.ArrayBuffer.empty[Block]
   private var cutBytes = 0L
   private var filled = 0L
 
   /** How many bytes have room on the disk. */
   def filledBytes: Long = filled
 
-  /** An interrupt while zeros were written has closed the file: it does not grow any more. */
-  def hasRoom(size: Long): Boolean = cutBytes + size <= (if (channel.isOpen) bytes else filled)
+  def hasRoom(size: Long): Boolean = cutBytes + size <= bytes
 
   /** The next block, filled with zeros. Throws IOException, and changes nothing. */
   def cut(size: Long): Block = {
     fill(cutBytes + size)
     val block = new Block(null, address + cutBytes, size, buffer)
+    blocks += block
     cutBytes += size
     block
   }
 
-  private def fill(end: Long): Unit = {
-    while (filled < end) {
-      val zeros = Zeros.duplicate().limit(math.min(Zeros.capacity, bytes - filled).toInt)
-      filled += channel.write(zeros, filled)
+  /** All of the file. An interrupt closes the channel, which is no more needed once it is mapped. */
+  @tailrec
+  private def mapped(): MappedByteBuffer = {
+    val wasInterrupted = Thread.interrupted()
+    val tried =
+      try Some(Using.resource(FileChannel.open(name, READ, WRITE))(
+            _.map(FileChannel.MapMode.READ_WRITE, 0, bytes)))
+      catch { case _: ClosedByInterruptException => None }
+      finally if (wasInterrupted) Thread.currentThread.interrupt()
+    tried match {
+      case Some(made) => made
+      case None => mapped()
     }
-    if (filled == bytes) channel.close()
   }
 
-  /** Nobody reads its blocks any more. */
+  private def fill(end: Long): Unit = {
+    while (filled < end) {
+      val count = math.min(Zeros.length, bytes - filled).toInt
+      file.seek(filled)
+      file.write(Zeros, 0, count)
+      filled += count
+    }
+    if (filled == bytes) file.close()
+  }
+
+  /** Take its blocks from whoever still has them, and give the memory and the file back. */
   def unmap(): Unit = {
-    channel.close()
-    StorageUtils.dispose(buffer)
+    blocks.foreach(_.revoke(owner))
+    try file.close()
+    finally StorageUtils.dispose(buffer)
   }
 }
 
 private object MappedSegment {
   /** Those with a UUID. */
   val Names = s"cowstate-${Seq(8, 4, 4, 4, 12).map("?" * _).mkString("-")}.state"
-  private val Zeros = ByteBuffer.allocateDirect(64 << 10).asReadOnlyBuffer()
+  private val Zeros = new Array[Byte](64 << 10)
 }

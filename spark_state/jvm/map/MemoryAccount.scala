@@ -36,6 +36,9 @@ final class MemoryAccount(limitBytes: Long, val owner: String) {
   /** Whether so many bytes more are within the limit. */
   def permits(bytes: Long): Boolean = MemoryAccount.executorBytes + bytes <= limitBytes
 
+  /** How many bytes more are within the limit. */
+  def permittedBytes: Long = math.max(0, limitBytes - MemoryAccount.executorBytes)
+
   /** Run `f` with every allocation granted: undoing must not fail. */
   def withoutLimit(f: => Unit): Unit = {
     val before = limited

@@ -10,11 +10,14 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  *
  * Each of them comes once if the map is changed in one way only meanwhile: by `removeAt`, which
  * moves no other record.
- *
- * @param dropIfDead frees a page, by its number, if all of it has died
  */
 private[cowstate] final class OldRecords(
-    records: RecordPages, index: KeyIndex, zones: ZoneMap, upTo: Long, dropIfDead: Int => Unit) {
+    map: CopyOnWritePagedMap,
+    records: RecordPages,
+    index: KeyIndex,
+    zones: ZoneMap,
+    upTo: Long,
+    keyFields: Int) {
   import RecordPages._
 
   private val pages = records.numbers.filter(zones.takeOld(_, upTo))
@@ -26,20 +29,24 @@ private[cowstate] final class OldRecords(
   private var taken = 0
   private val addresses = new Array[Long](OldRecords.Window)
   private val hashes = new Array[Int](OldRecords.Window)
-  private val scratchKey = new UnsafeRow(0)
+  private val keyInMap = new UnsafeRow(keyFields)
   /** Keeps the compiler from dropping the reads. */
   private var sum = 0L
 
-  /** Go on; returns how many there are now, from 0 on, and 0 at the end. */
-  def next(): Int = {
+  /**
+   * Go on; returns how many there are now, from 0 on, and 0 at the end. `f` is called with the number
+   * and the key of each. The key is where it is in the map, and is used at once.
+   */
+  def next(f: (Int, UnsafeRow) => Unit): Int = map.synchronized {
     while (taken == ofPageCount && pages.hasNext) collect(pages.next())
     if (taken == ofPageCount) leavePage()
     val count = math.min(OldRecords.Window, ofPageCount - taken)
     var i = 0
     while (i < count) {
       addresses(i) = ofPage(taken + i)
-      pointToKey(i, scratchKey)
-      hashes(i) = KeyIndex.hashOf(scratchKey)
+      pointToKey(addresses(i))
+      hashes(i) = KeyIndex.hashOf(keyInMap)
+      f(i, keyInMap)
       i += 1
     }
     taken += count
@@ -52,13 +59,9 @@ private[cowstate] final class OldRecords(
   /** The hash of the key. */
   def hash(i: Int): Int = hashes(i)
 
-  /** Point a row at the key, where it is in the map. */
-  def pointToKey(i: Int, row: UnsafeRow): Unit = {
-    val address = addresses(i)
-    row.pointTo(
-      records.base(address), records.offset(address) + records.headerBytes,
-      records.getInt(address, KeyLength))
-  }
+  private def pointToKey(address: Long): Unit = keyInMap.pointTo(
+    records.base(address), records.offset(address) + records.headerBytes,
+    records.getInt(address, KeyLength))
 
   private def collect(number: Int): Unit = {
     leavePage()
@@ -69,7 +72,7 @@ private[cowstate] final class OldRecords(
   }
 
   private def leavePage(): Unit = if (page != 0) {
-    dropIfDead(page)
+    map.dropIfDead(page)
     page = 0
   }
 

@@ -34,9 +34,6 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   import RecordPages._
 
   private var pages = new Array[Block](8)
-  // What Platform takes for the first byte of each page, apart, because each access needs it.
-  private var bases = new Array[AnyRef](8)
-  private var starts = new Array[Long](8)
   private var used = new Array[Int](8)
   private var dead = new Array[Int](8)
   private var born = new Array[Int](8)
@@ -68,10 +65,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def liveBytes: Long = usedTotal - deadTotal
   def pageCount: Int = count
 
-  def base(address: Long): AnyRef = bases(pageOf(address))
+  def base(address: Long): AnyRef = pages(pageOf(address)).base
 
   def offset(address: Long): Long =
-    starts(pageOf(address)) + ((address & OffsetMask) << 3)
+    pages(pageOf(address)).start + ((address & OffsetMask) << 3)
 
   def getLong(address: Long, field: Int): Long =
     Platform.getLong(base(address), offset(address) + field)
@@ -93,7 +90,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** Room for a record at the tail, in an epoch. Its lengths and links are set, and nothing else. */
   def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
     val size = recordBytes(keyLength, valueLength)
-    if (tail == 0 || used(tail) + size > tailBytes) addPage(size, epoch)
+    if (tail == 0 || used(tail).toLong + size > tailBytes) addPage(size, epoch)
     val address = (tail.toLong << OffsetBits) | (used(tail) >>> 3)
     used(tail) += size
     usedTotal += size
@@ -187,7 +184,6 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
       views.drop(deaths(number).length * 8L, deathsBorn(number), epoch)
     }
     pages(number) = null
-    bases(number) = null
     deaths(number) = null
     allocated -= page.bytes
     deadTotal -= dead(number)
@@ -254,8 +250,6 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     nextPageBytes = math.min(nextPageBytes * 2, MaxPageBytes)
     val number = if (freeNumbers.isEmpty) newNumber() else freeNumbers.poll().intValue
     pages(number) = page
-    bases(number) = page.base
-    starts(number) = page.start
     born(number) = epoch
     nextSerial += 1
     serials(number) = nextSerial
@@ -272,8 +266,6 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     nextNumber += 1
     if (number == pages.length) {
       pages = util.Arrays.copyOf(pages, number * 2)
-      bases = util.Arrays.copyOf(bases, number * 2)
-      starts = util.Arrays.copyOf(starts, number * 2)
       used = util.Arrays.copyOf(used, number * 2)
       dead = util.Arrays.copyOf(dead, number * 2)
       born = util.Arrays.copyOf(born, number * 2)

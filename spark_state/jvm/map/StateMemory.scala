@@ -8,11 +8,26 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
 
 /**
- * Bytes of a state. `base` and `start` are what Platform takes for the first of them; `bytes` are
- * charged; `holder` is what must not be collected as long as they are used, if that is not `base`.
+ * Bytes of a state, and the only way to them. `base` and `start` are what Platform takes for the
+ * first byte; `bytes` are charged; `holder` is what must not be collected as long as they are used,
+ * if that is not `base`.
+ *
+ * A block whose bytes are unmapped is revoked: `start` throws. So an address is asked for anew under
+ * each lock under which it is used, and outlives that nowhere. Blocks are revoked under the lock of
+ * the map, when no view is open.
  */
 private[cowstate] final class Block(
-    val base: AnyRef, val start: Long, val bytes: Long, val holder: AnyRef = null)
+    val base: AnyRef, first: Long, val bytes: Long, val holder: AnyRef = null) {
+  private var revokedFrom: String = _
+
+  def start: Long = {
+    if (revokedFrom != null) throw CowStateException.ofUnloaded(revokedFrom)
+    first
+  }
+
+  /** Give the address out no more; `owner`: whose state it was, for the error. */
+  def revoke(owner: String): Unit = revokedFrom = owner
+}
 
 /**
  * Where a map has its pages and tables, and where undo logs are. Used under the lock of the map,
@@ -45,15 +60,12 @@ private[cowstate] trait StateMemory {
   /** Whether so many bytes more would be granted. */
   def permits(bytes: Long): Boolean
 
-  /** Whether `close` has given all blocks back: nothing of them may be read or written. */
+  /** Whether `close` has given all blocks back. */
   def isClosed: Boolean
 
-  /** Throws a CowStateException if it is closed. */
-  def checkOpen(): Unit
-
   /**
-   * Give everything back. `isRead`: a view may still read pages, so all of it stays until this is
-   * called again without one.
+   * Give everything back: blocks are revoked, and no more are given out. `isRead`: a view may still
+   * read pages, so all of it stays until this is called again without one.
    */
   def close(isRead: Boolean): Unit
 }
@@ -137,8 +149,6 @@ private[cowstate] final class HeapMemory(val account: MemoryAccount) extends Sta
   override def permits(bytes: Long): Boolean = account.permits(bytes)
 
   override def isClosed: Boolean = false
-
-  override def checkOpen(): Unit = ()
 
   override def close(isRead: Boolean): Unit = ()
 }

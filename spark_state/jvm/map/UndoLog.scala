@@ -58,7 +58,6 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   /** Bring `map` back to what it was before this version. Memory for that is always granted. */
   def rollBack(map: CopyOnWritePagedMap): Unit = account.withoutLimit {
-    memory.checkOpen()
     val key = new UnsafeRow(0)
     val value = new UnsafeRow(0)
     for (index <- (count - 1) to 0 by -1) {
@@ -75,7 +74,6 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   /** The first entry of a key: None if it has none, null for a key that was not there. */
   def valueBefore(key: UnsafeRow): Option[UnsafeRow] = {
-    memory.checkOpen()
     indexEntries()
     val position = slots(slotOf(key))
     if (position == 0) None
@@ -91,7 +89,6 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
    * are bytes of the log, which is not kept as long as rows are.
    */
   def foreach(f: (UnsafeRow, UnsafeRow) => Unit): Unit = {
-    memory.checkOpen()
     for (index <- 0 until count) {
       val block = blocks(index)
       var at = 0
@@ -189,8 +186,8 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   /** The offset of room for an entry in the last block. */
   private def room(keyLength: Int, valueLength: Int): Long = {
-    val size = Math.addExact(FixedBytes + keyLength, valueLength)
-    if (count == 0 || ends(count - 1) + size > blocks(count - 1).bytes) addBlock(size)
+    val size = Math.addExact(Math.addExact(FixedBytes, keyLength), valueLength)
+    if (count == 0 || ends(count - 1).toLong + size > blocks(count - 1).bytes) addBlock(size)
     val at = ends(count - 1)
     ends(count - 1) += size
     blocks(count - 1).start + at

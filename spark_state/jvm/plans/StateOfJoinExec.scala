@@ -15,7 +15,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
  *
  * It stands above, because Spark has to make a join anew that gets other children. Each time, Spark
  * serializes all of Hadoop's configuration, while the batch waits. So the join keeps its children, and
- * its RDD gets other inputs.
+ * its RDD gets other inputs. Where another extension of the session has put a node around the join,
+ * or gives it another RDD, the join runs as Spark planned it.
  *
  * @param left      what the join looks up for a row of its left input
  * @param right     the same of its right input
@@ -37,9 +38,13 @@ private[cowstate] case class StateOfJoinExec(
     "numPrefetchedRowsOfRight" -> SQLMetrics.createMetric(
       sparkContext, "number of state rows that were prefetched for the right input"))
 
-  override protected def doExecute(): RDD[InternalRow] = {
-    val join = child.asInstanceOf[StreamingSymmetricHashJoinExec]
-    val joined = join.execute().asInstanceOf[JoinRDD]
+  override protected def doExecute(): RDD[InternalRow] = (child, child.execute()) match {
+    case (join: StreamingSymmetricHashJoinExec, joined: JoinRDD @unchecked) =>
+      SparkInternals.changing[RDD[InternalRow]](joined)(informed(join, joined))
+    case (_, rows) => rows
+  }
+
+  private def informed(join: StreamingSymmetricHashJoinExec, joined: JoinRDD): JoinRDD = {
     val info = join.getStateInfo
     def fetching(rows: RDD[InternalRow], lookups: Seq[StateLookup], input: SparkPlan,
         side: String) = {

@@ -46,7 +46,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   override def postColumnarTransitions: Rule[SparkPlan] = Changed
 
   private object Changed extends Rule[SparkPlan] {
-    override def apply(plan: SparkPlan): SparkPlan =
+    override def apply(plan: SparkPlan): SparkPlan = SparkInternals.changing(plan) {
       if (plan.exists(_.isInstanceOf[StatefulOperator]) && isWanted(conf)) {
         plan.transformUp {
           case join: StreamingSymmetricHashJoinExec => withState(join)
@@ -57,15 +57,18 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
             group(aggregate)
         }
       } else {
+        OperatorsOfSpark.tellOfProvider(plan, conf)
         plan
       }
+    }
   }
 
   private def isWanted(conf: SQLConf): Boolean =
     isOurs(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)) &&
       CowStateConf.changesPlans(conf.getAllConfs)
 
-  private def isOurs(provider: String): Boolean =
+  /** Whether a class of providers is this jar's. */
+  def isOurs(provider: String): Boolean =
     try classOf[CowStateStoreProvider].isAssignableFrom(SparkClassUtils.classForName[Any](provider))
     catch { case NonFatal(_) | _: LinkageError => false } // Spark says later what is wrong with it
 

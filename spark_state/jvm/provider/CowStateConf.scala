@@ -5,6 +5,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.sql.internal.SQLConf
 
 /**
  * The provider's own configuration, spark.sql.streaming.stateStore.cowstate.*
@@ -26,6 +27,8 @@ final case class CowStateConf(
 
 object CowStateConf {
   private val Prefix = "spark.sql.streaming.stateStore.cowstate."
+  /** The prefix of the operators in Python, which know the names below it. */
+  private val PrefixOfOperators = "spark.cowstate."
   val MaxMemoryMb: String = Prefix + "maxMemoryMB"
   val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"
   val Fsync: String = Prefix + "fsync"
@@ -42,16 +45,27 @@ object CowStateConf {
   private val ShareOfHeap = 0.6
   private val SyncsByDefault = true
 
+  private val Misspelled = new MisspelledKeys(
+    Prefix,
+    Seq(
+      MaxMemoryMb, LockTimeoutSeconds, Fsync, Backend, LocalDirectory, Store, StoreOptions,
+      StoreRetrySeconds, ChangePlans).map(_.stripPrefix(Prefix)))
+
+  /**
+   * What the configuration of a session says, before a query starts in it: no task is needed to find
+   * what is wrong. Throws IllegalArgumentException.
+   */
+  def check(conf: SQLConf): Unit = {
+    val settings = conf.getAllConfs
+    new MisspelledKeys(PrefixOfOperators, Nil).refuse(settings)
+    Misspelled.refuse(settings)
+    if (StatefulPlanRule.isOurs(conf.stateStoreProviderClass)) apply(new StateStoreConf(conf)): Unit
+  }
+
   /** Throws IllegalArgumentException for a key that is unknown or a value that is out of range. */
   def apply(conf: StateStoreConf): CowStateConf = {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
-    val ourKeys = Seq(
-      MaxMemoryMb, LockTimeoutSeconds, Fsync, Backend, LocalDirectory, Store, StoreOptions,
-      StoreRetrySeconds, ChangePlans)
-    ours.keys.find(key => !ourKeys.exists(_.equalsIgnoreCase(key))).foreach { key =>
-      throw new IllegalArgumentException(
-        s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
-    }
+    Misspelled.refuseUnknown(ours)
     checkCodec(conf.compressionCodec)
     // The driver uses it. A session without its rule would not find a bad value.
     changesPlans(ours)

@@ -27,6 +27,10 @@ class CowStateException(message: String, cause: Throwable = null)
   extends RuntimeException(message, cause)
 
 object CowStateException {
+  /** A task still uses a store that its executor does not hold any more. */
+  def ofUnloaded(owner: String): CowStateException =
+    new CowStateException(s"$owner was unloaded; Spark will try the task again")
+
   /** A row needs more bytes than a file has that can be mapped. */
   def ofLongRow(owner: String, mostBytes: Long): CowStateException = new CowStateException(
     s"$owner: a row has more than ${mostBytes >> 20} MiB, and ${CowStateConf.Backend} = " +
@@ -71,7 +75,9 @@ final class CowStateFencedException(message: String) extends CowStateException(m
 
 /** What may be done when files of a state are lost. */
 private[cowstate] object WaysOut {
-  private val Section = "\"Restart from an earlier batch\" in docs/how-to/troubleshoot.md"
+  private val Section = "\"Restart from an earlier batch\" (stop the query; in its checkpoint " +
+    "delete batch n and all later ones from commits/, and those later than n from offsets/, with " +
+    "their .crc files; start the query, which runs batch n again)"
 
   val RestoreOrRestart: String =
     s"from a copy, or restart the query from a batch before it: $Section"

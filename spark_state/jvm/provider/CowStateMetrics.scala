@@ -42,11 +42,18 @@ private[cowstate] object CowStateMetrics {
 
   /**
    * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is
-   * off by default; found at run time, one jar serves 4.2 and 4.3.
+   * off by default; found at run time, one jar serves 4.2 and 4.3. With another constructor, bytes
+   * are shown as a number.
    */
   private def sizeMetric(name: String, description: String): StateStoreCustomMetric = {
     val constructor = classOf[StateStoreCustomSizeMetric].getConstructors.head
-    val flags = Seq.fill(constructor.getParameterCount - 2)(java.lang.Boolean.FALSE)
-    constructor.newInstance(name +: description +: flags: _*).asInstanceOf[StateStoreCustomMetric]
+    val texts = Seq(name, description)
+    val (ofTexts, ofFlags) = constructor.getParameterTypes.splitAt(texts.size)
+    if (ofTexts.forall(_ == classOf[String]) && ofFlags.forall(_ == java.lang.Boolean.TYPE)) {
+      val flags = ofFlags.map(_ => java.lang.Boolean.FALSE)
+      constructor.newInstance(texts ++ flags: _*).asInstanceOf[StateStoreCustomMetric]
+    } else {
+      StateStoreCustomSumMetric(name, description)
+    }
   }
 }

@@ -107,24 +107,46 @@ private[cowstate] final class CowStateStore(
     provider: CowStateStoreProvider,
     val state: LoadedState,
     base: StateId,
-    session: StoreSession)
+    private val session: StoreSession)
   extends StoreOfSpark with WithoutColumnFamilies with PrefetchingStore with Logging {
   import CowStateStore._
 
   val shape: StoreShape = provider.rowShape
   private val versions = state.versions
   private[cowstate] val map = versions.map
-  val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
-  private val changelogName =
-    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
-  private val changelog = provider.newChangelog(changelogName)
-  private val undo = versions.begin(base)
+  private val attempt = StoresOfTask.attemptAt(provider.stateStoreId)
+  val newState: StateId = StateId(base.version + 1, attempt.unique)
+  /** Whether the changelog has its generation. Read and set under the lock of `attempt`. */
+  private var isSettled = false
+  private val changelog = provider.newChangelog(changelogName, () => settledName())
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
   /** How many rows the version has; another task may write the next one when this is reported. */
   private var committedSize = 0L
-  StoresOfTask.opened(this)
+  private val undo = versions.begin(base)
+
+  private def changelogName: StateFileName =
+    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
+
+  /**
+   * The name of the changelog, when its first bytes are to be written. Then all stores that the
+   * attempt writes for the partition get one generation: if another attempt makes the same version,
+   * the same one of the two counts in each store.
+   */
+  private def settledName(): StateFileName = attempt.synchronized {
+    if (!isSettled) {
+      val together = this +: ofSamePartition.filter(_.attempt eq attempt)
+      val open = together.filterNot(_.isSettled)
+      open.foreach(store => store.session.beginWriting(store.state))
+      val generation = together.map(_.state.generation).max
+      open.foreach { store =>
+        store.state.raise(generation)
+        store.isSettled = true
+      }
+    }
+    changelogName
+  }
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version
@@ -133,7 +155,7 @@ private[cowstate] final class CowStateStore(
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
     only(colFamilyName)
-    map.synchronized(map.get(key, shape.valueFields))
+    map.get(key, shape.valueFields)
   }
 
   override def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int =
@@ -141,7 +163,7 @@ private[cowstate] final class CowStateStore(
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     only(colFamilyName)
-    map.synchronized(map.contains(key))
+    map.contains(key)
   }
 
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
@@ -149,14 +171,14 @@ private[cowstate] final class CowStateStore(
     require(value != null, "Cannot put a null value")
     verifyUpdating("put")
     val checksum = map.checksums.of(key, value)
-    map.synchronized(map.put(key, value, checksum, undo))
+    map.put(key, value, checksum, undo)
     changelog.rows.put(key, value, checksum)
   }
 
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
     only(colFamilyName)
     verifyUpdating("remove")
-    if (map.synchronized(map.remove(key, undo))) changelog.rows.remove(key)
+    if (map.remove(key, undo)) changelog.rows.remove(key)
   }
 
   /**
@@ -172,14 +194,14 @@ private[cowstate] final class CowStateStore(
 
   private[cowstate] def oldRecords(eviction: StoreEviction): OldRecords = {
     map.readTimes(eviction.time, shape.keyFields, shape.valueFields)
-    map.synchronized(map.oldRecords(eviction.upTo))
+    map.oldRecords(eviction.upTo, shape.keyFields)
   }
 
   override def prefixScan(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
-    val entries = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
+    val entries = map.prefixScan(prefixKey, shape.keyFields, shape.valueFields)
     pairs(entries.iterator, () => ())
   }
 
@@ -241,10 +263,8 @@ private[cowstate] final class CowStateStore(
     rowsOf(map.openOldRows(eviction.upTo))
   }
 
-  private def rowsOf(open: => MapView): RowsAndRelease = {
-    val view = map.synchronized(open)
+  private def rowsOf(view: MapView): RowsAndRelease =
     kept((view.rows(shape.keyFields, shape.valueFields), () => view.release()))
-  }
 
   /** They are released at the end of the batch, if not before. */
   private def kept(rows: RowsAndRelease): RowsAndRelease = {

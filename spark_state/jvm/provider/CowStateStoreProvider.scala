@@ -36,9 +36,8 @@ class CowStateStoreProvider
   @volatile private var shape: StoreShape = _
   @volatile private var storeConf: StateStoreConf = _
   @volatile private var hadoopConf: Configuration = _
-  @volatile private var conf: CowStateConf = _
   @volatile private var checkpoints: StateCheckpoints = _
-  @volatile private var partitions: QueryPartitions = _
+  @volatile private var restores: StateRestores = _
   @volatile private var lock: StoreLock = _
   @volatile private var loaded: LoadedState = _
   @volatile private var cleanup: StateFileCleanup = _
@@ -64,7 +63,7 @@ class CowStateStoreProvider
     shape = StoreShape.of(keySchema, valueSchema, keyStateEncoderSpec, Name)
     storeConf = storeConfs
     hadoopConf = hadoopConfiguration
-    conf = CowStateConf(storeConfs)
+    val conf = CowStateConf(storeConfs)
     lock = new StoreLock(toString, conf.lockSeconds)
     val codec = storeConfs.compressionCodec
     val checksums = RowChecksums(storeConfs, id.toString)
@@ -72,7 +71,8 @@ class CowStateStoreProvider
       new PlacedStateDirectory(id, conf.store, hadoopConf),
       new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
       StateFileContent(keySchema, valueSchema, codec, checksums, id.toString), conf.syncsChanges)
-    partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
+    restores =
+      new StateRestores(id, toString, shape, storeConfs, hadoopConf, checkpoints, metrics)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
@@ -86,6 +86,7 @@ class CowStateStoreProvider
     if (loaded != null) loaded.close()
     loaded = null
     handover.clear()
+    StoresOfRuns.end(this)
   }
 
   override def getStore(
@@ -100,18 +101,33 @@ class CowStateStoreProvider
 
   private def read(version: Long, stateStoreCkptId: Option[String]): CowReadStore = {
     if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
-    val held = synchronized {
-      find(version, stateStoreCkptId)
-        .orElse {
-          val reader = new Object
-          Option.when(lock.tryAcquire(reader)) {
-            try reload(version, stateStoreCkptId)
-            finally lock.release(reader)
-          }
+    def of(held: (LoadedState, StateId)) = new CowReadStore(this, held._1.use(), held._2)
+    lent(version, stateStoreCkptId)
+      .orElse(synchronized(find(version, stateStoreCkptId).map(of)))
+      .getOrElse {
+        val reader = new Object
+        if (!lock.tryAcquire(reader)) readerOf(restores.load(version, stateStoreCkptId))
+        else {
+          try of(reload(version, stateStoreCkptId))
+          finally lock.release(reader)
         }
-        .map { case (state, at) => new CowReadStore(this, state.use(), at) }
+      }
+  }
+
+  /** A reader of what a run of the query has in memory, if that is what counts as the version. */
+  private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
+    StoresOfRuns.otherThan(this).filter(_.heldVersions.contains(version)).flatMap { run =>
+      val at = restores.stateAt(version, unique, restores.filesOf(version))
+      run.lend(at).map(new CowReadStore(this, _, at))
     }
-    held.getOrElse(readerOf(load(version, stateStoreCkptId)))
+
+  private def heldVersions: Seq[Long] =
+    Option(loaded).toSeq.flatMap(_.versions.held.map(_.version))
+
+  /** The state in memory, for a user more, if it has this one. */
+  private def lend(at: StateId): Option[LoadedState] = synchronized {
+    Option(loaded).filter(state => !state.isDamaged && state.versions.held.contains(at))
+      .map(_.use())
   }
 
   /** A reader to which the state belongs. */
@@ -123,6 +139,10 @@ class CowStateStoreProvider
       version: Long,
       stateStoreCkptId: Option[String],
       forceSnapshotOnCommit: Boolean): StateStore = loading(version) {
+    require(
+      readStore.id == id && readStore.version == version,
+      s"$this cannot write version $version after a reader of ${readStore.id}, version " +
+        s"${readStore.version}")
     val store = write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty = false)
     readStore.asInstanceOf[CowReadStore].upgradedTo(store)
     store
@@ -137,12 +157,10 @@ class CowStateStoreProvider
     lock.acquire(session)
     try {
       if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
-      val isOutdated = checkpoints.directory.beginWriting()
-      val (state, base) = synchronized {
-        if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
-        else find(version, unique).getOrElse(reload(version, unique))
-      }
-      state.begin(base, isFirstAttempt && !isOutdated, () => checkpoints.list())
+      if (session.isOfRun) checkpoints.directory.beginWriting(): Unit
+      val (state, base) =
+        if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
+        else synchronized(find(version, unique)).getOrElse(reload(version, unique))
       session.begin(state, base)
     } catch {
       case e: Throwable =>
@@ -154,12 +172,31 @@ class CowStateStoreProvider
   private def isFirstAttempt: Boolean =
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
 
-  /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
+  /**
+   * A batch's hold on the store, from the beginning of the task to its commit or abort. A run of the
+   * query claims the store's directory at once, so that it is refused before its first row is put
+   * out. Others claim it with their first changelog: Spark 4.2 reads the state of a join from stores
+   * that it opens as if it wrote to them.
+   */
   private final class WriteSession(isSnapshotAsked: Boolean, override val askedFor: Option[String])
     extends StoreSession {
     override def forcesSnapshot: Boolean = isSnapshotAsked && !checkpoints.directory.isInStore
-    override def begin(state: LoadedState, base: StateId): CowStateStore =
+    val isOfRun: Boolean = StoresOfRuns.isOfRun(CowStateStoreProvider.this, hadoopConf)
+    private val isFirst = isFirstAttempt
+    private var continues = false
+    private var hasBegun = false
+
+    override def begin(state: LoadedState, base: StateId): CowStateStore = {
+      continues = state.begin(base)
+      if (isOfRun) beginWriting(state)
       open(state, base, this)
+    }
+
+    override def beginWriting(state: LoadedState): Unit = if (!hasBegun) {
+      val isOutdated = checkpoints.directory.beginWriting()
+      if (!isFirst || !continues || isOutdated) state.outrank(checkpoints.list())
+      hasBegun = true
+    }
 
     override def committed(store: CowStateStore): Unit = {
       try {
@@ -181,8 +218,15 @@ class CowStateStoreProvider
   /** A write store, which is aborted at the latest when its task ends. */
   private def open(state: LoadedState, base: StateId, session: StoreSession): CowStateStore = {
     val store = new CowStateStore(this, state, base, session)
-    Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
-    store
+    try {
+      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
+      StoresOfTask.opened(store)
+      store
+    } catch {
+      case e: Throwable =>
+        store.abortIfOpen()
+        throw e
+    }
   }
 
   private[cowstate] def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
@@ -199,40 +243,26 @@ class CowStateStoreProvider
     held
   }
 
-  private def install(state: LoadedState): (LoadedState, StateId) = {
+  private def install(state: LoadedState): (LoadedState, StateId) = synchronized {
     if (closed) {
       state.close()
-      throw new CowStateException(s"$this was unloaded; Spark will try the task again")
+      throw CowStateException.ofUnloaded(toString)
     }
     giveUp()
     loaded = state
     (state, state.versions.head)
   }
 
-  private def empty(at: StateId): LoadedState = {
-    val files = checkpoints.list()
-    newState(at, files.nextGeneration)
-  }
-
-  private def newState(at: StateId, generation: Long): LoadedState = {
-    val account = new MemoryAccount(conf.maxMemoryBytes, toString)
-    val memory = StateMemory.of(conf, account, toString)
-    val map = new CopyOnWritePagedMap(
-      memory, shape.prefixOf(), RowChecksums(storeConf, id.toString))
-    new LoadedState(
-      memory, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
-      at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
-  }
-
   /**
    * Restore a version from files, in place of the state that was held until now. That state is
-   * given up first: two at once may be more than memory permits.
+   * given up first: two at once may be more than memory permits. Call it with the lock of the store,
+   * and without the monitor: Spark closes a provider while all stores of the executor wait.
    */
   private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
-    val files = filesOf(version)
-    val at = stateAt(version, unique, files)
-    giveUp()
-    install(load(files, at))
+    val files = restores.filesOf(version)
+    val at = restores.stateAt(version, unique, files)
+    synchronized(giveUp())
+    install(restores.load(files, at))
   }
 
   /** The state is charged until its last reader leaves. No batch may be writing to it. */
@@ -248,76 +278,6 @@ class CowStateStoreProvider
     if (lock.tryAcquire(next)) try synchronized(giveUp())
     finally lock.release(next)
   }
-
-  /** Restore a version from files. */
-  private def load(version: Long, unique: Option[String]): LoadedState = {
-    val files = filesOf(version)
-    load(files, stateAt(version, unique, files))
-  }
-
-  /** The directory as it counts for a version. */
-  private def filesOf(version: Long): StateFiles =
-    checkpoints.list().dealtOut(version, partitions.at)
-
-  private def stateAt(version: Long, unique: Option[String], files: StateFiles): StateId =
-    files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
-
-  private def load(files: StateFiles, at: StateId): LoadedState = {
-    val version = at.version
-    val started = System.nanoTime
-    val restored = restore(files, at, Damaged())
-    restored.loadMs = (System.nanoTime - started) / 1000000
-    logInfo(s"$this restored version $version in ${restored.loadMs} ms")
-    restored
-  }
-
-  /**
-   * Instead of a damaged snapshot, the one before it is read, and the changelogs after that one;
-   * instead of a damaged merged file, the files that were merged, if they are still there.
-   */
-  private def restore(
-      files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
-    val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
-      case Right(whole) => whole
-      case Left(gap) =>
-        throw CowStateMissingException.onTheWay(checkpoints.directory.url, at, gap, damaged.names)
-    }
-    val state = newState(at, files.nextGeneration)
-    try {
-      state.restored(checkpoints.restore(lineage, state.versions.map))
-      validate(state)
-      lineage.snapshot.foreach(file => reportCovered(file.version))
-      state
-    } catch {
-      case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
-        logError(s"$this: a file cannot be used, going back to those before it", e)
-        state.close()
-        try {
-          val restored = restore(files, at, damaged.withFileIn(lineage, e).get)
-          metrics.filePassedOver()
-          restored
-        } catch { case later: CowStateException => later.addSuppressed(e); throw later }
-      case e: Throwable =>
-        state.close()
-        throw e
-    }
-  }
-
-  private def validate(state: LoadedState): Unit = if (storeConf.formatValidationEnabled) {
-    val (rows, release) = state.versions.entries(
-      state.versions.head, shape.keyFields, shape.valueFields)
-    try {
-      rows.take(1).foreach { case (key, value) =>
-        StateStoreProvider.validateStateRowFormat(
-          key, shape.keySchema, value, shape.valueSchema, id, storeConf)
-      }
-    } finally release()
-  }
-
-  private def missing(
-      version: Long, unique: Option[String], files: StateFiles): CowStateMissingException =
-    CowStateMissingException.ofVersion(
-      checkpoints.directory.url, version, unique, files, storeConf.minVersionsToRetain)
 
   override def doMaintenance(): Unit = {
     doSnapshotMaintenance()
@@ -335,19 +295,22 @@ class CowStateStoreProvider
       val head = state.versions.head.version
       handover.clear()
       mergeChangelogs(state)
-      reportCovered(head)
+      restores.reportCovered(head)
     }
   }
 
   private def mergeChangelogs(state: LoadedState): Unit =
-    Iterator.continually(state.mergeable).takeWhile(_.nonEmpty).foreach { files =>
+    Iterator.continually(state.mergeable).takeWhile(_.nonEmpty).forall { files =>
       val into = StateFileName.merging(files, state.generation, newUnique())
-      val size = checkpoints.merge(files, into)
-      state.merged(files, into, size)
-      metrics.changelogsMerged(size.bytes)
-      logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
-        s"${size.bytes} bytes")
-    }
+      val merged = checkpoints.merge(files, into, state.memory.account)
+      merged.foreach { size =>
+        state.merged(files, into, size)
+        metrics.changelogsMerged(size.bytes)
+        logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
+          s"${size.bytes} bytes")
+      }
+      merged.isDefined // There may be room for the next ones later.
+    }: Unit
 
   /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
   private def triedAgainLater(what: String)(f: => Unit): Unit =
@@ -380,19 +343,8 @@ class CowStateStoreProvider
       taken.state.snapshotWritten(taken, size)
       metrics.snapshotWritten(version, size.bytes, ms = (System.nanoTime - started) / 1000000)
       logInfo(s"$this wrote a snapshot of version $version: ${size.bytes} bytes")
-      reportCovered(version)
+      restores.reportCovered(version)
     } finally taken.view.release()
-  }
-
-  /**
-   * Tell Spark that a restore of this version reads little: there is a snapshot of it, or none is
-   * due. If a store does not say so for a while, Spark thinks that its maintenance fails, and
-   * forces snapshots.
-   */
-  private def reportCovered(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
-    val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
-    StateStoreProvider.coordinatorRef.foreach(
-      _.snapshotUploaded(StateStoreProviderId(id, run), version, System.currentTimeMillis))
   }
 
   override def doCleanupMaintenance(): Unit = triedAgainLater("deleting orphans") {
@@ -407,13 +359,15 @@ class CowStateStoreProvider
       readOnly: Boolean,
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]): StateStore = {
-    val state = replay(
-      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
+    val state = loading(endVersion)(restores.replay(
+        snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
     val session = new StoreSession {
       override def forcesSnapshot: Boolean = false
       override def askedFor: Option[String] = endVersionStateStoreCkptId
       override def begin(state: LoadedState, base: StateId): CowStateStore =
         open(state, base, this)
+      override def beginWriting(state: LoadedState): Unit =
+        if (checkpoints.directory.beginWriting()) state.outrank(checkpoints.list())
       override def committed(store: CowStateStore): Unit = state.close()
       override def aborted(): Unit = state.close()
     }
@@ -425,33 +379,9 @@ class CowStateStoreProvider
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]): ReadStateStore = {
-    val state = replay(
-      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
+    val state = loading(endVersion)(restores.replay(
+        snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId))
     readerOf(state)
-  }
-
-  private def replay(
-      snapshotVersion: Long,
-      endVersion: Long,
-      snapshotUnique: Option[String],
-      endUnique: Option[String]): LoadedState = loading(endVersion) {
-    val files = filesOf(endVersion)
-    val end = files.stateAt(endVersion, endUnique)
-      .getOrElse(throw missing(endVersion, endUnique, files))
-    val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
-      case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
-      case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
-          s"${checkpoints.directory.url}, version $snapshotVersion", Name)
-    }
-    val state = newState(end, files.nextGeneration)
-    try {
-      checkpoints.restore(lineage, state.versions.map)
-      state
-    } catch {
-      case e: Throwable =>
-        state.close()
-        throw e
-    }
   }
 
   override def getStateStoreChangeDataReader(
@@ -463,27 +393,12 @@ class CowStateStoreProvider
     colFamilyNameOpt.filter(_ != StateStore.DEFAULT_COL_FAMILY_NAME).foreach { _ =>
       throw StateStoreErrors.multipleColumnFamiliesNotSupported(Name)
     }
-    loading(endVersion)(changes(startVersion, endVersion, endVersionStateStoreCkptId))
+    loading(endVersion)(restores.changes(startVersion, endVersion, endVersionStateStoreCkptId))
   }
 
-  private def changes(
-      startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
-      : ChangeFeed = {
-    val files = filesOf(endVersion)
-    val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
-      .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
-    val url = checkpoints.directory.url
-    ChangeFeed.to(end, startVersion, files, checkpoints, shape) match {
-      case Right(feed) => feed
-      case Left(gap) => files.lineageOf(end) match {
-          case Right(_) => throw CowStateException.noChanges(url, gap, files.firstWithChanges)
-          case Left(lost) => throw CowStateMissingException.onTheWay(url, end, lost, Nil)
-        }
-    }
-  }
-
-  private[cowstate] def newChangelog(name: StateFileName): PendingStateFile =
-    checkpoints.create(name)
+  private[cowstate] def newChangelog(
+      like: StateFileName, named: () => StateFileName): PendingStateFile =
+    checkpoints.create(like, named)
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = CowStateMetrics.All
 
@@ -492,7 +407,7 @@ class CowStateStoreProvider
 }
 
 object CowStateStoreProvider {
-  private val Name = "CowStateStoreProvider"
+  private[cowstate] val Name = "CowStateStoreProvider"
 
   private[cowstate] def newUnique(): String =
     UUID.randomUUID().toString.replace("-", "").take(16)

@@ -20,7 +20,6 @@ private[cowstate] final class LoneOldValues(
     counts: CowStateStore, values: CowStateStore, eviction: StoreEviction) {
   private val index = counts.shape.keyFields
   private val keyOf = counts.shape.keyOfLonger()
-  private val keyInMap = new UnsafeRow(values.shape.keyFields)
   private val keysOfValues = new KeptKeys(values.shape.keyFields)
   private val keys = new KeptKeys(counts.shape.keyFields)
   private val hashes = new Array[Int](OldRecords.Window)
@@ -45,19 +44,12 @@ private[cowstate] final class LoneOldValues(
     EvictedValues(removed, left)
   }
 
-  private def readKeys(old: OldRecords): Int = values.map.synchronized {
-    val count = old.next()
-    var i = 0
-    while (i < count) {
-      old.pointToKey(i, keyInMap)
-      // At any other index it is not the only one.
-      isLone(i) = keyInMap.getLong(index) == 0
-      keysOfValues.keep(i, keyInMap)
-      keys.keep(i, keyOf(keyInMap))
-      hashes(i) = KeyIndex.hashOf(keys(i))
-      i += 1
-    }
-    count
+  private def readKeys(old: OldRecords): Int = old.next { (i, keyInMap) =>
+    // At any other index it is not the only one.
+    isLone(i) = keyInMap.getLong(index) == 0
+    keysOfValues.keep(i, keyInMap)
+    keys.keep(i, keyOf(keyInMap))
+    hashes(i) = KeyIndex.hashOf(keys(i))
   }
 
   private def removeCounts(count: Int): Unit = counts.removing { (map, undo) =>

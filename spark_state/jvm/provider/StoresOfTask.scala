@@ -24,12 +24,26 @@ private[cowstate] trait PrefetchingStore {
 }
 
 /**
+ * What the stores have in common that one attempt of a task writes for an operator: the `unique` of
+ * the states that it makes. If two attempts made one version, the four stores of a join must not
+ * take it from different ones.
+ */
+private[cowstate] final class WriteAttempt {
+  val unique: String = CowStateStoreProvider.newUnique()
+  private val begun = ConcurrentHashMap.newKeySet[StateStoreId]
+
+  /** False if the store was written before. */
+  def begin(id: StateStoreId): Boolean = begun.add(id)
+}
+
+/**
  * The stores that tasks of this executor have opened, and what their operators will evict. Operators
  * that were put below or above another one use this to find its stores, and its stores to find each
  * other. A task may read several partitions, one after the other, and finds the store opened last.
  */
 private[cowstate] object StoresOfTask {
   private val stores = new ByTask[PrefetchingStore]
+  private val attempts = new ByTask[WriteAttempt]
   private val evictions = new ByTask[(StoreEviction, SQLMetric)]
   private val removedCounts = new ByTask[SQLMetric]
 
@@ -39,10 +53,28 @@ private[cowstate] object StoresOfTask {
    */
   def opened(store: PrefetchingStore): Unit = {
     val id = store.id
-    val isTaken = of(id.checkpointRootLocation, id.operatorId, id.storeName)
-      .exists(other => other.isWriting && other.id == id)
-    if (!isTaken) stores.put(id.checkpointRootLocation, id.operatorId, id.storeName, store)
+    if (!isWritten(id)) stores.put(id.checkpointRootLocation, id.operatorId, id.storeName, store)
   }
+
+  /**
+   * The attempt to which a store belongs that is about to be written. A task that writes a store
+   * once more begins another attempt, and so does who opens a store that its operator is writing.
+   */
+  def attemptAt(id: StateStoreId): WriteAttempt = {
+    val current = attempts.get(id.checkpointRootLocation, id.operatorId, AllStores)
+    current.filter(_.begin(id)).getOrElse {
+      val next = new WriteAttempt
+      next.begin(id): Unit
+      if (!isWritten(id)) {
+        attempts.put(id.checkpointRootLocation, id.operatorId, AllStores, next)
+      }
+      next
+    }
+  }
+
+  private def isWritten(id: StateStoreId): Boolean =
+    of(id.checkpointRootLocation, id.operatorId, id.storeName)
+      .exists(other => other.isWriting && other.id == id)
 
   /** What the running task has opened for an operator of a query. */
   def of(

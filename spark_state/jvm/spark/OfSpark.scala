@@ -16,6 +16,9 @@ private[cowstate] trait ReadStoreOfSpark extends ReadStateStore
 private[cowstate] trait StoreOfSpark extends StateStore
 
 private[cowstate] object OfSpark {
+  /** The versions that the jar is made for. */
+  val Versions: Seq[String] = Seq("4.2", "4.3")
+
   /** Every how many-th read of a row is verified, 0 for none; None if rows have no checksums. */
   def rowChecksumRatio(conf: StateStoreConf): Option[Long] =
     Option.when(conf.rowChecksumEnabled)(conf.rowChecksumReadVerificationRatio)

@@ -8,14 +8,18 @@ import org.apache.spark.sql.{
 import org.apache.spark.sql.catalyst.analysis.{ResolvedIdentifier, ResolvedTable}
 import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.catalyst.streaming.WriteToStream
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
-import org.apache.spark.sql.execution.streaming.state.cowstate.StatefulPlanRule
+import org.apache.spark.sql.execution.streaming.state.cowstate.{
+  CowStateConf, OperatorsOfSpark, SparkInternals, StatefulPlanRule
+}
 
 /**
  * What sessions do that start with this jar: the plans of stateful queries change, see
  * StatefulPlanRule, and commands are checked before Spark runs them.
  *
+ *   start of a query    its session's settings of cowstate, see CowStateConf
  *   CREATE TABLE        must say the keys; of `saveAsTable` and `toTable` the write that comes with it
  *                       may do so, and Spark creates their tables without a statement
  *   replacing a table   Spark drops the old one before it runs the query, or asks about the new one
@@ -27,13 +31,22 @@ class CowStateExtensions extends SparkSessionExtensionsProvider {
   import CowStateExtensions._
 
   override def apply(extensions: SparkSessionExtensions): Unit = {
-    extensions.injectCheckRule(session => check(session, _))
-    extensions.injectColumnar(_ => StatefulPlanRule)
+    SparkInternals.changing(()) {
+      extensions.injectCheckRule(session =>
+        plan =>
+          SparkInternals.changing(()) {
+            OperatorsOfSpark.tellOfTransform(session, plan)
+            check(session, plan)
+          })
+      extensions.injectColumnar(_ => StatefulPlanRule)
+    }
   }
 }
 
 private[cowstate] object CowStateExtensions {
   private def check(session: SparkSession, plan: LogicalPlan): Unit = plan match {
+    case _: WriteToStream =>
+      CowStateConf.check(session.asInstanceOf[classic.SparkSession].sessionState.conf)
     case create: CreateTable if create.name.origin.sqlText.isDefined => checkCreated(create)
     case replace: ReplaceTable => checkReplaced(replace.name, replace.tableSpec)
     case replace: ReplaceTableAsSelect => checkReplaced(replace.name, replace.tableSpec)

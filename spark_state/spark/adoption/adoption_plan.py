@@ -19,12 +19,15 @@ from dataclasses import dataclass
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
-from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, short_name
+from spark_state.spark.provider.provider_class import (
+    PROVIDER_CLASS,
+    PROVIDER_KEY,
+    ROCKSDB_CLASS,
+    short_name,
+)
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
 
-_BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
-HDFS_CLASS = f"{_BUILT_IN}.HDFSBackedStateStoreProvider"
-ROCKSDB_CLASS = f"{_BUILT_IN}.RocksDBStateStoreProvider"
+HDFS_CLASS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 TARGETS = {"cowstate": PROVIDER_CLASS, "hdfs": HDFS_CLASS}
 _OTHER_WAYS = " --to hdfs; to move its state to an object store, name its URL with --store"
 _STATE_STORE = "spark.sql.streaming.stateStore"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,11 +36,11 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.operator_layout import parse_state_file
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import operator_store_url
 from spark_state.host.store_session import store_id
-from spark_state.spark.adoption.adoption_plan import ROCKSDB_CLASS
 from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
@@ -66,8 +66,10 @@ from spark_state.spark.operator.operator_configuration import (
 )
 from spark_state.spark.operator.operator_input import subtask_column
 from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.store_options import store_options
 from spark_state.spark.operator.worker_loading import called_in_workers
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.provider_class import ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
 from spark_state.spark.stopped_query.checkpoint_change import (
     ADOPTION,
@@ -121,7 +123,7 @@ def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedA
             f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
         ) from error
     url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
-    _check_empty(_object_store(url, configuration.store_retry_seconds))
+    _check_empty(_object_store(url, configuration.store_options, configuration.store_retry_seconds))
     return CheckedAdoption(plan, states, configuration, url)
 
 
@@ -198,12 +200,12 @@ def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
     if files.exists(f"{folder.path}/{STATE}"):
         files.move(files.url_of(f"{folder.path}/{STATE}"), STATE)
     put_back_edited(folder, record.edited)
-    _delete_store(_object_store(record.store, RETRY_SECONDS))
+    _delete_store(_object_store(record.store, store_options(files.settings()), RETRY_SECONDS))
     folder.forget()
 
 
-def _object_store(url: str, retry_seconds: float) -> ObjectStore:
-    return RetryingObjectStore(open_object_store(url), retry_seconds)
+def _object_store(url: str, options: Mapping[str, Any], retry_seconds: float) -> ObjectStore:
+    return RetryingObjectStore(open_object_store(url, options), retry_seconds)
 
 
 def _check_empty(store: ObjectStore) -> None:
@@ -227,7 +229,9 @@ def _delete_store(store: ObjectStore) -> None:
 def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> dict[str, int]:
     """Write the epoch and verify it. Raises AdoptionError if the two sides differ."""
     plan, states, configuration = checked.plan, checked.states, checked.configuration
-    store = _object_store(checked.store_url, configuration.store_retry_seconds)
+    store = _object_store(
+        checked.store_url, configuration.store_options, configuration.store_retry_seconds
+    )
     checkpoints = CompletedCheckpointStore(store)
     metadata = StoreMetadata(
         store_id=store_id(plan.checkpoint.query_id, OPERATOR),
@@ -239,7 +243,7 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
     timers = [i for i, state in enumerate(states.descriptors) if state.kind == "timers"]
     target = TargetStore(
         url=checked.store_url,
-        retry_seconds=configuration.store_retry_seconds,
+        configuration=configuration,
         metadata=metadata,
         parallelism=configuration.parallelism,
         epoch=plan.epoch,
@@ -283,7 +287,7 @@ def _barriers(
     barriers, plan_id = [], uuid4().hex
     for subtask in range(target.parallelism):
         own = [row for row in written if row.subtask == subtask]
-        handles = tuple(decode_handle(json.loads(row.handle)) for row in own)
+        handles = tuple(decode_handle(json.loads(row.handle), parse_state_file) for row in own)
         rows, size = sum(h.rows for h in handles), sum(h.length for h in handles)
         next_timer_ms = next((row.next_timer_ms for row in own), None)
         barriers.append(

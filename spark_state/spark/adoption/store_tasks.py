@@ -34,6 +34,8 @@ from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
 from spark_state.spark.adoption.merged_keys import merged_key
+from spark_state.spark.operator.operator_configuration import OperatorConfiguration
+from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 
 # The type stubs of pyarrow.compute reject arguments that its functions take.
 pc: Any = pyarrow.compute
@@ -59,7 +61,7 @@ class TargetStore:
     """
 
     url: str
-    retry_seconds: float
+    configuration: OperatorConfiguration
     metadata: StoreMetadata
     parallelism: int
     epoch: int
@@ -75,7 +77,8 @@ class TargetStore:
 
     def open(self) -> CompletedCheckpointStore:
         """The checkpoints in the store, which is created if need be."""
-        store = RetryingObjectStore(open_object_store(self.url), self.retry_seconds)
+        opened = open_object_store(self.url, self.configuration.store_options)
+        store = RetryingObjectStore(opened, self.configuration.store_retry_seconds)
         checkpoints = CompletedCheckpointStore(store)
         checkpoints.open(self.metadata)
         return checkpoints
@@ -84,35 +87,100 @@ class TargetStore:
 def write_subtask(
     target: TargetStore, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a subtask as files of a snapshot, durable before they are told."""
-    received = [batch for batch in batches if batch.num_rows]
-    if not received:
-        return
-    rows = pa.Table.from_batches(received)
+    """Write the rows of a subtask as files of a snapshot, durable before they are told.
+
+    All rows wait on the local disk beyond a bound, by ranges of key groups: a file is made of whole
+    key groups, so memory holds the rows of a file or of a range.
+    """
     context = TaskContext.get()
     assert context is not None
-    next_timer_ms = _next_timer_ms(target, rows)
-    merged = merged_key(_keys_of_spark(target, rows), _keys(target, rows))
-    if merged is not None:
-        yield _written(merged_key=repr(merged))
-        return
-    table = _file_table(target, rows)
-    key_groups = table.column(KEY_GROUP_COLUMN).to_numpy()
+    with SpilledParts() as parts:
+        own = _received(target, batches, parts)
+        if own is None:
+            return
+        next_timer_ms, merged = _looked_through(target, parts)
+        if merged is not None:
+            yield _written(merged_key=repr(merged))
+            return
+        checkpoints = target.open()
+        subtask = subtask_of_key_group(
+            own.start, target.metadata.max_parallelism, target.parallelism
+        )
+        for part, of_part in _files(target, parts, own):
+            writer = StateFileWriter(
+                target.epoch, subtask, target.run, context.taskAttemptId(), of_part
+            )
+            handle = checkpoints.write_state("snapshot", part, writer)
+            yield _written(
+                subtask=subtask,
+                handle=json.dumps(encode_handle(handle)),
+                next_timer_ms=next_timer_ms,
+            )
+
+
+def _received(
+    target: TargetStore, batches: Iterator[pa.RecordBatch], parts: SpilledParts
+) -> KeyGroupRange | None:
+    """Deal the rows out by ranges of key groups. Returns the key groups of their subtask; None if
+    there are no rows."""
+    own: KeyGroupRange | None = None
     most = target.metadata.max_parallelism
-    subtask = subtask_of_key_group(int(key_groups[0]), most, target.parallelism)
-    own = target.key_groups(subtask)
-    assert int(key_groups[-1]) in own, (key_groups[-1], own)
-    checkpoints = target.open()
-    for part, of_part in _parts(table, key_groups, own):
-        writer = StateFileWriter(
-            target.epoch, subtask, target.run, context.taskAttemptId(), of_part
-        )
-        handle = checkpoints.write_state("snapshot", part, writer)
-        yield _written(
-            subtask=subtask,
-            handle=json.dumps(encode_handle(handle)),
-            next_timer_ms=next_timer_ms,
-        )
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        key_groups = batch.column("key_group").to_numpy()
+        if own is None:
+            own = target.key_groups(
+                subtask_of_key_group(int(key_groups[0]), most, target.parallelism)
+            )
+        first, last = int(key_groups.min()), int(key_groups.max())
+        assert own.start <= first <= last <= own.end, (first, last, own)
+        ranges = (key_groups.astype(np.int64) - own.start) * MOST_PARTS // _count(own)
+        parts.add(pa.Table.from_batches([batch]), ranges)
+    return own
+
+
+def _count(key_groups: KeyGroupRange) -> int:
+    return max(key_groups.end - key_groups.start + 1, MOST_PARTS)
+
+
+def _looked_through(
+    target: TargetStore, parts: SpilledParts
+) -> tuple[int | None, tuple[Any, ...] | None]:
+    """The first timer of all rows, and a key that several keys of Spark's become."""
+    timers: list[int] = []
+    for rows in _each(parts):
+        timer = _next_timer_ms(target, rows)
+        timers += [] if timer is None else [timer]
+        merged = merged_key(_keys_of_spark(target, rows), _keys(target, rows))
+        if merged is not None:
+            return None, merged
+    return min(timers, default=None), None
+
+
+def _each(parts: SpilledParts) -> Iterator[pa.Table]:
+    return (rows for part in range(MOST_PARTS) if (rows := parts.rows_of(part)) is not None)
+
+
+def _files(
+    target: TargetStore, parts: SpilledParts, own: KeyGroupRange
+) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
+    """The sorted rows of each file, with its key groups, which together are all of `own`."""
+    first, waiting = own.start, list[pa.Table]()
+    for rows in _each(parts):
+        if sum(table.num_rows for table in waiting) >= ROWS_OF_FILE:
+            last = pc.min(rows.column("key_group")).as_py() - 1
+            yield from _sorted_files(target, waiting, KeyGroupRange(first, last))
+            first, waiting = last + 1, []
+        waiting.append(rows)
+    yield from _sorted_files(target, waiting, KeyGroupRange(first, own.end))
+
+
+def _sorted_files(
+    target: TargetStore, rows: list[pa.Table], own: KeyGroupRange
+) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
+    table = _file_table(target, pa.concat_tables(rows))
+    return _parts(table, table.column(KEY_GROUP_COLUMN).to_numpy(), own)
 
 
 def _written(**told: Any) -> pa.RecordBatch:

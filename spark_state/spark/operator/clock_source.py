@@ -22,7 +22,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -39,14 +39,13 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.objects.created_once import put_if_absent
-from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans
+from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans, time_of_store
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore, open_object_store
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import operator_store_url
 from spark_state.processor.epoch_inputs import control_key_group
 from spark_state.spark.operator.batch_identity import QUERY
 from spark_state.spark.operator.clock import Clock, ClockOffset
@@ -56,20 +55,22 @@ from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _SUBTASK = "subtask"
 _TOKEN = re.compile("[0-9a-f]{32}")
-_GRACE_SECONDS = 86_400.0
+# A clock whose object was deleted before it read it asks again with the next batch.
+_GRACE_SECONDS = 3_600.0
 _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSettings:
     """What a clock knows of its operator. `policy`: if timers are in event time, else None;
-    `stands_still`: whether it never ticks."""
+    `stands_still`: whether it never ticks; `store_options`: for the clients of stores."""
 
     store_root: str
     operator: str
     parallelism: int
     policy: Policy | None
     stands_still: bool = False
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def options(self) -> dict[str, str]:
         """As options of the source."""
@@ -79,6 +80,8 @@ class ClockSettings:
             "parallelism": str(self.parallelism),
             "policy": "" if self.policy is None else self.policy,
             "standsStill": str(self.stands_still),
+            # Spark does not show options that have this word in their names.
+            "secretStoreOptions": json.dumps(dict(self.store_options)),
         }
 
     @classmethod
@@ -90,7 +93,12 @@ class ClockSettings:
             int(options["parallelism"]),
             cast(Policy, options["policy"]) if options["policy"] else None,
             options["standsStill"] == str(True),
+            json.loads(options["secretStoreOptions"]),
         )
+
+    def opened_store(self, directory: str) -> ObjectStore:
+        """A store below the root."""
+        return open_object_store(f"{self.store_root.rstrip('/')}/{directory}", self.store_options)
 
 
 def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
@@ -129,7 +137,6 @@ class ControlRows(InputPartition):
     """A control row for each subtask. `token`: see ClockFiles, None if the query is known."""
 
     parallelism: int
-    store_root: str
     token: str | None
 
 
@@ -143,7 +150,7 @@ class ClockFiles:
 
     def query_id(self) -> str | None:
         """See ClockStore."""
-        store = _clocks(self._settings.store_root)
+        store = self._settings.opened_store("_clocks")
         try:
             query_id = store.get(self.token).decode()
         except ObjectMissingError:
@@ -152,14 +159,15 @@ class ClockFiles:
             store.delete([self.token])
         # The object is gone, so what is raised from here on would lose the id.
         with suppress(CheckpointStoreError, OSError):
-            sweep_orphans(store, _Tokens(store), _GRACE_SECONDS, time.time())
+            now = time_of_store(store, time.time())
+            sweep_orphans(store, _Tokens(store), _GRACE_SECONDS, now)
         return query_id
 
     def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
         """See ClockStore."""
         if query_id not in self._stores:
-            url = operator_store_url(self._settings.store_root, query_id, self._settings.operator)
-            self._stores[query_id] = CompletedCheckpointStore(open_object_store(url))
+            opened = self._settings.opened_store(f"{query_id}/{self._settings.operator}")
+            self._stores[query_id] = CompletedCheckpointStore(opened)
         newest = self._stores[query_id].newest()
         return [] if newest is None or newest.time is None else [newest.time]
 
@@ -217,7 +225,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         _check(end)
         self._clock.batch_begins(with_control_rows=True)
         token = self._files.token if self._clock.asks_for_query() else None
-        return [ControlRows(self._settings.parallelism, self._settings.store_root, token)]
+        return [ControlRows(self._settings.parallelism, token)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         """The control rows, in a task of the query."""
@@ -226,7 +234,8 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             task = TaskContext.get()
             query_id = None if task is None else task.getLocalProperty(QUERY)
             assert query_id is not None, "a source is read in a task of a query"
-            put_if_absent(_clocks(partition.store_root), partition.token, query_id.encode())
+            clocks = self._settings.opened_store("_clocks")
+            put_if_absent(clocks, partition.token, query_id.encode())
         for subtask in range(partition.parallelism):
             yield (subtask,)
 
@@ -234,10 +243,6 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         """Spark commits a batch when it begins the next one. If that has control rows, Spark asks
         for its partitions afterwards."""
         self._clock.batch_begins(with_control_rows=False)
-
-
-def _clocks(store_root: str) -> ObjectStore:
-    return open_object_store(f"{store_root.rstrip('/')}/_clocks")
 
 
 def _check(offset: dict[str, Any] | None) -> None:

@@ -12,6 +12,7 @@ see `state_of_spark`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from inspect import unwrap
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
-from spark_state.spark.operator.connect_runs import note_connect_run, store_root
+from spark_state.spark.operator.connect_runs import note_connect_run, stored_query
 from spark_state.spark.operator.planned_operators import (
     restore_sources_below,
     roots_of_connect_operators,
@@ -43,19 +44,20 @@ def check_connect_queries() -> None:
 
 
 def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
-    df, written = _written(writer), writer._write_proto
-    root = store_root(df.sparkSession)
-    operators = roots_of_connect_operators(df, root)
+    df, written = written_frame(writer), writer._write_proto
+    stores = stored_query(df.sparkSession, "", None)
+    operators = roots_of_connect_operators(df, stores.root)
     if operators:
         _refuse_foreach_batch(writer)
         check_one_epoch(restore_sources_below(df))
         locations = df.sparkSession.conf.get(LOCATIONS_KEY, None)
         given = {**written.options, **options}
         _refuse_state_of_spark(df, checkpoint_location(given, locations, written.query_name))
-    return partial(note_connect_run, root=root, roots=operators)
+    return partial(note_connect_run, stores=replace(stores, roots=operators))
 
 
-def _written(writer: Any) -> DataFrame:
+def written_frame(writer: Any) -> DataFrame:
+    """The DataFrame that a writer of Spark Connect writes."""
     from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 
     return ConnectDataFrame(writer._write_stream._child, writer._session)

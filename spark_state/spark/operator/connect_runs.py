@@ -6,8 +6,8 @@ client starts names its operators. For other queries, all operators that have a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ from spark_state.spark.operator.operator_configuration import (
 )
 from spark_state.spark.operator.operator_documents import Document, ShownDocuments, documents_of
 from spark_state.spark.operator.query_runs import PROGRESS_RETRY_SECONDS, REMEMBERED_RUNS
+from spark_state.spark.operator.store_options import store_options
 from spark_state.spark.operator.stored_operators import StoredOperator, operators_below
 
 
@@ -32,21 +33,28 @@ class StoredQuery:
     """Where a task finds the operators of a query.
 
     `root`: what the session has under STORE_KEY. `roots`: the operators in the plan, last one
-    first, and the root of each; None if another client started the query.
+    first, and the root of each; None if another client started the query. `store_options`: for the
+    clients of stores.
     """
 
     query_id: str
     root: str
     roots: tuple[tuple[str, str], ...] | None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def operators(self, retry_seconds: float) -> tuple[StoredOperator, ...]:
         """The operators; those of an unknown plan by falling name, since `enable` gives the last
         one the greatest number. Raises CheckpointStoreError."""
         if self.roots is None:
-            stored = operators_below(self.root, self.query_id, retry_seconds)
+            stored = operators_below(self.root, self.query_id, retry_seconds, self.store_options)
             return tuple(sorted(stored, key=lambda store: operator_order(store.url), reverse=True))
         return tuple(
-            StoredOperator(name, operator_store_url(root, self.query_id, name), retry_seconds)
+            StoredOperator(
+                name,
+                operator_store_url(root, self.query_id, name),
+                retry_seconds,
+                self.store_options,
+            )
             for name, root in self.roots
         )
 
@@ -83,10 +91,10 @@ _started: Remembered[str, ConnectRun] = Remembered(REMEMBERED_RUNS)
 _met: Remembered[tuple[str, str], ConnectRun] = Remembered(REMEMBERED_RUNS)
 
 
-def note_connect_run(query: Any, root: str, roots: tuple[tuple[str, str], ...]) -> None:
-    """Remember the operators of a query that has just been started. `root`, `roots`: see
-    StoredQuery. The server is not asked: it may fail, and the query runs already."""
-    stored = StoredQuery(query.id, root, roots)
+def note_connect_run(query: Any, stores: StoredQuery) -> None:
+    """Remember the operators of a query that has just been started. `stores`: where they are,
+    without the query's id. The server is not asked: it may fail, and the query runs already."""
+    stored = replace(stores, query_id=query.id)
     _started.put(query.runId, ConnectRun(query._session, stored))
 
 
@@ -95,11 +103,11 @@ def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
     started = _started.get(run_id)
     if started is not None:
         return started
-    root = store_root(session)
-    met = _met.get((run_id, root))
-    if met is None:
-        met = ConnectRun(session, StoredQuery(query_id, root, None))
-        _met.put((run_id, root), met)
+    stored = stored_query(session, query_id, None)
+    met = _met.get((run_id, stored.root))
+    if met is None or met.stored != stored:
+        met = ConnectRun(session, stored)
+        _met.put((run_id, stored.root), met)
     return met
 
 
@@ -108,6 +116,10 @@ def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[D
     return documents_of(query.operators(PROGRESS_RETRY_SECONDS), batches)
 
 
-def store_root(session: SparkSession) -> str:
-    """The root of the stores of operators that the session plans."""
-    return str(session.conf.get(STORE_KEY, LOCAL_STORE))
+def stored_query(
+    session: SparkSession, query_id: str, roots: tuple[tuple[str, str], ...] | None
+) -> StoredQuery:
+    """The stores of a query, as the session plans operators. Raises ConfigurationError."""
+    settings = dict(session.conf.getAll)
+    root = settings.get(STORE_KEY, LOCAL_STORE)
+    return StoredQuery(query_id, root, roots, store_options(settings))

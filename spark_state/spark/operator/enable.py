@@ -20,10 +20,12 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_reads import refuse_connect_reads
 from spark_state.spark.operator.connect_sessions import is_connect, is_session
+from spark_state.spark.operator.failure_causes import say_causes_first
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
     ENABLED_KEY,
     FALLBACK_KEY,
+    check_keys,
     is_enabled,
     runs_on_spark_instead,
 )
@@ -74,6 +76,7 @@ def disable(spark: SparkSession) -> None:
 def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
     """Let calls in enabled sessions of this process plan operators of cowstate. `spark`: a session
     of their kind, None for those of classic Spark. May be called again."""
+    say_causes_first()
     if is_connect(spark):
         _obey_connect_sessions()
         return
@@ -120,7 +123,9 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
             event_time_column_name=eventTimeColumnName,
         )
         df: DataFrame = self._df
-        if not is_enabled(dict(df.sparkSession.conf.getAll)):
+        settings = dict(df.sparkSession.conf.getAll)
+        check_keys(settings)
+        if not is_enabled(settings):
             return call.on_spark(spark_method.__name__)
         return plan_or_fall_back(call, _name_of_next(df))
 

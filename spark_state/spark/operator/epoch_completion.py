@@ -46,10 +46,10 @@ class OperatorEpoch:
     operator: PlannedOperator
     batch: BatchIdentity
 
-    @property
-    def store_url(self) -> str:
-        """Where the operator's store is."""
-        return self.operator.store_url(self.batch.query_id)
+    def opened_store(self) -> ObjectStore:
+        """The operator's store. Raises StoreAccessError."""
+        url = self.operator.store_url(self.batch.query_id)
+        return open_object_store(url, self.operator.store_options)
 
 
 class EpochCompletion:
@@ -99,7 +99,7 @@ class EpochCompletion:
         if not self._driver_sees_stores:
             return None
         try:
-            return self._missing_in(open_object_store(epoch.store_url), epoch)
+            return self._missing_in(epoch.opened_store(), epoch)
         except (CheckpointStoreError, OSError) as error:
             # If the error may be temporary, only this batch asks a task, which tries again.
             self._driver_sees_stores = not isinstance(error, StoreAccessError)
@@ -144,9 +144,7 @@ def _missing_subtasks(epochs: Iterable[OperatorEpoch]) -> Iterator[tuple[int, ..
 
 
 def _missing_subtasks_of(epoch: OperatorEpoch) -> tuple[int, ...]:
-    store = RetryingObjectStore(
-        open_object_store(epoch.store_url), epoch.operator.store_retry_seconds
-    )
+    store = RetryingObjectStore(epoch.opened_store(), epoch.operator.store_retry_seconds)
     checkpoints = CompletedCheckpointStore(store)
     run = checkpoints.registered_run(epoch.batch.run_id)
     if run is None:

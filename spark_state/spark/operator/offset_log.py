@@ -1,8 +1,10 @@
 """The newest batch in which Spark ran an operator, from the offset log of its query. Pure.
 
-A line of an entry has the offset of a source, in the order of the sources in the query's plan. If
-no source below an operator has moved in a batch, Spark does not run the operator in it. Otherwise
-it does, and the batch is committed only with the operator's epoch.
+    v1    a line for each source with its offset, in the order of the sources in the query's plan
+    v2    offsets by the names of sources: they tell only whether any source has moved
+
+If no source below an operator has moved in a batch, Spark does not run the operator in it.
+Otherwise it does, and the batch is committed only with the operator's epoch.
 """
 
 from __future__ import annotations
@@ -10,17 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-_NAMED = "v2"
-_VERSIONS = ("v1", _NAMED)
 _NO_OFFSET = "-"
-
-
-def offsets_in(entry: str) -> list[str] | None:
-    """The offsets of an entry, by source; None if the entry does not tell them by their order."""
-    version, _, *offsets = entry.split("\n")
-    if version.rstrip() not in _VERSIONS or version.rstrip() == _NAMED:
-        return None
-    return offsets
 
 
 def newest_epoch(
@@ -31,8 +23,12 @@ def newest_epoch(
     `entry_of`: the offset log; `sources`: the number of sources of the query. None if the operator
     has no epoch yet, or if the log does not tell: an entry is gone, or its form is not known.
     """
+    reads_all = len(places) == sources
     for batch in range(committed, -1, -1):
-        offsets, before = (_offsets(entry_of, number, sources) for number in (batch, batch - 1))
+        offsets = _offsets(entry_of(batch), sources, reads_all=reads_all)
+        before: list[str] | None = [_NO_OFFSET] * sources
+        if batch > 0:
+            before = _offsets(entry_of(batch - 1), sources, reads_all=reads_all)
         if offsets is None or before is None:
             return None
         if any(_has_moved(before[place], offsets[place]) for place in places):
@@ -40,12 +36,16 @@ def newest_epoch(
     return None
 
 
-def _offsets(entry_of: Callable[[int], str | None], batch: int, sources: int) -> list[str] | None:
-    if batch < 0:
-        return [_NO_OFFSET] * sources
-    entry = entry_of(batch)
-    offsets = None if entry is None else offsets_in(entry)
-    return offsets if offsets is not None and len(offsets) == sources else None
+def _offsets(entry: str | None, sources: int, *, reads_all: bool) -> list[str] | None:
+    """The offsets of an entry, by place; None if it does not tell them. `reads_all`: offsets by
+    name may stand for those of each source."""
+    version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
+    match version.rstrip():
+        case "v1" if len(lines) == sources:
+            return lines
+        case "v2" if reads_all:
+            return ["\n".join(lines)] * sources
+    return None
 
 
 def _has_moved(before: str, after: str) -> bool:

@@ -9,7 +9,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from checkpoint_store.objects.object_store import absolute_url
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import ALL_FILES, COMPRESSIONS, DatabaseSettings
+from spark_state.spark.operator.store_options import STORE_OPTIONS_PREFIX, store_options
 
 PREFIX = "spark.cowstate."
 STORE_KEY = f"{PREFIX}store"
@@ -59,6 +60,7 @@ class OperatorConfiguration:
     store_retry_seconds: how long a failing call to the store is tried again.
     start_empty: whether a query that has run epochs already may start with an empty store.
     restore_from: the store that an empty store begins with, None for nothing.
+    store_options: for the clients of both stores, with secrets.
     """
 
     store: str
@@ -80,6 +82,7 @@ class OperatorConfiguration:
     store_retry_seconds: int
     start_empty: bool
     restore_from: RestoreFrom | None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,8 @@ _OF_ROCKSDB = {
     "maxOpenFiles": "max_open_files",
     "backgroundJobs": "background_jobs",
 }
+_ONE_LETTER_OF_PREFIX = 0.92
+_OF_SECRETS = re.compile("(?i)secret|password|token|credential|access.?key|options")
 _WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 _MOST = 2**31 - 1
 _LOCATIONS = ("store", "restoreFrom")
@@ -296,12 +301,12 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     Raises ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on
     a cluster, or speculative execution.
     """
+    check_keys(settings)
     given = {
-        key.removeprefix(PREFIX): text for key, text in settings.items() if key.startswith(PREFIX)
+        key.removeprefix(PREFIX): text
+        for key, text in settings.items()
+        if key.startswith(PREFIX) and not key.startswith(STORE_OPTIONS_PREFIX)
     }
-    for key in given:
-        if key not in _KEYS:
-            _refuse_unknown(key)
     if facts.is_connect:
         _refuse_relative_paths(given)
     if facts.speculation:
@@ -340,6 +345,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         store_retry_seconds=values["storeRetrySeconds"],
         start_empty=values["startEmpty"] == "true",
         restore_from=values["restoreFrom"],
+        store_options=store_options(settings),
     )
 
 
@@ -376,13 +382,32 @@ def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
     return str(min(facts.default_parallelism, max(limit, 1)))
 
 
-def _refuse_unknown(key: str) -> None:
-    near = difflib.get_close_matches(key, _KEYS, n=1)
-    hint = f"did you mean {PREFIX}{near[0]}? " if near else ""
-    raise ConfigurationError(
-        f"unknown configuration key {PREFIX}{key}; {hint}The keys are "
-        f"{', '.join(PREFIX + name for name in _KEYS)}"
+def check_keys(settings: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for a key below PREFIX that is unknown, and for a key that begins
+    with PREFIX but for a letter: Spark takes any key, so it would have no effect."""
+    for key, text in sorted(settings.items()):
+        first, second, name = [*key.split(".", 2), "", ""][:3]
+        scope = f"{first}.{second}."
+        if not name or key.startswith(STORE_OPTIONS_PREFIX):
+            continue
+        if name not in _KEYS if scope == PREFIX else _is_close(scope.lower(), PREFIX):
+            raise _unknown(key, text, name)
+
+
+def _is_close(text: str, other: str) -> bool:
+    return bool(difflib.get_close_matches(text, [other], cutoff=_ONE_LETTER_OF_PREFIX))
+
+
+def _unknown(key: str, text: str, name: str) -> ConfigurationError:
+    near = difflib.get_close_matches(name, _KEYS, n=1)
+    shown = f"{key} is set" if _OF_SECRETS.search(key) else f"{key} is {text[:100]!r}"
+    hint = (
+        f"did you mean {PREFIX}{near[0]}?"
+        if near
+        else f"the keys are {', '.join(PREFIX + each for each in _KEYS)}, and "
+        f"{STORE_OPTIONS_PREFIX}<name>"
     )
+    return ConfigurationError(f"{shown}, and there is no such setting: {hint}")
 
 
 def _refuse_relative_paths(given: Mapping[str, str]) -> None:

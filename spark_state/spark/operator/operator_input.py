@@ -134,7 +134,13 @@ def _clock_settings(
     operator: str, configuration: OperatorConfiguration, mode: TimeMode, times: EventTimes
 ) -> ClockSettings:
     policy = times.policy if mode is TimeMode.EVENT_TIME else None
-    return ClockSettings(configuration.store, operator, configuration.parallelism, policy)
+    return ClockSettings(
+        configuration.store,
+        operator,
+        configuration.parallelism,
+        policy,
+        store_options=configuration.store_options,
+    )
 
 
 def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:

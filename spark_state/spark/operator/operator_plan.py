@@ -41,6 +41,7 @@ from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.operator.classic_queries import check_classic_queries
 from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.operator.failure_causes import say_causes_first
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import (
@@ -203,7 +204,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
-        check_store(spark, configuration.store, configuration.store_retry_seconds)
+        check_store(spark, configuration)
         function = streaming_task(
             _operator_spec(operator, configuration, rows, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
@@ -215,6 +216,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
 
 def _watch_queries(spark: SparkSession) -> None:
     """What is done about the queries that the operator will run in."""
+    say_causes_first()
     if is_connect(spark):
         check_connect_queries()
     else:
@@ -353,6 +355,7 @@ def _operator_spec(
             store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
             restore_from=restore_source(spark, configuration, operator, key_schema_json),
+            store_options=configuration.store_options,
         ),
         backend=BackendSettings(
             kind=configuration.backend,

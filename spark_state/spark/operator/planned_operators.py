@@ -8,8 +8,8 @@ cowstate in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -37,6 +37,7 @@ class PlannedOperator:
     parallelism: int
     store_retry_seconds: float
     restore_from: RestoreSource | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def store_url(self, query_id: str) -> str:
         """The URL of the operator's store in this query."""
@@ -65,6 +66,7 @@ def function_name(spec: OperatorSpec) -> str:
         spec.parallelism,
         checkpoints.store_retry_seconds,
         checkpoints.restore_from,
+        checkpoints.store_options,
     )
     return f"{spec.operator}_cowstate_{spec.plan_id}"
 

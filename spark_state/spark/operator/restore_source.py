@@ -138,8 +138,10 @@ def _found(
 ) -> tuple[str, int, str | None]:
     """The fields of a RestoreSource, which may come from a task. `before`: see ChosenEpochs."""
     try:
-        histories = operators_at(chosen.url, None, configuration.store_retry_seconds)
-        is_directory = histories[0].url.rstrip("/") != open_object_store(chosen.url).url.rstrip("/")
+        options = configuration.store_options
+        histories = operators_at(chosen.url, options, configuration.store_retry_seconds)
+        own = open_object_store(chosen.url, options).url.rstrip("/")
+        is_directory = histories[0].url.rstrip("/") != own
         history = _of_name(operator, chosen, histories) if is_directory else histories[0]
         _check_same(history.url, history.metadata, configuration, key_schema_json)
         if chosen.epoch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -82,3 +83,12 @@ def _cores(master: str, executor_cores: str | None, processors: Callable[[], int
 
 def _processors(context: SparkContext) -> int:
     return int(context._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
+
+
+def settings_of(session: Any) -> dict[str, str]:
+    """All settings of a session in the JVM."""
+    pairs, settings = session.conf().getAll().iterator(), {}
+    while pairs.hasNext():
+        pair = pairs.next()
+        settings[pair._1()] = pair._2()
+    return settings

@@ -13,8 +13,6 @@ Spark tells every call of a processor. Here a batch tells what came of its calls
 
 from __future__ import annotations
 
-import json
-
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -28,6 +26,7 @@ from checkpoint_store.files.element_columns import (
 )
 from checkpoint_store.operators.completed_checkpoint import StateSchema
 from spark_state.processor.schemas import holds_map
+from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.operator.spark_state_columns import (
     StateRead,
     declared_state,
@@ -45,7 +44,7 @@ def changes_frame(spark: SparkSession, read: StateRead, first: int) -> DataFrame
     state = declared_state(read)
     if state.kind == "value":
         return _of_values(spark, read, state, first)
-    schema = StructType.fromJson(json.loads(state.schema_json))
+    schema = struct_from_json(state.schema_json)
     rows = _before_and_after(_changed_rows(spark, read, first, preimages=True), read)
     if state.kind == "list":
         changes = _changes_of_list(schema[LIST_VALUE].dataType)

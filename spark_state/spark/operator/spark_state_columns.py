@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from checkpoint_store.operators.completed_checkpoint import StateSchema
 from spark_state.errors import ConfigurationError
+from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.operator.keyed_input import key_group_column
 from spark_state.spark.operator.stored_operators import (
     StoredOperator,
@@ -79,7 +80,7 @@ def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
 
 def _no_rows(spark: SparkSession, read: StateRead, state: StateSchema) -> DataFrame:
     """What `rows_of_state` is for a state without rows, but for the names of its columns."""
-    schema = StructType.fromJson(json.loads(state.schema_json))
+    schema = struct_from_json(state.schema_json)
     types = [field.dataType for field in schema]
     if read.flatten and state.kind in _COLLECTIONS:
         types = _types_of_element(types[0])
@@ -118,13 +119,15 @@ def declared_state(read: StateRead) -> StateSchema:
 
 def rows_of_state(spark: SparkSession, read: StateRead, options: dict[str, str]) -> DataFrame:
     """The rows of the state as format("cowstate") has them: the key columns first."""
+    if read.operator.store_options:
+        options = {**options, "storageOptions": json.dumps(dict(read.operator.store_options))}
     reader = spark.read.format("cowstate").options(**options)
     return reader.option("stateVarName", read.state).load(read.operator.url)
 
 
 def value_column(state: StateSchema, columns: list[str]) -> Column:
     """The value of a value state, as a struct of its fields."""
-    names = StructType.fromJson(json.loads(state.schema_json)).names
+    names = struct_from_json(state.schema_json).names
     fields = [F.col(f"`{column}`").alias(name) for column, name in zip(columns, names, strict=True)]
     value = F.struct(*fields)
     return (value if state.ttl_ms is None else F.struct(value.alias("value"))).alias("value")

@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from checkpoint_store.files.document import Source
+from checkpoint_store.provider.spark_log_entry import newest_version_folder
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.operator_configuration import STORE_KEY
 
@@ -18,12 +20,16 @@ _OPERATOR = re.compile(r'"operatorName"\s*:\s*"transformWithState')
 
 
 def refuse_state_of_spark(location: str, spark: SparkSession) -> None:
-    """Raise ConfigurationError if the checkpoint at `location` has such state."""
+    """Raise ConfigurationError if the checkpoint at `location` has such state, and
+    UnsupportedFormatError if a later Spark noted its operators."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     for operator in _listed(files, jvm.org.apache.hadoop.fs.Path(path, "state")):
-        for metadata in _listed(files, jvm.org.apache.hadoop.fs.Path(operator, "_metadata/v2")):
+        noted = jvm.org.apache.hadoop.fs.Path(operator, "_metadata")
+        names = [folder.getName() for folder in _listed(files, noted)]
+        newest_version_folder(names, Source(location, f"state/{operator.getName()}/_metadata"))
+        for metadata in _listed(files, jvm.org.apache.hadoop.fs.Path(noted, "v2")):
             if _OPERATOR.search(_text(jvm, files, metadata)):
                 raise has_state_of_spark(location)
 

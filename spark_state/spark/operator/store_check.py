@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -11,25 +13,30 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.spark.operator.connect_sessions import called_in_task, is_connect
-from spark_state.spark.operator.operator_configuration import is_local_master
+from spark_state.spark.operator.operator_configuration import (
+    OperatorConfiguration,
+    is_local_master,
+)
 from spark_state.spark.operator.worker_loading import called_in_workers
 
 _usable: set[tuple[str, str]] = set()
 
 
-def check_store(spark: SparkSession, root: str, retry_seconds: float) -> None:
-    """Write an object below `root` and delete it, once for an application.
+def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> None:
+    """Write an object below the root of the stores and delete it, once for an application.
 
     On a local master this process does it. On a cluster and with Spark Connect a task does it,
     because tasks will use the store.
 
     Raises StoreAccessError if the store cannot be used, and StoreUnavailableError if it does not
-    answer for `retry_seconds`.
+    answer for the time of retries.
     """
+    root = configuration.store
+    asked = root, configuration.store_retry_seconds, configuration.store_options
     if is_connect(spark):
         store = str(spark.conf.get("spark.app.id")), root
         if store not in _usable:
-            called_in_task(spark, _use, root, retry_seconds)
+            called_in_task(spark, _use, *asked)
             _usable.add(store)
         return
     context = spark.sparkContext
@@ -37,35 +44,39 @@ def check_store(spark: SparkSession, root: str, retry_seconds: float) -> None:
     if store in _usable:
         return
     if is_local_master(context.master or ""):
-        problem = _problem_of(root, retry_seconds)
+        problem = _problem_of(*asked)
     else:
-        stores = context.parallelize([(root, retry_seconds)], 1)
+        stores = context.parallelize([asked], 1)
         problem = stores.map(called_in_workers(_problem_of_store)).first()
     if problem is not None:
         raise problem
     _usable.add(store)
 
 
-def _problem_of_store(store: tuple[str, float]) -> CheckpointStoreError | None:
+def _problem_of_store(
+    store: tuple[str, float, Mapping[str, Any]],
+) -> CheckpointStoreError | None:
     return _problem_of(*store)
 
 
-def _problem_of(root: str, retry_seconds: float) -> CheckpointStoreError | None:
+def _problem_of(
+    root: str, retry_seconds: float, store_options: Mapping[str, Any]
+) -> CheckpointStoreError | None:
     """The error of using the store, None if there is none.
 
     The error is returned. If a task raised it, Spark would try the task again, and would add
     tracebacks of two languages.
     """
     try:
-        _use(root, retry_seconds)
+        _use(root, retry_seconds, store_options)
     except CheckpointStoreError as error:
         return error
     return None
 
 
-def _use(root: str, retry_seconds: float) -> None:
+def _use(root: str, retry_seconds: float, store_options: Mapping[str, Any]) -> None:
     name = f"usable-{uuid4().hex}"
-    store = RetryingObjectStore(open_object_store(root), retry_seconds)
+    store = RetryingObjectStore(open_object_store(root, store_options), retry_seconds)
     store.put(name, b"")
     with suppress(CheckpointStoreError):  # queries can run without the right to delete
         store.delete([name])

@@ -3,11 +3,10 @@ below `spark.cowstate.store`, by query id."""
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +22,10 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
 from spark_state.host.epoch_request import operator_store_url
+from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.store_options import store_options
 
 _NUMBERED = re.compile(r"operator-(\d+)")
 
@@ -33,16 +34,18 @@ _NUMBERED = re.compile(r"operator-(\d+)")
 class StoredOperator:
     """An operator's store. If a batch had no epoch, the epoch before it counts.
 
-    `retry_seconds`: a call to the store that fails is tried again for so long.
+    `retry_seconds`: a call to the store that fails is tried again for so long; `store_options`: for
+    its client.
     """
 
     name: str
     url: str
     retry_seconds: float = RETRY_SECONDS
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @cached_property
     def _history(self) -> OperatorHistory:
-        history = open_history(self.url, retry_seconds=self.retry_seconds)
+        history = open_history(self.url, self.store_options, retry_seconds=self.retry_seconds)
         if not isinstance(history, OperatorHistory):
             raise NoProgressError(history.url)
         return history
@@ -55,7 +58,7 @@ class StoredOperator:
     @cached_property
     def key_schema(self) -> StructType:
         """The key columns."""
-        return StructType.fromJson(json.loads(self._history.metadata.key_schema_json))
+        return struct_from_json(self._history.metadata.key_schema_json)
 
     @property
     def key_names(self) -> list[str]:
@@ -107,19 +110,22 @@ def operators_in_plan(
             planned.operator,
             planned.store_url(query_id),
             planned.store_retry_seconds if retry_seconds is None else retry_seconds,
+            planned.store_options,
         )
         for planned in operators_in(plan)
     )
 
 
-def operators_below(root: str, query_id: str, retry_seconds: float) -> tuple[StoredOperator, ...]:
-    """The operators of a query that have a store below a root, in no order. Raises
-    CheckpointStoreError."""
+def operators_below(
+    root: str, query_id: str, retry_seconds: float, options: Mapping[str, Any]
+) -> tuple[StoredOperator, ...]:
+    """The operators of a query that have a store below a root, in no order. `options`: for clients
+    of stores. Raises CheckpointStoreError."""
     root = absolute_url(root)
-    store = RetryingObjectStore(open_object_store(root), retry_seconds)
+    store = RetryingObjectStore(open_object_store(root, options), retry_seconds)
     names = [name.rpartition("/")[2] for name in store.list_directories(query_id)]
     return tuple(
-        StoredOperator(name, operator_store_url(root, query_id, name), retry_seconds)
+        StoredOperator(name, operator_store_url(root, query_id, name), retry_seconds, options)
         for name in names
     )
 
@@ -130,7 +136,8 @@ def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, Stored
     Raises CheckpointStoreError.
     """
     root, operators = settings.get(STORE_KEY, LOCAL_STORE), {}
-    for operator in operators_below(root, query_id, RETRY_SECONDS):
+    options = store_options(settings)
+    for operator in operators_below(root, query_id, RETRY_SECONDS, options):
         numbered = _NUMBERED.fullmatch(operator.name)
         if numbered:
             operators[int(numbered[1])] = operator

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.operator_progress import OperatorProgress, SubtaskProgress
-from spark_state.spark.operator.connect_runs import StoredQuery, connect_run, store_root
+from spark_state.spark.operator.connect_runs import StoredQuery, connect_run, stored_query
 from spark_state.spark.operator.connect_sessions import called_in_task
 from spark_state.spark.progress.newest_progress import newest_progress, without_operator
 
@@ -27,7 +27,7 @@ def _stored(query: Any) -> StoredQuery:
     if stored.roots != ():
         return stored
     # An operator may hide from the plan, so its store is looked for, as for classic Spark.
-    return StoredQuery(query.id, store_root(query._session), None)
+    return stored_query(query._session, query.id, None)
 
 
 def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict[str, Any]]:

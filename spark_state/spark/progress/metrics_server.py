@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_sessions import is_connect
 
 _GREATEST_PORT = 65_535
 
@@ -66,8 +67,16 @@ def serve_metrics(
     Raises ConfigurationError if the library is missing, for a session of Spark Connect, and for an
     address or a port that cannot be used.
     """
+    if is_connect(spark):
+        raise ConfigurationError(
+            "serve_metrics needs a session of classic Spark, and this is a session of Spark "
+            "Connect: publish what spark_state.progress(query) returns, or call serve_metrics in "
+            "the driver of the server"
+        )
     if not isinstance(spark, SparkSession):
-        raise ConfigurationError(f"serve_metrics needs a session of classic Spark, got {spark!r}")
+        raise ConfigurationError(
+            f"serve_metrics needs the session, got {spark!r}: pass what getOrCreate() returns"
+        )
     given: Any = port
     if not isinstance(given, int) or not 0 <= given <= _GREATEST_PORT:
         raise ConfigurationError(

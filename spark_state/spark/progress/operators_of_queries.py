@@ -11,6 +11,8 @@ from checkpoint_store.operators.operator_progress import OperatorProgress
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.connect_sessions import is_connect_query
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.operator.session_facts import settings_of
+from spark_state.spark.operator.store_options import store_options
 from spark_state.spark.operator.stored_operators import (
     StoredOperator,
     operators_below,
@@ -53,8 +55,9 @@ def _operators(query: StreamingQuery) -> Sequence[StoredOperator]:
     if planned:
         return planned
     # Another process may have planned them, with its own names for their functions.
-    root = execution.sparkSession().conf().get(STORE_KEY, LOCAL_STORE)
-    stored = operators_below(root, query_id, RETRY_SECONDS)
+    settings = settings_of(execution.sparkSession())
+    root = settings.get(STORE_KEY, LOCAL_STORE)
+    stored = operators_below(root, query_id, RETRY_SECONDS, store_options(settings))
     if not stored:
         raise without_operator(query_id, root)
     return stored

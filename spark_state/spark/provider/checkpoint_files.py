@@ -8,6 +8,7 @@ edited here. Paths are relative to the checkpoint.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.session_facts import settings_of
 
 _PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -73,6 +75,10 @@ class CheckpointFiles:
         """The session's value of a setting, None if it is not set."""
         option = self._session.conf().getOption(key)
         return str(option.get()) if option.isDefined() else None
+
+    def settings(self) -> dict[str, str]:
+        """All settings of the session."""
+        return settings_of(self._session)
 
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
@@ -137,6 +143,17 @@ class CheckpointFiles:
                 f"{self.url_of(path)} was not replaced: {manager.getClass().getName()} does not do "
                 f"that here. Pass --conf {_MANAGER_KEY}= with a manager that does"
             )
+
+    def delete_unfinished(self, path: str) -> None:
+        """Delete what a killed `write_text` has left of this file: Spark's managers write to a
+        hidden file beside it, with an id in its name, and rename that."""
+        folder, _, name = path.rpartition("/")
+        if not self.exists(folder):
+            return
+        unfinished = re.compile(rf"\.{re.escape(name)}\.[0-9a-f-]{{36}}(?:\.TID\d+)?\.tmp")
+        for entry in self._files.listStatus(self._path(folder)):
+            if unfinished.fullmatch(str(entry.getPath().getName())):
+                self._files.delete(entry.getPath(), False)
 
     def copy(self, source: str, target: str) -> None:
         """Copy a file, replacing any file at `target`."""

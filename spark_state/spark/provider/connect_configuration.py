@@ -24,6 +24,7 @@ from spark_state.spark.provider.change_feed_streams import (
     refuse_partitions_of_streams,
 )
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
 
 _JARS_KEY = "spark.jars"
 _TABLES = "org.apache.spark.sql.execution.datasources.v2.cowstate.CowStateTableProvider"
@@ -64,6 +65,7 @@ def configure_connect_session(spark: SparkSession, jar: str) -> None:
     from pyspark.sql.connect.streaming.readwriter import DataStreamReader, DataStreamWriter
 
     let_streams_read_changes(DataStreamReader)
+    start_transforms_on_rocksdb(DataStreamWriter)
     refuse_partitions_of_streams(DataStreamWriter)
     obey_enabled_sessions(spark)
 

@@ -1,6 +1,8 @@
-"""The name of the provider's class, and the key under which Spark and its offset log name it."""
+"""The names of the classes of providers, and the key under which Spark and its offset log name
+them."""
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider"
+ROCKSDB_CLASS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 
 

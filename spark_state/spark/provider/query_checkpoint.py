@@ -1,8 +1,8 @@
 """Reads what the checkpoint of a streaming query says about its state. Changes nothing.
 
     metadata                            the query's id
-    offsets/<batch>                     the plan of a batch: a line v1, then a line of JSON whose
-                                        "conf" has the state store's provider class
+    offsets/<batch>                     the plan of a batch: "conf" of its JSON has the state
+                                        store's provider class
     commits/<batch>                     exists when the batch is done
     state/<operator>/_metadata/metadata the operator's name and stores
     state/<operator>/_metadata/v2/<batch>   the same of a transformWithState, and its states
@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.errors import CheckpointStoreError, CorruptObjectError
+from checkpoint_store.files.document import Source
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_file_names import parse_provider_file
+from checkpoint_store.provider.spark_log_entry import newest_version_folder, parse_log_entry
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
@@ -176,8 +178,9 @@ def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
 def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     """Read a checkpoint.
 
-    Raises ConfigurationError if it is not the checkpoint of a query with state, and
-    UnsupportedOperationError if the checkpoint cannot be understood.
+    Raises ConfigurationError if it is not the checkpoint of a query with state,
+    UnsupportedOperationError if the checkpoint cannot be understood, and UnsupportedFormatError if
+    it has a file of a version that a later Spark writes.
     """
     if not files.exists():
         raise ConfigurationError(f"{files.url} does not exist; pass a query's checkpointLocation")
@@ -289,17 +292,14 @@ def _check_partitions(
 
 
 def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
+    """Raises UnsupportedOperationError, and UnsupportedFormatError for a version that a later Spark
+    writes."""
     text = files.read_text(path)
-    lines = text.split("\n")
     try:
-        if lines[0] not in ("v1", "v2"):
-            raise ValueError(f"it begins with {lines[0][:20]!r} instead of v1 or v2")
-        content = json.loads(lines[1])
-        if not isinstance(content, dict):
-            raise ValueError("its second line is not a JSON object")
-    except (ValueError, IndexError) as error:
+        content = parse_log_entry(text.encode(), Source(files.url, path))
+    except CorruptObjectError as error:
         raise UnsupportedOperationError(
-            f"{files.url_of(path)} cannot be read: {error}. Restore it from a copy"
+            f"{files.url_of(path)} cannot be read: {error.problem}. Restore it from a copy"
         ) from error
     return LogEntry(path, text, content)
 
@@ -410,6 +410,7 @@ def _noted(
     path = f"state/{number}/_metadata/metadata"
     if any(file.path == path for file in listed):
         return _read_log(files, path)
+    newest_version_folder(files.folders(f"state/{number}/_metadata"), Source(files.url, path))
     versions = _batches(listed, f"state/{number}/_metadata/v2")
     if not versions:
         raise UnsupportedOperationError(

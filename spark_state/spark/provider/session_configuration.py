@@ -25,10 +25,19 @@ from spark_state.spark.provider.connect_configuration import (
     quiet_about_jars,
     starts_server,
 )
+from spark_state.spark.provider.driver_class_path import (
+    START_WITH_JAR,
+    add_to_driver,
+    driver_finds_provider,
+    launched_with_provider,
+)
 from spark_state.spark.provider.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
 
 _JARS_KEY = "spark.jars"
+# On YARN, spark-submit puts its --jars here instead.
+_YARN_JARS_KEY = "spark.yarn.dist.jars"
 _CONNECT = ("spark.remote", "spark.api.mode")
 _COMPLETED = "_cowstate_completes_launch"
 _SPARK_VERSIONS = ("4.2", "4.3")
@@ -60,7 +69,8 @@ def configure(builder: _Builder) -> _Builder:
 
     For `format("cowstate")`: streams read the change feed without an option, and can be written in
     output mode update; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
-    `spark.cowstate.enabled=true` does what `enable` does.
+    `spark.cowstate.enabled=true` does what `enable` does. Without it, new queries with Spark's own
+    transformWithState start on RocksDB, the only provider that Spark allows for it, with a warning.
 
     Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
     prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
@@ -69,8 +79,11 @@ def configure(builder: _Builder) -> _Builder:
     A builder of Spark Connect gets the same if it starts its server (`remote("local[2]")`). Another
     server must have the jar: if not, `getOrCreate` raises ConfigurationError.
 
-    Raises ConfigurationError for a version of Spark that the provider does not support, and if a
-    session without the jar is already running.
+    A JVM that runs already, as in a job that spark-submit started, gets the jar as well.
+
+    Raises ConfigurationError for a version of Spark that the provider does not support, and if an
+    application without the jar is already running. `getOrCreate` raises it if the JVM that runs
+    takes no jar.
     """
     check_spark_version(pyspark.__version__)
     guard_offline_repartition(PROVIDER_CLASS)
@@ -84,6 +97,7 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
+    start_transforms_on_rocksdb()
     refuse_partitions_of_streams()
     complete_epochs_of_foreach_batch()
     obey_enabled_sessions()
@@ -139,6 +153,7 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
         with driver_interpreter(options), quiet_about_jars():
             # Launches the JVM, as the session would, unless it runs already.
             SparkContext._ensure_initialized(conf=conf)
+            add_to_driver(SparkContext._gateway, str(_JAR))
             launched = SparkConf().get(_JARS_KEY, "") or ""
             builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
             session = create()
@@ -162,13 +177,18 @@ def check_spark_version(version: str) -> None:
 
 def _check_running_session(jar: str) -> None:
     session = SparkSession.getActiveSession()
-    if session is None:
-        return
-    if is_connect(session):
+    if session is not None and is_connect(session):
         configure_connect_session(session, jar)
         return
-    if jar not in session.sparkContext.getConf().get(_JARS_KEY, ""):
+    context = SparkContext._active_spark_context
+    if context is None:
+        return
+    # An earlier application may have left the jar in this JVM. The present executors lack it.
+    is_sent = any(jar in context.getConf().get(key, "") for key in (_JARS_KEY, _YARN_JARS_KEY))
+    has_jar = driver_finds_provider if is_sent else launched_with_provider
+    if not has_jar(context._gateway):
         raise ConfigurationError(
-            "a Spark session without the provider's jar is running: stop it first, or run "
-            f"spark.sql('ADD JAR {jar}') and spark.conf.set('{PROVIDER_KEY}', '{PROVIDER_CLASS}')"
+            "a Spark application without cowstate's jar is running: call spark.stop() before "
+            f"configure, or start it with the jar: {START_WITH_JAR}; pyspark and spark-shell take "
+            "the same options"
         )

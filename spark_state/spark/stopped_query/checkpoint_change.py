@@ -98,7 +98,8 @@ class ChangeFolder:
         return content
 
     def forget(self) -> None:
-        """Delete the folder, the record first."""
+        """Delete the folder, the record first, and before that what killed edits have left."""
+        delete_unfinished(self.files, self.record() or {})
         self.files.delete(f"{self.path}/{self.kind.record}")
         self.files.delete(self.path)
         if not self.files.folders(self.kind.root):
@@ -229,6 +230,13 @@ def finish(folder: ChangeFolder, record: Mapping[str, Any]) -> None:
     for path, text in record.get("finishing", {}).items():
         if files.exists(path) and files.read_text(path) == record["between"][path] != text:
             files.write_text(path, text)
+    delete_unfinished(files, record)
+
+
+def delete_unfinished(files: CheckpointFiles, record: Mapping[str, Any]) -> None:
+    """Delete what killed commands have left of the files that a change edits."""
+    for path in record.get("edited", {}):
+        files.delete_unfinished(path)
 
 
 def check_quiet(checkpoint: QueryCheckpoint, folder: ChangeFolder) -> None:

@@ -67,7 +67,6 @@ private final class ChangedInPlace(memory: StateMemory) extends StateMemory {
   override def mappedBytes: Long = memory.mappedBytes
   override def permits(bytes: Long): Boolean = memory.permits(bytes)
   override def isClosed: Boolean = memory.isClosed
-  override def checkOpen(): Unit = memory.checkOpen()
   override def close(isRead: Boolean): Unit = memory.close(isRead)
 }
 

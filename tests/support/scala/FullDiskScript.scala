@@ -103,7 +103,6 @@ private final class FillingMemory(memory: StateMemory, forAMoment: Boolean) exte
   override def mappedBytes: Long = memory.mappedBytes
   override def permits(bytes: Long): Boolean = memory.permits(bytes)
   override def isClosed: Boolean = memory.isClosed
-  override def checkOpen(): Unit = memory.checkOpen()
   override def close(isRead: Boolean): Unit = memory.close(isRead)
 
   private def counted(block: => Block): Block = {

@@ -91,6 +91,13 @@ object HeldBytes {
   private def blocksOf(log: UndoLog): Seq[Block] =
     field[Array[Block]](log, "blocks").filter(_ != null).toSeq
 
+  def blockCount(log: UndoLog): Int = blocksOf(log).size
+
+  def breakFirstSegment(memory: MappedMemory): Unit = {
+    val segment = field[mutable.ArrayBuffer[AnyRef]](memory, "segments").head
+    fieldOf(segment, "file").set(segment, null)
+  }
+
   /** How many pages a view has anything to read in. */
   def pagesToRead(view: MapView): Int = field[Array[PageContents]](view, "pages").count(_.end > 0)
 

@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{IOException, OutputStream}
+import java.io.{IOException, OutputStream, RandomAccessFile}
 import java.nio.file.{Files, Path, Paths}
 import java.util.{Properties, UUID}
-import java.util.concurrent.CompletableFuture
+import java.util.concurrent.{CompletableFuture, TimeUnit}
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.Using
+import scala.util.{Try, Using}
 
 import org.apache.hadoop.conf.Configuration
 
@@ -18,6 +18,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.unsafe.Platform
+import org.apache.spark.util.TaskCompletionListener
 
 /**
  * A provider of one store in a local directory, which does what the lines of a script say, each
@@ -35,6 +36,8 @@ final class ProviderScript(root: String) {
   private val shaped = shape(withPrefix = false)
   private val written = mutable.Map.empty[String, Long]
   private val executors = mutable.Map.empty[String, CowStateStoreProvider]
+  /** The run that each provider is of. */
+  private val runs = mutable.Map.empty[CowStateStoreProvider, String]
   private var settings = Seq.empty[(String, String)]
   private var provider: CowStateStoreProvider = _
   private var store: StateStore = _
@@ -43,6 +46,7 @@ final class ProviderScript(root: String) {
   private var version = 0L
   private var runId = UUID.randomUUID
   private var maintenance: CompletableFuture[Void] = _
+  private var full: MemoryAccount = _
 
   /** The results of the lines. */
   def run(script: String): String = try {
@@ -123,6 +127,9 @@ final class ProviderScript(root: String) {
     case List("read", at) =>
       reader = provider.getReadStore(at.toLong, None)
       ""
+    case List("open", at) =>
+      store = opened(at.toLong)
+      ""
     case List("replay", from, to) =>
       reader = provider.replayReadStateFromSnapshot(from.toLong, to.toLong, None, None)
       ""
@@ -133,6 +140,25 @@ final class ProviderScript(root: String) {
     case List("end-task") =>
       TaskContext.get().markTaskCompleted(None)
       TaskContext.unset()
+      ""
+    case List("upgrade", at) =>
+      provider.upgradeReadStoreToWriteStore(reader, at.toLong, None)
+      ""
+    case List("fail-listener") =>
+      TaskContext.setTaskContext(new TaskWithoutListeners)
+      ""
+    case List("is-held-elsewhere") => StoresOfRuns.otherThan(started(Nil)).isDefined.toString
+    case List("close") =>
+      provider.close()
+      ""
+    case List("close-beside-restore", at, file) => closeBesideRestore(at.toLong, file)
+    case List("fill-memory") =>
+      val account = state.memory.account
+      full = new MemoryAccount(Long.MaxValue, "another store")
+      full.grant(account.permittedBytes)
+      ""
+    case List("empty-memory") =>
+      full.close()
       ""
     case List("charged") => MemoryAccount.executorBytes.toString
     case List("begin-maintenance") =>
@@ -179,9 +205,45 @@ final class ProviderScript(root: String) {
     case _ => look(words)
   }
 
+  /** A restore opens `file`, a pipe, and waits for who writes to it. Does the provider close then? */
+  private def closeBesideRestore(at: Long, file: String): String = {
+    val restoring = CompletableFuture.runAsync(() => provider.getReadStore(at, None).release())
+    while (!isAtDirectory && !restoring.isDone) Thread.sleep(10)
+    val closing = CompletableFuture.runAsync(() => provider.close())
+    val isClosed = Try(closing.get(PatienceSeconds, TimeUnit.SECONDS)).isSuccess
+    new RandomAccessFile(file, "rw").close()
+    Try(restoring.join()): Unit
+    if (isClosed) "closed" else "waits for the restore"
+  }
+
+  private def isAtDirectory: Boolean = Thread.getAllStackTraces.values.asScala.exists { frames =>
+    frames.exists(_.getMethodName == "open0") &&
+      frames.exists(_.getClassName.contains("LocalStateDirectory"))
+  }
+
+  private val PatienceSeconds = 20L
+
   private def begin(at: Long, isForced: Boolean = false): String = {
-    store = provider.getStore(at, None, forceSnapshotOnCommit = isForced, loadEmpty = false)
+    store = asLoaded(opened(at, isForced))
     ""
+  }
+
+  private def opened(at: Long, isForced: Boolean = false): StateStore =
+    provider.getStore(at, None, forceSnapshotOnCommit = isForced, loadEmpty = false)
+
+  /** As if Spark had loaded the provider for the run. It does not come to know of it otherwise. */
+  private def asLoaded[T](f: => T): T = {
+    val field = StateStore.getClass.getDeclaredFields.find(_.getName == "loadedProviders").get
+    field.setAccessible(true)
+    val ofSpark = field.get(StateStore)
+      .asInstanceOf[mutable.HashMap[StateStoreProviderId, StateStoreProvider]]
+    val run = StateStoreProviderId(id, UUID.fromString(runs(provider)))
+    // Its maintenance waits for the lock, and does not see the provider.
+    ofSpark.synchronized {
+      ofSpark.put(run, provider)
+      try f
+      finally ofSpark.remove(run): Unit
+    }
   }
 
   private def look(words: List[String]): String = words match {
@@ -236,6 +298,7 @@ final class ProviderScript(root: String) {
     val hadoopConf = new Configuration
     hadoopConf.set(StreamExecution.RUN_ID_KEY, runId.toString)
     val made = new CowStateStoreProvider
+    runs(made) = runId.toString
     made.init(
       id, shaped.keySchema, shaped.valueSchema, encoder, useColumnFamilies = false,
       StateStoreConf(conf), hadoopConf, useMultipleValuesPerKey = false, None)
@@ -261,9 +324,8 @@ final class ProviderScript(root: String) {
   /** Change a bit of the value of a key where the map holds it. */
   private def flip(number: Long): Unit = {
     val view = state.versions.map.openView()
-    val walk = view.cursor()
     val row = new UnsafeRow(KeyFields)
-    while (walk.next()) {
+    view.foreach { walk =>
       row.pointTo(walk.base, walk.keyOffset, walk.keyLength)
       if (row == key(number)) {
         row.pointTo(walk.base, walk.keyOffset + walk.keyLength, walk.valueLength)
@@ -319,4 +381,12 @@ final class ProviderScript(root: String) {
   private def filesIn(): Seq[Path] =
     if (!Files.isDirectory(directory)) Nil
     else Using.resource(Files.list(directory))(_.iterator.asScala.toList)
+}
+
+/** A task that cannot be told what to do at its end. */
+private final class TaskWithoutListeners
+  extends TaskContextImpl(0, 0, 0, 0, 0, 1, null, new Properties, null, TaskMetrics.empty, 1,
+    Map.empty) {
+  override def addTaskCompletionListener(listener: TaskCompletionListener): this.type =
+    throw new CowStateException("no listener")
 }

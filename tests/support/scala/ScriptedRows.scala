@@ -51,20 +51,21 @@ object ScriptedRows {
   private[cowstate] def evict(
       map: CopyOnWritePagedMap, time: RowTime, upTo: Long, stride: Long, undo: UndoLog): Int = {
     map.readTimes(time, KeyFields, ValueFields)
-    val old = map.oldRecords(upTo)
-    val key = new UnsafeRow(KeyFields)
+    val old = map.oldRecords(upTo, KeyFields)
+    val keys = new Array[UnsafeRow](OldRecords.Window)
+    def next(): Int = old.next((i, key) => keys(i) = key.copy())
     var seen = 0
-    var count = old.next()
+    var count = next()
     while (count > 0) {
-      for (i <- 0 until count) {
-        old.pointToKey(i, key)
-        if (key.getLong(1) % stride == 0) {
-          if (i % 2 == 0) map.removeAt(old.address(i), old.hash(i), undo)
-          else map.removeIf(key, old.hash(i), undo, ValueFields)(time.isOfKey || time.of(_) <= upTo)
+      for (i <- 0 until count if keys(i).getLong(1) % stride == 0) {
+        if (i % 2 == 0) map.removeAt(old.address(i), old.hash(i), undo)
+        else {
+          map.removeIf(keys(i), old.hash(i), undo, ValueFields)(
+            time.isOfKey || time.of(_) <= upTo)
         }
       }
       seen += count
-      count = old.next()
+      count = next()
     }
     map.compactIfDue(map.deadBytes)
     seen

@@ -18,7 +18,7 @@ import org.apache.spark.sql.internal.SQLConf
 /**
  * Several stores of one operator, "<partition>/<name>", which a task writes. It does what the lines
  * of a script say, each with one line of result. An error is a result too: its message and that of
- * its cause.
+ * its cause. A `task` has stores of its own, as if it ran on another executor.
  */
 final class StoresOfTaskScript(root: String) {
   import ScriptedRows._
@@ -27,11 +27,11 @@ final class StoresOfTaskScript(root: String) {
   private val providers = mutable.Map.empty[String, CowStateStoreProvider]
   private val stores = mutable.Map.empty[String, StateStore]
   private val runId = UUID.randomUUID
+  private var task = 0L
 
   /** The results of the lines. */
   def run(script: String): String = {
-    TaskContext.setTaskContext(new TaskContextImpl(
-        0, 0, 0, 0, 0, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty))
+    beginTask()
     try {
       script.linesIterator.map { line =>
         try step(line.split(' ').toList)
@@ -43,27 +43,37 @@ final class StoresOfTaskScript(root: String) {
     }
   }
 
+  private def beginTask(): Unit = TaskContext.setTaskContext(new TaskContextImpl(
+      0, 0, 0, task, 0, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty))
+
   private def messages(error: Throwable): List[String] =
     if (error == null) Nil else s"${error.getMessage}" :: messages(error.getCause)
 
   private def step(words: List[String]): String = words match {
-    case List("begin", name, version) =>
-      stores(name) = providers.getOrElseUpdate(name, started(name))
+    case List("task", number) =>
+      task = number.toLong
+      beginTask()
+      ""
+    case List("begin", store, version) =>
+      val name = keyOf(store)
+      stores(name) = providers.getOrElseUpdate(name, started(store))
         .getStore(version.toLong, None, forceSnapshotOnCommit = false, loadEmpty = false)
       ""
     case List("put", name, number, text) =>
-      stores(name).put(key(number.toLong), value(text), Default)
+      stores(keyOf(name)).put(key(number.toLong), value(text), Default)
       ""
-    case List("commit", name) => stores(name).commit().toString
+    case List("commit", name) => stores(keyOf(name)).commit().toString
     case List("abort", name) =>
-      stores(name).abort()
+      stores(keyOf(name)).abort()
       ""
     case List("entries", name) =>
-      show(stores(name).iterator(Default).map(pair => (pair.key.copy(), pair.value.copy())))
+      show(stores(keyOf(name)).iterator(Default).map(pair => (pair.key.copy(), pair.value.copy())))
     case List("keep", name, other) =>
-      stores(other) = stores(name)
+      stores(keyOf(other)) = stores(keyOf(name))
       ""
-    case List("keys", name) => stores(name).metrics.numKeys.toString
+    case List("attempts", name) => changelogsOf(name).map(_.split('-').slice(1, 3).mkString("-"))
+        .mkString(" ")
+    case List("keys", name) => stores(keyOf(name)).metrics.numKeys.toString
     case List("wait", name) =>
       val limit = System.nanoTime + 60000000000L
       while (filesOf(name).isEmpty && System.nanoTime < limit) Thread.sleep(10)
@@ -73,6 +83,8 @@ final class StoresOfTaskScript(root: String) {
       ""
     case _ => throw new IllegalArgumentException(words.mkString(" "))
   }
+
+  private def keyOf(name: String): String = s"$task $name"
 
   private val Default = StateStore.DEFAULT_COL_FAMILY_NAME
 
@@ -98,12 +110,15 @@ final class StoresOfTaskScript(root: String) {
   }
 
   /** The versions of its changelogs. */
-  private def filesOf(name: String): String = {
+  private def filesOf(name: String): String =
+    changelogsOf(name).map(_.takeWhile(_ != '-').toInt).mkString(" ")
+
+  private def changelogsOf(name: String): Seq[String] = {
     val directory = Paths.get(idOf(name).storeCheckpointLocation().toUri.getPath)
-    if (!Files.isDirectory(directory)) ""
+    if (!Files.isDirectory(directory)) Nil
     else Using.resource(Files.list(directory)) { files =>
       files.iterator.asScala.map(_.getFileName.toString).filter(_.endsWith(".changelog.arrow"))
-        .map(_.takeWhile(_ != '-').toInt).toSeq.sorted.mkString(" ")
+        .toSeq.sorted
     }
   }
 }

@@ -50,6 +50,13 @@ final class VersionsScript(
   }
 
   private def step(words: List[String]): String = words match {
+    case "interrupted" :: words =>
+      Thread.currentThread.interrupt()
+      try step(words)
+      finally assert(Thread.interrupted(), "nobody is told of the interrupt any more")
+    case List("compact") =>
+      map.compact(Long.MaxValue)
+      ""
     case List("begin", base) =>
       isFull = false
       unlessFull { undo = versions.begin(state(base)) }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from checkpoint_store.errors import (
@@ -9,6 +11,7 @@ from checkpoint_store.errors import (
     ConflictingWriterError,
     CorruptObjectError,
     EpochNotRetainedError,
+    LostFilesError,
     LostVersionError,
     NotAStoreError,
     NotATableError,
@@ -30,6 +33,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.working_directory import WorkingDirectoryError
+from checkpoint_store.interface_words import COMMAND, OPTIONS, PYTHON, Words, in_words_of
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
     NoProgressError,
@@ -95,14 +99,14 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         ),
         ["epoch 7", "restart the query", "was killed", "runs the epoch again"],
     ),
-    (CorruptObjectError(URL, "state/0/0/7.arrow", "cut"), ["restart the query", "troubleshoot"]),
+    (CorruptObjectError(URL, "state/0/0/7.arrow", "cut"), ["restart the query", "delete batch n"]),
     (CorruptObjectError(URL, "a.arrow", "sha256 is wrong", 7), ["a.arrow", "epoch 7", "sha256"]),
     (ObjectExistsError(URL, "a.arrow"), ["a.arrow", URL, "not changed"]),
     (
         StoreUnavailableError(URL, "reading x", 119.7, "OSError: down"),
         [URL, "reading x", "for 120 s", "down", "storeRetrySeconds"],
     ),
-    (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
+    (StoreAccessError(URL, "permission denied."), [URL, "permission denied. Make"]),
     (
         PartialEpochError(URL, 9, (0, 2), (1, 3)),
         ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
@@ -146,11 +150,11 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (StoreNotFoundError(URL, 0, "default", ()), [URL, "no state", "<spark.cowstate.store>"]),
     (
         StateChoiceError(URL, "count", is_checkpoint=True),
-        [URL, "no state 'count'", "leave stateVarName out", "operatorId"],
+        [URL, "no state 'count'", "operator_id"],
     ),
     (
         StateChoiceError(URL, "store 'x' of operator 2", is_checkpoint=False),
-        [URL, "no store 'x' of operator 2", "Leave them out"],
+        [URL, "no store 'x' of operator 2", "leave state out"],
     ),
     (
         ChangesNotKnownError(URL, "state/0/1", 7, 9),
@@ -163,14 +167,21 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (ConflictingWriterError(URL, "query a", "query b"), [URL, "query a", "query b", "takeOver"]),
     (
+        LostFilesError(URL, "data/q/7/a", "batch job q", 3),
+        ["data/q/7/a", URL, "2 other files", "batch job q", "orphanGraceSeconds", "again"],
+    ),
+    (
         LostVersionError(URL, "versions/7.json", "q", 9, 6),
         ["versions/7.json", URL, "query q", "batch 9", "up to 6", "Restore it", "from batch 7"],
     ),
     (LostVersionError(URL, "versions/0.json", "q", 9, None), ["no batch of it", "from batch 0"]),
     (NotAStoreError(URL, ("q/totals",)), [URL, "table.json", "store.json", "q/totals"]),
     (NotAStoreError(URL), [URL, "Name the directory", "checkpointLocation", "commits/"]),
-    (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
-    (StateNotFoundError(URL, None, ("b", "c")), [URL, "no state is named", "b, c", "stateVarName"]),
+    (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "as state"]),
+    (
+        StateNotFoundError(URL, None, ("b", "c")),
+        [URL, "no state is named", "b, c", "as state"],
+    ),
     (TableMismatchError(URL, "keys", "a", "b"), ["table", URL, "keys a", "not b", "leave"]),
     (
         TableMismatchError(URL, "keys", "a", "b", is_empty=True),
@@ -263,3 +274,38 @@ def test_of_tables_nothing_is_said_of_epochs() -> None:
     for name in ("versions/7.json", "data/q/7.arrow", "data/compacted/7.arrow"):
         for error in (ObjectMissingError(URL, name, 7), CorruptObjectError(URL, name, "cut", 7)):
             assert "epoch" not in str(error)
+
+
+# Names by which users of an interface choose, and that others do not have. Commands choose no
+# states, so an error of a state has Python's words there.
+OF_PYTHON = ("ProviderStore", "as state", "open_store", "read_state", "epoch=")
+OF_OPTIONS = ("stateVarName", "operatorId", "storeName", "joinSide", "batchId", "versionAsOf")
+OF_COMMANDS = (" --epoch",)
+
+
+@pytest.mark.parametrize(
+    ("called", "foreign"),
+    [
+        (PYTHON, OF_OPTIONS + OF_COMMANDS),
+        (OPTIONS, OF_PYTHON + OF_COMMANDS),
+        (COMMAND, OF_OPTIONS),
+    ],
+    ids=["python", "options", "command"],
+)
+@pytest.mark.parametrize("error", [error for error, _ in ERRORS], ids=lambda e: type(e).__name__)
+def test_advice_is_in_the_words_of_the_interface_that_was_called(
+    error: CheckpointStoreError, called: Words, foreign: tuple[str, ...]
+) -> None:
+    with in_words_of(called):
+        message = str(type(error)(*error.args))
+    assert [name for name in foreign if name in message] == []
+
+
+def test_an_error_keeps_its_words_in_another_process() -> None:
+    with in_words_of(OPTIONS):
+        error = StateNotFoundError(URL, None, ("b", "c"))
+    assert str(error).endswith("Name one with stateVarName")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(StateNotFoundError(URL, None, ("b",))).endswith("Pass the name of one as state")
+    with in_words_of(COMMAND):
+        assert "Choose one of these with --epoch" in str(VersionNotRetainedError(URL, 31, 12, 30))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -41,7 +42,8 @@ def groups_of(types: list[str], *keys: tuple[Any, ...]) -> list[int]:
     return sorted({assignment.key_group(key) for key in keys})
 
 
-ID, DAY, NESTED = ("id",), ("day",), ("id", "part")
+ID, DAY, NAME, NESTED = ("id",), ("day",), ("name",), ("id", "part")
+EPOCH_DAY = datetime.date(1970, 1, 1)
 NEW_YEAR = datetime.date(1970, 1, 2)
 
 
@@ -74,13 +76,49 @@ def test_filters_leave_a_range_of_values(filters: list[Filter], left: ValueRange
 
 def test_dates_are_compared_as_days_and_other_filters_say_nothing() -> None:
     asked = asked_by(GreaterThan(DAY, NEW_YEAR), EqualTo(NESTED, 3), Not(EqualTo(ID, 3)))
-    assert asked.ranges == {"day": ValueRange(1, None)}
+    assert asked.ranges == {"day": ValueRange(0, None)}
     assert asked.values == {}
 
 
+@pytest.mark.parametrize(
+    ("day", "originals"),
+    [
+        (datetime.date(2011, 12, 31), [datetime.date(2011, 12, 30), datetime.date(2011, 12, 31)]),
+        (datetime.date(1582, 10, 15), [datetime.date(1582, 10, day) for day in range(5, 16)]),
+        (datetime.date.min, [datetime.date.min]),
+    ],
+)
+def test_a_day_stands_for_the_days_that_spark_moves_to_it(
+    day: datetime.date, originals: list[datetime.date]
+) -> None:
+    first, last = ((original - EPOCH_DAY).days for original in (originals[0], originals[-1]))
+    for condition, left in (
+        (EqualTo(DAY, day), ValueRange(first, last)),
+        (GreaterThan(DAY, day), ValueRange(first, None)),
+        (LessThanOrEqual(DAY, day), ValueRange(None, last)),
+    ):
+        assert asked_by(condition).ranges["day"] == left
+    assert asked_by(In(DAY, (day,))).values["day"] == tuple(originals)
+
+
+@pytest.mark.parametrize("literal", [Decimal(10**27), Decimal("-1." + "3" * 27), "caf\ufffd"])
+def test_a_literal_that_may_have_changed_says_nothing(literal: Any) -> None:
+    for condition in (EqualTo(ID, literal), In(ID, (literal, None)), LessThan(ID, literal)):
+        assert asked_by(condition) == AskedValues()
+
+
+def test_a_decimal_that_nothing_rounds_is_a_value() -> None:
+    assert asked_by(EqualTo(ID, Decimal("9" * 27))).values == {"id": (Decimal("9" * 27),)}
+
+
+def test_nan_in_two_filters_is_one_value() -> None:
+    asked = asked_by(In(ID, (float("nan"), 1.0)), In(ID, (2.0, float("nan"))))
+    assert [math.isnan(value) for value in asked.values["id"]] == [True]
+
+
 def test_values_must_be_in_all_filters_of_a_column() -> None:
-    asked = asked_by(In(ID, (1, 2, 3)), In(ID, (2, 3, 4)), EqualTo(DAY, NEW_YEAR))
-    assert asked.values == {"id": (2, 3), "day": (NEW_YEAR,)}
+    asked = asked_by(In(ID, (1, 2, 3)), In(ID, (2, 3, 4)), EqualTo(NAME, "Ulm"))
+    assert asked.values == {"id": (2, 3), "name": ("Ulm",)}
 
 
 def test_values_of_all_key_columns_leave_the_key_groups_of_their_combinations() -> None:

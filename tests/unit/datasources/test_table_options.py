@@ -54,6 +54,7 @@ def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
         "takeOver": "true",
         "minVersionsToRetain": "2",
         "autoCompactBytes": "1g",
+        "orphanGraceSeconds": "7200",
         "storageOptions": '{"key": "secret"}',
         "storeRetrySeconds": "30",
         "checkpointlocation": "/checkpoints",
@@ -72,6 +73,7 @@ def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
         take_over=True,
         min_versions_to_retain=2,
         auto_compact_bytes=1 << 30,
+        orphan_grace_seconds=7200,
         storage_options={"key": "secret"},
         store_retry_seconds=30,
         given=parsed.given,
@@ -350,12 +352,15 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("batch reads", {"provider": "cowstate"}, "session that spark_state.configure built"),
     ("writes", {"keys": "a,,b"}, "option keys is 'a,,b'; allowed are names of columns"),
     ("writes", {"keys": ""}, "option keys is ''"),
+    ("writes", {"keys": "`a,b"}, "quote a comma as in `a,b`"),
+    ("writes", {"keys": "['a', 'b']"}, r"option keys is the list \['a', 'b'\], and is read as one"),
     ("writes", {"keys": "a, b, a"}, "option keys names 'a' twice"),
     ("writes", {"sequenceBy": ""}, "option sequenceBy is empty"),
     ("writes", {"mergeSchema": "yes"}, "mergeSchema is 'yes'; allowed are true, false"),
     ("writes", {"maxParallelism": "0"}, "allowed are whole numbers from 1 to 32768"),
     ("writes", {"maxParallelism": "many"}, "maxParallelism is 'many'"),
     ("writes", {"minVersionsToRetain": "1"}, "whole numbers from 2"),
+    ("writes", {"orphanGraceSeconds": "60"}, "whole numbers from 3600 to"),
     ("writes", {"autoCompactBytes": "-1"}, "a whole number that may end in k, m, g or t"),
     ("writes", {"autoCompactBytes": "9" * 30}, "a whole number that may end in k, m, g or t"),
     ("writes", {"onDuplicate": "newest"}, "allowed are error, first, last"),
@@ -456,3 +461,17 @@ def test_the_jar_knows_the_same_aliases() -> None:
     aliases = re.search(r"FormerNames = Map\((.*?)\)", catalog_options, re.DOTALL)
     assert aliases is not None
     assert dict(re.findall(r'"(\w+)" -> "(\w+)"', aliases[1])) == _MEANT
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (" a , b c ", ("a", "b c")),
+        ("`a,b`, c", ("a,b", "c")),
+        ("`a``b`,` c `", ("a`b", " c ")),
+        ("`[a]`", ("[a]",)),
+    ],
+)
+def test_names_of_columns_may_be_quoted(text: str, names: tuple[str, ...]) -> None:
+    assert parse_sink_options({"path": "/t", "keys": text}).keys == names
+    assert parse_sink_options({"path": "/t", "sequenceBy": "`a,b`"}).sequence_by == "a,b"

@@ -270,8 +270,10 @@ def test_names_that_tables_use_themselves_are_refused(name: str) -> None:
 def test_columns_that_a_table_cannot_have_are_refused() -> None:
     twice = json.loads(COLUMNS)
     twice["fields"].append(twice["fields"][1])
-    with pytest.raises(ConfigurationError, match="several columns are called 'at'"):
+    with pytest.raises(ConfigurationError, match=r"columns 'at' and 'at' have the same name"):
         plan(json.dumps(twice))
+    with pytest.raises(ConfigurationError, match=r"columns 'a' and 'A' have the same name"):
+        plan(schema_json(id="long", a="long", A="long"))
     with pytest.raises(
         ConfigurationError, match=r"column where has type geometry.* cast the column"
     ):

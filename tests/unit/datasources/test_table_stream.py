@@ -25,6 +25,7 @@ from datasources.lost_changes import ChangesLostError
 from datasources.source_state import SourceState
 from datasources.table_options import parse_stream_options
 from datasources.table_stream import TableStreamReader
+from spark_state.errors import ConfigurationError
 from tests.support.provider_file_bytes import unique
 from tests.support.scripted_checkpoint import PARTITIONS, commit, write_batch, write_metadata
 from tests.support.scripted_checkpoint import put as write_file
@@ -69,7 +70,6 @@ def after(version: int) -> dict[str, Any]:
         ({"startingVersion": 0}, NOTHING),
         ({"startingVersion": 2}, after(1)),
         ({"startingVersion": 4}, after(3)),
-        ({"startingVersion": 9}, after(8)),
         ({"startingTimestamp": 0}, NOTHING),
         ({"startingTimestamp": 10**15}, after(3)),
     ],
@@ -79,6 +79,12 @@ def test_a_stream_begins_where_its_options_say(
 ) -> None:
     write(tmp_path, 0, 1, 2, 3)
     assert reader(tmp_path, **options).initialOffset() == expected
+
+
+def test_a_stream_does_not_begin_after_the_next_version(tmp_path: Path) -> None:
+    write(tmp_path, 0, 1, 2, 3)
+    with pytest.raises(ConfigurationError, match=r"startingVersion is 5, .* is 3: set it to 4 or"):
+        reader(tmp_path, startingVersion=5).initialOffset()
 
 
 @pytest.mark.parametrize(
@@ -170,10 +176,9 @@ def test_a_checkpoint_whose_own_description_is_lost_or_damaged_is_refused(
 def test_versions_before_the_first_one_asked_for_are_left_out_when_they_come(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path, 0, 1)
     stream = reader(tmp_path, startingVersion=3)
     start = stream.initialOffset()
-    write(tmp_path, 2)
+    write(tmp_path, 0, 1, 2)
     assert stream.latestOffset(start, ReadAllAvailable()) == start
     write(tmp_path, 3)
     assert place(stream.latestOffset(start, ReadAllAvailable())) == after(3)

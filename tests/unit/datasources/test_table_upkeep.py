@@ -24,9 +24,10 @@ from datasources.table_upkeep import TableUpkeep
 from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
 from tests.support.table_rows_of import METADATA, ScriptedTable, put, state_of
 
-BOUNDS = MergeBounds(1 << 30, files=4)
-A_DAY_LATER = 1e12
 URL = "dict://store"
+BOUNDS = MergeBounds(1 << 30, files=4)
+OPTIONS = SinkOptions(URL, min_versions_to_retain=2)
+A_DAY_LATER = 1e12
 OPERATIONS = ("put", "get", "list", "delete")
 FAILURES: list[Exception] = [
     StoreAccessError(URL, "[Errno 13] Permission denied"),
@@ -80,7 +81,7 @@ class Table:
         self.query.publish(
             number,
             [file],
-            finish=lambda version: self.upkeep.done_before(METADATA, version, BOUNDS, 2),
+            finish=lambda version: self.upkeep.done_before(METADATA, version, BOUNDS, OPTIONS),
         )
         self.versions += 1
 

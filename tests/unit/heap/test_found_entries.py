@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.testing.keyed_state_backend_contract import KEYS, LIST, MAP, VALUE
 
 

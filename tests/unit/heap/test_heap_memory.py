@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.timed_steps import timers_of
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.testing.keyed_state_backend_contract import LIST, MAP, VALUE
 
 KEYS = KeyColumns(("key",), (pa.string(),), ("string",))

@@ -28,6 +28,7 @@ from checkpoint_store.files.document import Source, decode_handle, encode_handle
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
 from checkpoint_store.files.working_directory import WorkingDirectoryError
+from checkpoint_store.object_names import parse_object_name
 from spark_state.errors import StateHostError
 from spark_state.rocksdb import database, database_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
@@ -356,7 +357,7 @@ def test_contents_are_read_as_they_were_written(
     source = Source("file:///s", handle.name)
     assert decode_database(encode_database(held), source) == held
     assert [state.name for state in held.states] == ["value", "list", "map"]
-    assert decode_handle(encode_handle(handle)) == handle
+    assert decode_handle(encode_handle(handle), parse_object_name) == handle
 
 
 def test_contents_of_a_later_release_are_refused(

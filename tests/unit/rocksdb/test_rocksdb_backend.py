@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -18,7 +19,6 @@ from spark_state.rocksdb.database import ColumnFamily, Database
 from spark_state.rocksdb.database_options import DatabaseMemory
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor
 from spark_state.testing.keyed_state_backend_contract import (
     KEY_GROUPS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -11,12 +12,23 @@ import pytest
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
 from spark_state.spark.operator.clock_source import ClockFiles, ClockSettings
+from spark_state.spark.operator.store_options import REDACTION_OF_SPARK
 
-DAY = 86_400
+HOUR = 3_600
 
 
 def clock(root: Path) -> ClockFiles:
     return ClockFiles(ClockSettings(str(root), "counts", 2, None))
+
+
+def test_options_of_stores_reach_the_process_of_the_clock_and_are_not_shown() -> None:
+    settings = ClockSettings(
+        "s3://bucket", "counts", 2, "min", store_options={"secret": "hunter2", "anon": False}
+    )
+    assert ClockSettings.of_options(settings.options()) == settings
+    (shown,) = (name for name, value in settings.options().items() if "hunter2" in value)
+    assert re.search(REDACTION_OF_SPARK, shown)
+    assert "hunter2" not in repr(settings)
 
 
 def left(root: Path, name: str, age_seconds: float) -> Path:
@@ -37,17 +49,17 @@ def test_a_clock_deletes_what_it_has_read(tmp_path: Path) -> None:
     assert not own.exists()
 
 
-def test_what_dead_clocks_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_what_dead_clocks_left_goes_after_an_hour(tmp_path: Path) -> None:
     reading = clock(tmp_path)
     left(tmp_path, reading.token, 0)
-    old, begun = left(tmp_path, "a" * 32, DAY + 60), left(tmp_path, f"{UNPUBLISHED}/1", DAY + 60)
-    new, other = left(tmp_path, "b" * 32, DAY - 600), left(tmp_path, "note.txt", 9 * DAY)
+    old, begun = left(tmp_path, "a" * 32, HOUR + 60), left(tmp_path, f"{UNPUBLISHED}/1", HOUR + 60)
+    new, other = left(tmp_path, "b" * 32, HOUR - 600), left(tmp_path, "note.txt", 9 * HOUR)
     assert reading.query_id() == "query"
     assert [path.exists() for path in (old, begun, new, other)] == [False, False, True, True]
 
 
 def test_nothing_is_swept_before_a_clock_has_read_its_own(tmp_path: Path) -> None:
-    old = left(tmp_path, "a" * 32, 2 * DAY)
+    old = left(tmp_path, "a" * 32, 2 * HOUR)
     assert clock(tmp_path).query_id() is None
     assert old.exists()
 
@@ -67,7 +79,7 @@ def test_a_clock_goes_on_where_it_may_not_delete(
 def test_a_sweep_that_fails_does_not_lose_the_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_store: LocalObjectStore, _directory: str) -> list[object]:
+    def fail(_store: LocalObjectStore, _directory: str, _prefix: str = "") -> list[object]:
         raise OSError("the network is down")
 
     reading = clock(tmp_path)

@@ -264,8 +264,8 @@ def test_what_is_handed_out_may_be_changed_without_changing_the_state() -> None:
 Call = Callable[[Backend], Any]
 REFUSED: list[tuple[Call, str]] = [
     (
-        lambda backend: backend.list.appendValue((1, 1)),
-        "state 'l', an element: field 'name' expects string, got 1 of type int",
+        lambda backend: backend.list.appendValue((1.5, 1)),
+        "state 'l', an element: field 'name' expects string, got 1.5 of type float",
     ),
     (lambda backend: backend.list.appendValue("xy"), "state 'l', an element: 'xy' is not a tuple"),
     (lambda backend: backend.list.appendValue(None), "state 'l', an element: None is not a tuple"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,19 @@ from spark_state.spark.progress.connect_progress import (
 from tests.support.scripted_operator import ScriptedOperator
 
 
+class Settings(dict[str, str]):
+    """Those of a session, which has a property for all."""
+
+    @property
+    def getAll(self) -> dict[str, str]:  # noqa: N802
+        return dict(self)
+
+
 class Session:
     """The settings of a session."""
 
     def __init__(self, store: Path) -> None:
-        self.conf = {"spark.cowstate.store": str(store)}
+        self.conf = Settings({"spark.cowstate.store": str(store)})
 
 
 class LostSession:
@@ -115,7 +124,7 @@ def test_a_query_that_was_started_without_operators_costs_no_task(
     tmp_path: Path, tasks: list[Any]
 ) -> None:
     query = Query(Session(tmp_path), "plain")
-    note_connect_run(query, str(tmp_path), ())
+    note_connect_run(query, StoredQuery("", str(tmp_path), ()))
     run = connect_run(query._session, query.id, query.runId)
     assert run.documents([(0, "at 0"), (1, "at 1")]) == [[], []]
     assert tasks == []
@@ -123,17 +132,23 @@ def test_a_query_that_was_started_without_operators_costs_no_task(
 
 def test_a_started_query_is_noted_and_found_without_its_server() -> None:
     query = Query(LostSession(), "started")
-    note_connect_run(query, "/store", (("counts", "/other"),))
+    stores = StoredQuery("", "/store", (("counts", "/other"),), {"secret": "hunter2"})
+    note_connect_run(query, stores)
     run = connect_run(query._session, query.id, query.runId)
-    assert run.stored == StoredQuery("started", "/store", (("counts", "/other"),))
+    assert run.stored == replace(stores, query_id="started")
+    assert "hunter2" not in repr(run.stored)
 
 
 def test_a_setting_that_comes_later_finds_the_stores(tmp_path: Path, tasks: list[Any]) -> None:
     feed(tmp_path, "operator-0", [0])
     other = connect_run(Session(tmp_path / "other"), "query", "another run")
     assert other.documents([(0, "at 0")]) == [[]]
-    run = connect_run(Session(tmp_path), "query", "another run")
+    session = Session(tmp_path)
+    run = connect_run(session, "query", "another run")
     assert names(run.documents([(0, "at 0")])) == [["operator-0"]]
+    session.conf["spark.cowstate.storeOptions.endpoint_url"] = "http://here"
+    options = connect_run(session, "query", "another run").stored.store_options
+    assert options == {"endpoint_url": "http://here"}
 
 
 @pytest.mark.parametrize(("setting", "enabled"), [({}, False), ({"enabled": "true"}, True)])
@@ -160,7 +175,7 @@ def test_stores_are_looked_for_where_the_setting_says_if_the_plan_has_no_operato
     tmp_path: Path, tasks: list[Any]
 ) -> None:
     query = Query(Session(tmp_path / "later"), "query")
-    note_connect_run(query, str(tmp_path), ())
+    note_connect_run(query, StoredQuery("", str(tmp_path), ()))
     with pytest.raises(ConfigurationError, match=f"no store below {tmp_path}/later/query"):
         progress_of_connect(query, subtasks=False)
     feed(tmp_path / "later", "operator-0", [0])

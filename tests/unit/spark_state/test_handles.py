@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -20,7 +21,6 @@ from spark_state.processor.condition_errors import ProcessorHandleError
 from spark_state.processor.handles import ProcessorHandle, record_states
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.serving_handles import WITHOUT_TIME, ServedStates, serving_handle
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.subtasks import ParsedSchemas
 

@@ -12,6 +12,7 @@ from spark_state.spark.operator.operator_configuration import (
     OperatorConfiguration,
     RestoreFrom,
     SessionFacts,
+    check_keys,
     parse_configuration,
 )
 
@@ -97,9 +98,41 @@ def test_speculative_execution_is_refused() -> None:
         parse_configuration(STORE, facts(speculation=True))
 
 
-def test_an_unknown_key_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown configuration key .*zzz; The keys are"):
-        parse_configuration({**STORE, "spark.cowstate.zzz": "1"}, facts())
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (
+            "spark.cowstate.zzz",
+            "is '1', and there is no such setting: the keys are spark.",
+        ),
+        ("spark.cowstate.paralelism", "did you mean spark.cowstate.parallelism?"),
+        ("spark.cowstate.rocksdb.compresion", "did you mean spark.cowstate.rocksdb.compression?"),
+        ("spark.cowstat.store", "'1', and there is no .*did you mean spark.cowstate.store?"),
+        ("spark.cowstates.store", "did you mean spark.cowstate.store?"),
+        ("spark.cowsatte.store", "did you mean spark.cowstate.store?"),
+        ("spark.cowState.store", "did you mean spark.cowstate.store?"),
+        ("sparc.cowstate.paralelism", "did you mean spark.cowstate.parallelism?"),
+        ("spark.cowstate.storeTokens", "storeTokens is set, and there is no such setting"),
+    ],
+)
+def test_a_key_that_nothing_reads_is_named_with_its_value_and_the_nearest_right_one(
+    key: str, told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told) as refused:
+        check_keys({**STORE, key: "1"})
+    text = str(refused.value)
+    assert text.startswith(f"{key} is ")
+    assert "\n" not in text
+    with pytest.raises(ConfigurationError, match=told):
+        parse_configuration({**STORE, key: "1"}, facts())
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["spark.sql.cowstate.x", "spark.state.store", "spark.sql.catalog.cowstate", "spark.cow", "x"],
+)
+def test_keys_of_others_are_left_alone(key: str) -> None:
+    check_keys({**STORE, key: "1"})
 
 
 def test_a_store_to_restore_from_may_name_its_epoch(tmp_path: Path) -> None:

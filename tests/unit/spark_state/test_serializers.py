@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,42 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
         Row(d=datetime.timedelta(-1)),
     ),
     (pa.timestamp("us"), pd.Timestamp(2020, 1, 1, 3), datetime.datetime(2020, 1, 1, 3)),
+    (pa.timestamp("us"), np.datetime64("2020-01-01T03", "ns"), datetime.datetime(2020, 1, 1, 3)),
+    (pa.timestamp("us"), np.datetime64("NaT"), None),
+    (pa.date32(), datetime.datetime(2020, 1, 2), datetime.date(2020, 1, 2)),
+    (pa.date32(), pd.Timestamp(2020, 1, 2), datetime.date(2020, 1, 2)),
+    (pa.date32(), np.datetime64("2020-01-02"), datetime.date(2020, 1, 2)),
+    (pa.binary(), "ü", b"\xc3\xbc"),
+    (pa.string(), 5, "5"),
+    (pa.string(), True, "true"),
+    (pa.string(), Decimal("1E+3"), "1E+3"),
+    (pa.string(), Decimal("-0.0"), "0.0"),
+    (pa.decimal128(10, 2), Decimal("1.005"), Decimal("1.01")),
+    (pa.decimal128(10, 2), Decimal("-1.005"), Decimal("-1.01")),
+    (pa.decimal128(10, 2), Decimal("1.0049999"), Decimal("1.00")),
+    (pa.list_(pa.decimal128(3, 0)), [Decimal("2.5")], [Decimal(3)]),
+    (pa.decimal128(10, 2), Decimal("NaN"), None),
+    (pa.int64(), float("nan"), None),
+    (pa.int32(), np.float64("nan"), None),
+    (pa.bool_(), float("nan"), None),
+    (pa.list_(pa.int64()), [1, float("nan"), pd.NA], [1, None, None]),
+    (
+        pa.list_(pa.timestamp("us")),
+        np.array(["2020-01-01", "NaT"], "M8[ns]"),
+        [datetime.datetime(2020, 1, 1), None],
+    ),
+    (pa.int64(), pd.NA, None),
+    (pa.float64(), pd.NA, None),
+    (pa.string(), pd.NA, None),
+    (LONG_AND_NAME, pd.NA, None),
+    (pa.list_(LONG_AND_NAME), np.datetime64("NaT"), None),
+    (pa.float64(), 2**53, 2.0**53),
+    (pa.map_(pa.string(), pa.int32()), [("a", 1)], {"a": 1}),
+    (pa.map_(pa.string(), pa.int32()), (["a", None],), {"a": None}),
+    (pa.map_(LONG_AND_NAME, pa.int32()), [({"name": "x", "n": 1}, 2)], {Row(n=1, name="x"): 2}),
+    (LONG_AND_NAME, Row(name=1, n="x"), Row(n=1, name="x")),  # by position, as in Spark
+    (LONG_AND_NAME, {"name": "x", "other": 1}, Row(n=None, name="x")),
+    (LONG_AND_NAME, SimpleNamespace(name="x", n=1), Row(n=1, name="x")),
     (pa.list_(pa.null()), [None, None], [None, None]),
     (pa.null(), None, None),
     (pa.string(), None, None),
@@ -97,19 +134,31 @@ REFUSED: list[tuple[pa.DataType, Any]] = [
     (pa.float64(), "x"),
     (pa.float32(), 1e300),
     (pa.string(), b"x"),
-    (pa.binary(), "x"),
     (pa.decimal128(4, 2), Decimal(100)),
     (pa.decimal128(4, 2), 1.5),
-    (pa.decimal128(4, 2), Decimal("NaN")),
     (pa.decimal128(4, 2), Decimal("sNaN")),
     (pa.decimal128(4, 2), Decimal("-Infinity")),
-    (pa.date32(), datetime.datetime(2020, 1, 1)),
+    (pa.date32(), datetime.datetime(2020, 1, 1, 0, 0, 1)),
+    (pa.date32(), datetime.datetime(2020, 1, 1, tzinfo=UTC)),
+    (pa.date32(), pd.Timestamp("2020-01-01 00:00:00.000000001")),
+    (pa.float64(), 2**53 + 1),
+    (pa.float32(), 2**24 + 1),
+    (pa.int64(), 1.0),
+    (pa.int64(), np.timedelta64(5, "ns")),
+    (pa.string(), 1.5),
+    (pa.string(), datetime.date(2020, 1, 1)),
+    (pa.binary(), "\ud800"),
+    (pa.decimal128(4, 2), Decimal("99.995")),
+    (pa.map_(pa.string(), pa.int32()), [("a", 1), ("a", 2)]),
+    (pa.map_(pa.string(), pa.int32()), ["ab"]),
+    (pa.map_(pa.int32(), pa.int32()), {None: 1}),
+    (pa.map_(pa.int32(), pa.int32()), {float("nan"): 1}),
+    (pa.timestamp("us", "UTC"), np.datetime64(1, "ns")),
     (pa.timestamp("us"), datetime.datetime(2020, 1, 1, tzinfo=UTC)),
     (pa.timestamp("us", "UTC"), 0),
     (pa.timestamp("us", "UTC"), datetime.datetime(1, 1, 1, tzinfo=UTC)),
     (pa.list_(pa.int32()), "abc"),
     (pa.list_(pa.int32()), ["a"]),
-    (pa.map_(pa.string(), pa.int32()), [("a", 1)]),
     (LONG_AND_NAME, (1,)),
     (pa.duration("us"), 1),
     (pa.duration("us"), pd.NaT),
@@ -136,7 +185,7 @@ def test_types_that_passed_once_still_refuse_other_types() -> None:
     serializer = serializer_of(pa.int64(), pa.string())
     assert serializer.to_state((1, "a")) == (1, "a")
     with pytest.raises(StateValueError, match="field 'f1'"):
-        serializer.to_state((1, 2))
+        serializer.to_state((1, 2.5))
 
 
 def test_an_interval_beyond_64_bits_is_refused() -> None:
@@ -162,7 +211,7 @@ def test_an_integer_beyond_64_bits_is_refused_even_on_the_fast_path() -> None:
         serializer.to_arrow([(1,), state])
 
 
-@pytest.mark.parametrize("value", [5, "ab", None])
+@pytest.mark.parametrize("value", [5, "ab", None, {"f0": 1}, {1}])
 def test_a_value_that_is_no_tuple_is_refused_with_a_hint(value: Any) -> None:
     with pytest.raises(StateValueError, match=r"is not a tuple of 1 fields .* written \(x,\)"):
         serializer_of(pa.int64()).to_state(value)
@@ -187,6 +236,8 @@ def test_null_in_a_required_field_is_refused() -> None:
     struct_type = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     with pytest.raises(StateValueError, match="field 'x' must not be null"):
         StructSerializer(struct_type, "state 's'").to_state((None,))
+    with pytest.raises(StateValueError, match="field 'x' must not be null"):
+        StructSerializer(struct_type, "state 's'").to_state((float("nan"),))
 
 
 def test_a_put_list_is_not_shared_with_the_caller() -> None:

@@ -27,7 +27,7 @@ class RowChecksumSuite extends HDFSStateStoreRowChecksumSuite {
     val rows = store.iterator().map(pair => (pair.key.copy(), pair.value.copy())).toSeq
     store.release()
     file.delete()
-    val pending = provider.asInstanceOf[CowStateStoreProvider].newChangelog(name)
+    val pending = provider.asInstanceOf[CowStateStoreProvider].newChangelog(name, () => name)
     for (((key, value), place) <- rows.zipWithIndex) {
       val written = if (place == rows.size - 1) flipped(value) else value
       pending.rows.put(key, written, RowChecksums.crc32cOf(key, value))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +14,9 @@ from checkpoint_store.objects.deletion import (
     check_min_to_retain,
     delete_in_turn,
     sweep_orphans,
+    time_of_store,
 )
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo
+from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore, ObjectInfo
 from tests.support.fake_object_store import DictObjectStore
 
 
@@ -54,6 +57,24 @@ def test_orphans_and_what_was_never_published_go_after_the_grace_period(
         "files/b",
     ]
     assert objects.objects.keys() == {"files/needed", "others/c"}
+
+
+def test_a_writer_whose_clock_is_ahead_goes_by_the_clock_of_the_store(
+    objects: DictObjectStore, tmp_path: Path
+) -> None:
+    day = 86_400.0
+    objects.now = 1000.0
+    before = objects.copy()
+    assert time_of_store(objects, 1000.0 + day) == 1000.0
+    assert time_of_store(objects, 900.0) == 900.0
+    objects.now = None
+    assert time_of_store(objects, 900.0) == 900.0
+    assert objects.objects == before.objects
+    disk, now = LocalObjectStore(tmp_path), time.time()
+    assert time_of_store(disk, now + day) < now + day / 2
+    assert list(disk.list(UNPUBLISHED)) == []
+    documents = Documents(objects, {"files/needed"})
+    assert sweep_orphans(objects, documents, day / 2, time_of_store(before, 1000.0 + day)) == []
 
 
 def test_what_was_never_published_goes_even_if_everything_is_needed(

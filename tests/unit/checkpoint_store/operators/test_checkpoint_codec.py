@@ -12,6 +12,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.operators.checkpoint_codec import (
     decode_barrier,
@@ -31,11 +32,21 @@ from checkpoint_store.operators.completed_checkpoint import (
     SubtaskTime,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.operator_layout import EpochDirectory, OperatorStateName
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 SOURCE = Source("file:///store", "some/object.json", 12)
 METADATA = StoreMetadata("store-1", "Zähler", 128, '{"type":"struct"}')
-HANDLE = StateHandle("changelog", "epochs/x", 100, "ab" * 32, KeyGroupRange(0, 63), 12, 9)
+DIRECTORY = str(EpochDirectory(12, 3))
+
+
+def file_name(kind: NamedKind) -> str:
+    return str(StateFileName(DIRECTORY, kind, 0, 40, "0123456789ab"))
+
+
+HANDLE = StateHandle(
+    "changelog", file_name("changelog"), 100, "ab" * 32, KeyGroupRange(0, 63), 12, 9
+)
 BARRIER = Barrier(
     barrier_id="b2",
     epoch=12,
@@ -46,7 +57,7 @@ BARRIER = Barrier(
     plan_id="plan",
     base=("b0", "b1"),
     base_epoch=11,
-    handles=(replace(HANDLE, kind="snapshot"), HANDLE),
+    handles=(replace(HANDLE, kind="snapshot", name=file_name("snapshot")), HANDLE),
     states=(StateSchema("count", "value", '{"type":"long"}'),),
 )
 TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
@@ -60,7 +71,13 @@ REPORT = replace(
     states_deleted=2,
     failed_snapshots=1,
 )
-OPERATOR_STATE = OperatorStateHandle("epochs/y", 50, "cd" * 32, 11, (("rules", "ef" * 32),))
+OPERATOR_STATE = OperatorStateHandle(
+    str(OperatorStateName(EpochDirectory(11, 3), 0, 38, "0123456789ab")),
+    50,
+    "cd" * 32,
+    11,
+    (("rules", "ef" * 32),),
+)
 WITH_OPERATOR_STATE = replace(BARRIER, operator_state=OPERATOR_STATE)
 WITH_DELETED_STATES = replace(
     BARRIER, deleted_states=(StateSchema("old", "list", '{"type":"long"}', ttl_ms=5),)
@@ -70,7 +87,10 @@ WITH_DATABASE = replace(
     BARRIER,
     handles=(
         replace(
-            BARRIER.handles[0], kind="database", parts=(FilePart("epochs/table.sst", 7, "cd" * 32),)
+            BARRIER.handles[0],
+            kind="database",
+            name=file_name("database"),
+            parts=(FilePart(file_name("table"), 7, "cd" * 32),),
         ),
     ),
 )

@@ -15,7 +15,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle, SubtaskTime
-from checkpoint_store.operators.operator_layout import EpochDirectory
+from checkpoint_store.operators.operator_layout import EpochDirectory, OperatorStateName
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.run_errors import RunOverError
 from checkpoint_store.operators.subtask_groups import SubtaskGroups
@@ -27,6 +27,8 @@ FEW = Operator("run-a", 7, groups=TENS)
 MANY = Operator("run-a", 25, groups=TENS)
 BY_SIZE = pytest.mark.parametrize("operator", [FEW, MANY], ids=["few", "many"])
 CHANGES = {0: 1, 64: 1, 127: 1}
+
+OPERATOR_STATE = str(OperatorStateName(EpochDirectory(0, 1), 0, 0, "0123456789ab"))
 
 
 @dataclass
@@ -130,7 +132,7 @@ class TestTheHotPath:
         subtasks = started(objects, operator)
         for subtask in subtasks:
             time = SubtaskTime(5, (subtask.subtask, None), 1000 - subtask.subtask, 77)
-            held = OperatorStateHandle("x", 1, "y", 0, (("rules", "abc"),))
+            held = OperatorStateHandle(OPERATOR_STATE, 1, "y", 0, (("rules", "abc"),))
             subtask.publish(0, None, CHANGES, time=time, operator_state=held)
             subtask.complete()
         base = subtasks[3].base(1)
@@ -150,7 +152,7 @@ class TestTheHotPath:
         subtasks = started(objects, operator)
         for subtask in subtasks:
             checksum = "other" if subtask.subtask == operator.parallelism - 1 else "same"
-            held = OperatorStateHandle("x", 1, "y", 0, (("rules", checksum),))
+            held = OperatorStateHandle(OPERATOR_STATE, 1, "y", 0, (("rules", checksum),))
             subtask.publish(0, None, CHANGES, operator_state=held)
             subtask.complete()
         base = subtasks[0].base(1)

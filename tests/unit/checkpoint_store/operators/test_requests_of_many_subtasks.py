@@ -12,6 +12,7 @@ import pytest
 from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
 from tests.support.counted_store import CountedStore, Counts
 from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started
+from tests.support.scripted_operator import ScriptedOperator
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 
@@ -65,3 +66,24 @@ def test_a_restore_reads_a_share_whatever_the_store_retains(parallelism: int) ->
     assert len(base.barriers) <= 100
     assert counts.requests <= 10
     assert counts.listed <= 30
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("epochs", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_upkeep_of_an_old_query_costs_as_much_as_of_a_young_one(epochs: int) -> None:
+    """Epochs, retention and sweeps, beside a start that ended before its first epoch."""
+    store = CountedStore()
+    operator = ScriptedOperator(store, "run-a", 1)
+    ScriptedOperator(store, "run-b", 1)
+    costs: list[tuple[int, int]] = []
+    for epoch in range(epochs):
+        if epoch % 100 == 0:
+            before = store.counted()
+        operator.run_epoch(epoch, {0: epoch}, "snapshot" if epoch % 10 == 0 else "changelog")
+        if epoch % 10 == 0:
+            operator.checkpoints.retain(20)
+        if epoch % 100 == 99:
+            operator.checkpoints.sweep_orphans(grace_seconds=0.0, now=float("inf"))
+            counts = counted(store, before)
+            costs.append((counts.requests, counts.listed))
+    assert costs[-1] == costs[2]

@@ -353,7 +353,7 @@ class TestChoices:
         self, store: ObjectStore
     ) -> None:
         for choice in (ProviderStore(1), ProviderStore(0, "left"), ProviderStore(join_side="left")):
-            with pytest.raises(StoreNotFoundError, match=r"operator 0: default\. Choose with"):
+            with pytest.raises(StoreNotFoundError, match=r"operator 0: default\. Pass state="):
                 history_in(store, choice)
 
     def test_a_side_of_a_join_is_a_store(self, store: ObjectStore) -> None:
@@ -368,7 +368,7 @@ class TestChoices:
         assert state(opened, 0) == of_all(STATES[0])
 
     def test_a_checkpoint_has_no_states_by_name(self, store: ObjectStore) -> None:
-        with pytest.raises(StateChoiceError, match=r"no state 'count': leave stateVarName out"):
+        with pytest.raises(StateChoiceError, match=r"no state 'count'\. Pass state=ProviderStore"):
             history_in(store, "count")
 
     def test_tables_and_operators_have_no_stores_by_number(self, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ class TestChoices:
         ScriptedTable(table)
         ScriptedOperator(operator).run_epoch(0, {0: 1})
         for other in (table, operator):
-            with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*Leave them"):
+            with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*leave state"):
                 history_in(other, ProviderStore(2, "x"))
 
     def test_a_query_without_committed_batch_is_not_there_yet(self, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source, encode_document
-from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.object_names import STATE_PLACE, parse_object_name
 from checkpoint_store.objects.object_store import FsspecObjectStore
 from checkpoint_store.provider.state_place import (
     PlaceOpener,
@@ -34,7 +34,7 @@ def test_it_has_the_bytes_that_are_drawn() -> None:
     )
 
 
-@given(TEXTS, TEXTS)
+@given(TEXTS, TEXTS.filter(parse_object_name))
 def test_what_is_written_is_read(url: str, directory: str) -> None:
     place = StatePlace(url, directory)
     assert decode_state_place(place.encode(), SOURCE) == place

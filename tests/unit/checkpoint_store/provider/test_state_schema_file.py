@@ -43,7 +43,7 @@ WHOLE = state_schema(KEY, VALUE)
         WHOLE[:30],
         WHOLE[:-1],
         WHOLE + b"\0",
-        b"\x00\x02v9" + WHOLE[4:],
+        b"\x00\x02w9" + WHOLE[4:],
         b"\xff" * 40,
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_file_name import StateFileName
+from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.states.event_time import WriterWatermarks
 from checkpoint_store.tables.table_codec import (
@@ -42,8 +42,15 @@ from checkpoint_store.tables.table_version import (
 
 SOURCE = Source("file:///table", "some/object.json", 12)
 TABLE = TableMetadata("table-1", '{"type":"struct"}', 128, "zählung", True)
-HANDLE = StateHandle("changelog", "data/q/1/a", 100, "ab" * 32, KeyGroupRange(0, 63), 12, 9)
-ONE, TWO, THREE = (replace(HANDLE, name=f"data/q/1/{name}") for name in "bcd")
+
+
+def file_name(unique: str, kind: NamedKind = "changelog") -> str:
+    return str(StateFileName(str(BatchDirectory("q", 1)), kind, 0, 1, unique * 12))
+
+
+HANDLE = StateHandle("changelog", file_name("a"), 100, "ab" * 32, KeyGroupRange(0, 63), 12, 9)
+ONE, TWO, THREE = (replace(HANDLE, name=file_name(unique)) for unique in "bcd")
+SNAPSHOT = replace(HANDLE, kind="snapshot", name=file_name("a", "snapshot"))
 VERSION = TableVersion(
     version=12,
     owner="query-a",
@@ -51,11 +58,11 @@ VERSION = TableVersion(
     schema_json='{"type":"struct"}',
     batches={"query-a": 12, "query-b": 0},
     changes=(ONE, TWO),
-    state=(replace(HANDLE, kind="snapshot"), ONE, TWO),
+    state=(SNAPSHOT, ONE, TWO),
     watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}, -5),
     failed_upkeep=3,
 )
-COMPACTION = TableCompaction(11, (HANDLE.name, ONE.name), (replace(HANDLE, kind="snapshot"), TWO))
+COMPACTION = TableCompaction(11, (HANDLE.name, ONE.name), (SNAPSHOT, TWO))
 
 DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
     (encode_table(TABLE), decode_table, TABLE),
@@ -142,7 +149,7 @@ def test_no_document_is_taken_for_another_kind(
         (2, "batches", {"query-a": "12"}),
         (2, "batches", ["query-a"]),
         (2, "changes", [{}]),
-        (2, "state", ["data/q/1/a"]),
+        (2, "state", [HANDLE.name]),
         (2, "state", [2]),
         (2, "watermarks", {}),
         (2, "watermarks", {"parallelism": 1, "by_subtask": {"0": "late"}, "least_ms": 1}),
@@ -165,7 +172,7 @@ def test_a_checksum_does_not_excuse_unexpected_content(
 
 def test_a_file_that_is_new_and_of_the_state_is_written_once() -> None:
     data = encode_version(VERSION)
-    assert data.count(b"data/q/1/b") == data.count(b"data/q/1/c") == 1
+    assert data.count(ONE.name.encode()) == data.count(TWO.name.encode()) == 1
     assert json.loads(data)["body"]["state"][1:] == [0, 1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,16 +18,17 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectInfo
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory, VersionInfo
 from checkpoint_store.states.state_memory import StateMemory
-from checkpoint_store.tables.table_compaction import compact_key_groups
+from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_history import TableHistory, shape_of
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
-from checkpoint_store.tables.table_version import TableCompaction
+from checkpoint_store.tables.table_version import TableCompaction, TableVersion
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import (
     FIRST_MS,
@@ -367,3 +369,36 @@ def test_a_history_pickles(tmp_path: Path) -> None:
     history.at(0)
     other = pickle.loads(pickle.dumps(history))
     assert by_key(StateReader(other).read()) == {1: ("a", 1)}
+
+
+def test_fields_of_structs_are_read_by_name_from_files_with_another_order(
+    objects: DictObjectStore,
+) -> None:
+    def columns(*names: str) -> str:
+        place = json.loads(schema_json(**dict.fromkeys(names, "double")))
+        return schema_json(id="long", place=place)
+
+    def fold(version: TableVersion) -> tuple[StateHandle, ...]:
+        return merge_files(query.table, version, MergeBounds(1 << 30, files=2))
+
+    query = ScriptedTable(objects)
+    for batch, names in enumerate([("lat", "lon"), ("lon", "lat"), ("lon", "lat")]):
+        place = {"lat": 10.0 + batch, "lon": 20.0}
+        file = query.write(batch, [put(batch, place), put(7, place)], columns(*names))
+        query.publish(batch, [file], columns(*names), merge=fold if batch == 2 else None)
+    newest = query.table.newest()
+    assert newest is not None
+    (folded,) = newest.state
+    assert folded.kind == "snapshot"
+    assert state_of(objects) == {
+        0: ({"lat": 10.0, "lon": 20.0},),
+        1: ({"lat": 11.0, "lon": 20.0},),
+        2: ({"lat": 12.0, "lon": 20.0},),
+        7: ({"lat": 12.0, "lon": 20.0},),
+    }
+    changes = StateReader(history_of(objects)).changes(0, 1).to_pylist()
+    assert [(row["id"], row["place"]["lat"], row["_change_type"]) for row in changes] == [
+        (1, 11.0, "insert"),
+        (7, 10.0, "update_preimage"),
+        (7, 11.0, "update_postimage"),
+    ]

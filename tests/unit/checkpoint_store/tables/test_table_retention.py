@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.errors import CorruptObjectError, LostFilesError, StoreAccessError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.objects import passed_over
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import UNPUBLISHED
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.tables.table_layout import parse_compaction, parse_table_file, version_name
+from checkpoint_store.tables.table_layout import (
+    BatchDirectory,
+    SignOfLife,
+    is_sign_of_life,
+    parse_compaction,
+    parse_table_file,
+    version_name,
+)
 from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
-from tests.support.fake_object_store import DictObjectStore
+from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, shown_alive
+from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
 from tests.support.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
 
 MERGED = MergeBounds(bytes=1 << 30, files=3)
@@ -247,7 +257,7 @@ class TestSweepingOrphans:
         objects.now = 100.0
         orphan = query.write(9, [put(1, "killed", 1)]).name
         objects.now = 200.0
-        young = query.write(9, [put(1, "running", 1)]).name
+        young = query.write(10, [put(1, "running", 1)]).name
         before = named(objects)
         assert sweep(objects, grace_seconds=100.0, now=250.0) == [orphan]
         assert files_of(objects) == before | {young}
@@ -343,6 +353,82 @@ class TestSweepingOrphans:
             sweep_orphans(objects, TableOrphans(objects, CommittingTable(objects)), 0.0, 1.0) == []
         )
         assert state_of(objects) == expected(2)
+
+    def test_a_batch_stays_whole_while_something_is_written_into_it(self) -> None:
+        objects = written(1)
+        query = ScriptedTable(objects)
+        first = query.write(1, [put(7, "a", 7)])
+        objects.now = 86_000.0
+        second = query.write(1, [put(8, "b", 8)], subtask=1)
+        assert sweep(objects, 86_400.0, now=90_000.0) == []
+        query.publish(1, [first, second], written_since=0.0)
+        assert state_of(objects)[7] == ("a", 7)
+
+    def test_a_batch_that_nobody_writes_into_any_more_goes_with_its_signs_of_life(self) -> None:
+        objects = written(1)
+        query = ScriptedTable(objects, "killed-job")
+        file = query.write(0, [put(7, "a", 7)])
+        objects.now = 86_000.0
+        sign = str(SignOfLife(BatchDirectory("killed-job", 0), 0, 0, "0123456789ab"))
+        objects.put(sign, b"")
+        assert sweep(objects, 86_400.0, now=172_400.0) == []
+        assert sweep(objects, 86_400.0, now=172_401.0) == [sign, file.name]
+
+
+class TestFilesThatNoVersionNames:
+    def test_a_task_that_works_for_long_has_one_sign_of_life_until_it_ends(self) -> None:
+        uniques = (f"{number:012x}" for number in itertools.count())
+        directory = BatchDirectory("job", 3)
+        third = threading.Event()
+
+        class Watched(DictObjectStore):
+            def delete(self, names: Sequence[str]) -> None:
+                super().delete(names)
+                assert len(self.objects) <= 1
+                if any(name.endswith("002.json") for name in self.objects):
+                    third.set()
+
+        objects = Watched()
+        with shown_alive(objects, lambda: SignOfLife(directory, 1, 2, next(uniques)), 0.001):
+            third.wait()
+            assert all(is_sign_of_life(name) for name in list(objects.objects))
+        assert objects.objects == {}
+
+    def test_a_task_goes_on_when_a_sign_cannot_be_put(self) -> None:
+        tried = threading.Event()
+
+        def refuse(operation: str, name: str) -> Exception | None:
+            tried.set()
+            return StoreAccessError("dict://store", "no right")
+
+        objects = RefusingObjectStore(DictObjectStore(), refuse)
+        sign = SignOfLife(BatchDirectory("job", 3), 1, 2, "0123456789ab")
+        with shown_alive(objects, lambda: sign, 0.001):
+            tried.wait()
+
+    def test_a_commit_of_files_that_are_gone_fails_and_leaves_the_table_as_it_was(self) -> None:
+        objects = written(1)
+        query = ScriptedTable(objects)
+        files = [query.write(1, [put(7, "a", 7)], subtask=task) for task in range(3)]
+        objects.delete([file.name for file in files[:2]])
+        with pytest.raises(LostFilesError, match=r"1 other files.*query query-a"):
+            query.publish(1, files, written_since=query.now() - LOOK_AFTER_SECONDS - 1)
+        assert state_of(objects) == expected(0)
+
+    def test_a_commit_lists_no_files_that_were_written_lately(self) -> None:
+        objects = written(1)
+        query = ScriptedTable(objects)
+        file = query.write(1, [put(2, "a", 1)])
+        objects.listings.clear()
+        query.publish(1, [file], written_since=query.now())
+        assert not [name for name in objects.listings if name.startswith("data")]
+
+    def test_a_compaction_whose_files_are_gone_is_not_published(self) -> None:
+        objects = written(3)
+        compaction = compact(objects, 2)
+        objects.delete([compaction.files[0].name])
+        with pytest.raises(LostFilesError, match="the compaction"):
+            TableStore(objects).publish_compaction(compaction)
 
 
 def test_what_is_left_after_retention_is_what_a_table_of_its_own_would_have() -> None:

@@ -22,6 +22,12 @@ def refused(rows: str, *, merge: bool = False, table: str = TABLE) -> str:
     return str(caught.value)
 
 
+DOUBLED = [
+    {"name": "a", "type": spark_type, "nullable": True, "metadata": {}}
+    for spark_type in ("long", "string")
+]
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_the_same_columns_in_any_order_change_nothing(merge: bool) -> None:
     shuffled = schema_json(count="integer", id="long", name="string")
@@ -62,6 +68,24 @@ def test_a_change_within_a_nested_type_is_a_change_of_type() -> None:
     rows = schema_json(id="long", tags=json.loads(schema_json(a="long", b="long")))
     message = refused(rows, merge=True, table=table)
     assert "is struct<a: bigint> in the table and struct<a: bigint, b: bigint> in the" in message
+    assert "by place, not by name" in message
+    assert "cast it" not in message
+
+
+def test_fields_of_structs_may_be_in_another_order_at_any_depth() -> None:
+    def nested(*names: str) -> str:
+        of_structs = json.loads(schema_json(**dict.fromkeys(names, "double")))
+        places = {"type": "array", "elementType": of_structs, "containsNull": True}
+        inner = {"type": "map", "keyType": "string", "valueType": places, "valueContainsNull": True}
+        return schema_json(id="long", path=json.loads(schema_json(points=inner)))
+
+    table = nested("lat", "lon")
+    assert evolved(URL, table, nested("lon", "lat"), merge=False) == table
+    assert "struct<" in refused(nested("lon", "Lat"), merge=False, table=table)
+    twice = schema_json(id="long", x={"type": "struct", "fields": DOUBLED})
+    other = schema_json(id="long", x={"type": "struct", "fields": DOUBLED[::-1]})
+    assert evolved(URL, twice, twice, merge=False) == twice
+    assert "struct<" in refused(other, merge=False, table=twice), "two fields share a name"
 
 
 @pytest.mark.parametrize("merge", [False, True])

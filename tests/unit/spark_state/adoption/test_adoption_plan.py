@@ -12,11 +12,10 @@ from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.adoption.adoption_plan import (
     HDFS_CLASS,
     IN_CHECKPOINT,
-    ROCKSDB_CLASS,
     plan_adoption,
 )
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
-from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
 from tests.support.stopped_checkpoints import log_entry, operator_with
 

@@ -81,7 +81,7 @@ def open_store(stream: BinaryIO, url: object, request_format: int = FORMAT) -> F
 def test_only_this_user_can_reach_it() -> None:
     with gateway() as (_, path):
         mode = path.parent.stat().st_mode
-        assert stat.S_IMODE(mode) == 0o700
+        assert not mode & (stat.S_IRWXG | stat.S_IRWXO)
         assert path.parent.stat().st_uid == os.getuid()
 
 

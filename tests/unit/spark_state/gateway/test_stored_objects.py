@@ -21,6 +21,7 @@ from spark_state.gateway.stored_objects import (
     opened_objects,
     with_connections,
 )
+from tests.support import hosted_file_system  # noqa: F401  registers hosted://
 from tests.support.fake_object_store import (
     DictObjectStore,
     FlakyObjectStore,
@@ -161,6 +162,7 @@ def test_what_killed_writers_left_goes_after_a_day(store: DictObjectStore) -> No
         store.now = 1e9 - age
         store.put(f"{UNPUBLISHED}/{name}", b"half")
     store.put("state/0/0/published", b"whole")
+    store.now = 1e9
     objects = StoredObjects(store, now=lambda: 1e9)
     assert objects.answer(Frame({"do": "sweep"})) == Frame()
     assert sorted(store.objects) == [f"{UNPUBLISHED}/young", "state/0/0/published"]
@@ -172,6 +174,21 @@ def test_a_store_is_opened_for_a_jar_of_the_same_release_only(tmp_path: Path) ->
     assert put(objects, "a", b"x") == Frame()
     with pytest.raises(ValueError, match="install the same release on all machines"):
         opened_objects(Frame({**header, "format": FORMAT + 1}))
+
+
+def test_hosts_of_urls_tell_stores_apart() -> None:
+    header = {"do": "open", "options": {}, "retry_seconds": 5, "format": FORMAT}
+    here, there = (
+        opened_objects(Frame({**header, "url": f"hosted://{host}/gateway/state"}))
+        for host in ("first", "second")
+    )
+    assert put(here, "a", b"x") == Frame()
+    assert (
+        there.answer(Frame({"do": "list", "directory": "", "prefix": ""})).header["objects"] == []
+    )
+    header |= {"url": "hosted://first/state", "options": {"host": "second"}}
+    with pytest.raises(StoreAccessError, match="have another host than the URL"):
+        opened_objects(Frame(header))
 
 
 def test_a_store_on_s3_has_a_connection_for_each_of_many_stores() -> None:

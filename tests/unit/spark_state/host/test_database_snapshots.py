@@ -254,10 +254,13 @@ def test_local_files_of_a_restore_go_with_the_host(query: Query, tmp_path: Path)
 
 
 class _KilledBackends(SubtaskBackends):
-    """Backends of a host whose end removes nothing."""
+    """Backends of a host whose end removes nothing, and gives up its locks."""
 
     def close(self) -> None:
         self._folders.clear()
+        self._held.close()
+        for copies in self._copies.values():
+            copies.held.close()
 
 
 @pytest.mark.parametrize("local_recovery", [True, False])

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import Row
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import MemoryLimitError, StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings
@@ -28,7 +29,6 @@ from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.spilled_rows import SpilledRows
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor
 from tests.support.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
 from tests.support.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import pytest
 
 from spark_state.errors import FencedError
 from spark_state.host import sessions as sessions_module
+from spark_state.host.epoch_request import BackendSettings
+from spark_state.host.executor import private_directory, running_executor
 from spark_state.host.sessions import Sessions
-from tests.support.subtasks import Host, operator
+from tests.support.hosted_file_system import HostedFileSystem
+from tests.support.subtasks import Host, operator, table_of
 
 
 class Clock:
@@ -51,6 +56,50 @@ def test_an_older_run_of_another_parallelism_does_not_evict_the_newer_one(
         pass
     with sessions.subtask(newer.request(0, 2)) as same:
         assert same is session
+
+
+def test_a_store_is_opened_again_with_other_options(sessions: Sessions, tmp_path: Path) -> None:
+    """Credentials change between runs, while the host lives."""
+    spec = operator(tmp_path, store_root=f"hosted:///{tmp_path.name}")
+
+    def with_options(run_id: str, **options: Any) -> Host:
+        checkpoints = replace(spec.checkpoints, store_options={"secret": "hunter2", **options})
+        return Host(replace(spec, checkpoints=checkpoints), run_id=run_id)
+
+    with sessions.subtask(with_options("run-1", host="here").request(0, 1)) as first:
+        first.accept(with_options("run-1", host="here").request(0, 1))
+    with sessions.subtask(with_options("run-1", host="here").request(0, 2)) as same:
+        assert same is first
+    moved = with_options("run-2", host="there")
+    assert "hunter2" not in repr(moved.request(0, 1))
+    with sessions.subtask(moved.request(0, 1)) as other:
+        assert other is not first
+    places = {place[0]: [*objects] for place, (objects, _) in HostedFileSystem.places.items()}
+    for host in ("here", "there"):
+        assert any(f"/{tmp_path.name}/query/totals/runs/" in name for name in places[host])
+
+
+def test_local_copies_of_an_ended_query_go_while_the_host_lives(
+    clock: Clock, tmp_path: Path
+) -> None:
+    executor = running_executor(os.getpid())
+    assert executor is not None
+    backend = BackendSettings(kind="rocksdb", local_directory=str(tmp_path))
+    host = Host(operator(tmp_path / "store", backend=backend))
+    sessions = Sessions(clock, executor)
+    with sessions.subtask(host.request(0, 1)) as session:
+        request = host.request(0, 1)
+        epoch = session.run(request, session.accept(request), table_of([("a", 1)], 8), lambda: None)
+        epoch.output.close()
+    copies = private_directory(tmp_path, executor) / "copies"
+    assert len([*copies.iterdir()]) == 1
+    clock.now = 601.0
+    sessions.drop_unused(600)
+    assert len(sessions) == 0
+    clock.now = 1202.0
+    sessions.drop_unused(600)
+    assert [*copies.iterdir()] == []
+    sessions.close()
 
 
 def test_stores_that_are_unused_are_dropped_while_others_are_busy(

@@ -6,10 +6,14 @@ import os
 import signal
 import socket
 import stat
+import struct
+import subprocess
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,9 @@ from tests.support.processors import FailingAt
 from tests.support.subtasks import Host, operator, table_of
 
 pytestmark = pytest.mark.process
+
+# The number in an entry of an ACL that names nobody.
+ANYBODY = 0xFFFFFFFF
 
 
 @pytest.fixture
@@ -137,34 +144,108 @@ def test_a_killed_host_is_replaced_and_its_state_restored(
     assert run(executor, host, 1, [("a", 1)]) == {"a": 2}
 
 
-def test_sockets_are_in_a_directory_that_only_the_user_can_enter(executor: Executor) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o3777])
+def test_sockets_are_in_a_directory_that_only_the_user_can_enter(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """Directories inherit the set-group-ID bit, as volumes with fsGroup of Kubernetes have it."""
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    tmp_path.chmod(mode)
+    inherited = mode & stat.S_ISGID
     directory = socket_directory(executor)
     for path in (directory, directory.parent):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700 | inherited
+    assert socket_directory(executor) == directory
 
 
-def test_a_directory_that_others_can_enter_is_refused(
+@pytest.mark.parametrize("mode", [0o755, 0o2710, 0o701, 0o704, 0o720])
+def test_a_directory_that_others_can_use_is_refused(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    parent = tmp_path / f"cowstate-{os.getuid()}"
+    parent.mkdir()
+    parent.chmod(mode)
+    shown = stat.filemode(stat.S_IFDIR | mode)
+    with pytest.raises(StateHostError, match=f"without permissions for others, .* is {shown} of"):
+        socket_directory(executor)
+
+
+def test_a_link_to_a_private_directory_is_refused(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
-    (tmp_path / f"cowstate-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(StateHostError, match="must be a directory of mode 0700"):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"cowstate-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateHostError, match="must be a directory of uid"):
         socket_directory(executor)
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="ACLs are set as Linux has them")
+def test_a_default_acl_gives_nobody_a_right(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User 12345 has all rights to what is made below, and the group's mask takes them away."""
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    entries = [(1, 7, ANYBODY), (2, 7, 12345), (4, 7, ANYBODY), (16, 7, ANYBODY), (32, 7, ANYBODY)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(tmp_path, "system.posix_acl_default", acl)
+    except OSError as error:
+        pytest.skip(f"the file system of {tmp_path} has no ACLs: {error}")
+    directory = socket_directory(executor)
+    given = os.getxattr(directory, "system.posix_acl_access")
+    rights = {(tag, right) for tag, right, _ in struct.iter_unpack("<HHI", given[4:])}
+    assert (2, 7) in rights
+    assert {right for tag, right in rights if tag in (16, 32)} == {0}
 
 
 def test_directories_of_gone_executors_are_removed_and_those_of_others_are_not(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In another pid namespace somebody is known to work by the lock alone."""
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     live = socket_directory(executor)
     gone = socket_directory(replace(executor, started=executor.started - 100))
     (gone / "0.lock").touch()
     elsewhere = live.parent / (gone.name[:-1] + "x")  # not a name of ours
-    other_namespace = live.parent / f"{gone.name}0"
-    elsewhere.mkdir()
-    other_namespace.mkdir()
+    working, killed, never_begun = (live.parent / f"{gone.name}{digit}" for digit in "012")
+    for folder in (elsewhere, working, killed, never_begun):
+        folder.mkdir()
+    (killed / "7").mkdir()
+    (killed / "7" / "table.sst").touch()
+    with holding(working), holding(killed) as holder:
+        holder.kill()
+        holder.wait()
+        remove_directories_of_gone_executors()
+        assert sorted(live.parent.iterdir()) == sorted([live, elsewhere, working])
     remove_directories_of_gone_executors()
-    assert sorted(live.parent.iterdir()) == sorted([live, elsewhere, other_namespace])
+    assert sorted(live.parent.iterdir()) == sorted([live, elsewhere])
+
+
+def test_nothing_is_removed_below_a_directory_of_another_user(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    gone = socket_directory(replace(executor, started=executor.started - 100))
+    gone.parent.chmod(0o777)
+    remove_directories_of_gone_executors()
+    assert gone.is_dir()
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that works in a folder."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from checkpoint_store.files.held_folder import held\n"
+        "with held(lambda: Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        yield process
 
 
 def test_a_socket_path_that_is_too_long_is_refused_with_the_way_out(

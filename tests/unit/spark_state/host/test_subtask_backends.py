@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint_store.files.held_folder import held
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
@@ -90,6 +91,56 @@ def test_a_host_removes_what_hosts_of_gone_executors_left(
     assert database.is_relative_to(private_directory(root, executor) / str(os.getpid()))
     backends.close()
     assert databases(root) == []
+
+
+def copies_in(root: Path, executor: Executor) -> list[Path]:
+    return sorted((private_directory(root, executor) / "copies").glob("*"))
+
+
+def test_copies_of_a_subtask_that_has_ended_go_after_a_while(
+    tmp_path: Path, request_of: EpochRequest, executor: Executor
+) -> None:
+    root, now = tmp_path / "first", [1000.0]
+    backends = SubtaskBackends(executor, clock=lambda: now[0])
+    opened(backends, request_of)
+    (own,) = copies_in(root, executor)
+    (own / "table.sst").touch()
+    now[0] += 3600
+    backends.remove_unused_copies(600)
+    assert copies_in(root, executor) == [own]
+    backends.release_copies(request_of.store_url, KEY_GROUPS)
+    now[0] += 600
+    backends.remove_unused_copies(600)
+    assert copies_in(root, executor) == [own]
+    # The query goes on, and ends again.
+    opened(backends, request_of)
+    now[0] += 3600
+    backends.remove_unused_copies(600)
+    assert (own / "table.sst").exists()
+    backends.release_copies(request_of.store_url, KEY_GROUPS)
+    now[0] += 601
+    backends.remove_unused_copies(600)
+    assert copies_in(root, executor) == []
+    backends.close()
+
+
+def test_copies_that_a_killed_host_left_go_after_a_while(
+    tmp_path: Path, request_of: EpochRequest, executor: Executor
+) -> None:
+    root = tmp_path / "first"
+    backends = SubtaskBackends(executor)
+    opened(backends, request_of)
+    (own,) = copies_in(root, executor)
+    old, of_another_host, young = (own.parent / name for name in ("old", "other", "young"))
+    for folder in (old, of_another_host, young):
+        folder.mkdir()
+    with held(lambda: of_another_host):
+        for folder in (own, old, of_another_host):
+            os.utime(folder, (1, 1))
+        backends.remove_unused_copies(600)
+        assert copies_in(root, executor) == sorted([own, of_another_host, young])
+    backends.close()
+    assert copies_in(root, executor) == sorted([of_another_host, young])
 
 
 def test_a_place_that_cannot_be_written_is_named_with_the_setting(

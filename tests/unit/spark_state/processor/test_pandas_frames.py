@@ -13,13 +13,21 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.conversion import PandasToArrowConversion
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
 
-from spark_state.errors import OutputRowError
+from spark_state.errors import OutputRowError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.key_grouping import KeyedInput
 from spark_state.processor.pandas_frames import PandasFrames
 
 NO_BOUND = 2**31 - 1
+BIG = 2**53 + 1
+"""No float is this whole number."""
+PANDAS_3 = int(pd.__version__.split(".")[0]) >= 3
+TEXT = "str" if PANDAS_3 else "object"
 FORM = PandasFrames("America/New_York", BlockSize(10_000, NO_BOUND))
 MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 123456)
 OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int32())])
@@ -55,7 +63,7 @@ class TestInput:
             (1.5, pa.float32(), "float64", 1.5),
             (2.5, pa.float64(), "float64", 2.5),
             (True, pa.bool_(), "bool", True),
-            ("x", pa.string(), "object", "x"),
+            ("x", pa.string(), TEXT, "x"),
             (b"x", pa.binary(), "object", b"x"),
             (datetime.date(2024, 1, 2), pa.date32(), "object", datetime.date(2024, 1, 2)),
             (Decimal("1.50"), pa.decimal128(10, 2), "object", Decimal("1.50")),
@@ -88,6 +96,43 @@ class TestInput:
         assert first["v"].tolist() == [3.0]
         assert second["v"].isna().tolist() == [True]
 
+    @pytest.mark.parametrize(
+        ("value_type", "value", "null"),
+        [
+            (pa.struct([("id", pa.int64())]), {"id": BIG}, {"id": None}),
+            (pa.map_(pa.string(), pa.int64()), {"n": BIG}, {"n": None}),
+            (pa.list_(pa.int64()), [BIG], [None]),
+            (pa.list_(pa.struct([("id", pa.int64())])), [{"id": BIG}], [{"id": None}]),
+            (pa.struct([("ids", pa.map_(pa.int64(), pa.int64()))]), {"ids": {BIG: 1}}, {"ids": {}}),
+        ],
+    )
+    def test_whole_numbers_in_nested_columns_stay_whole_beside_nulls(
+        self, value_type: pa.DataType, value: Any, null: Any
+    ) -> None:
+        rows = keyed({"v": pa.array([value, null], value_type)}, [1, 1])
+        seen = [frame["v"].iloc[0] for (frame,) in frames(FORM, rows)]
+        assert [list(each) if isinstance(each, np.ndarray) else each for each in seen] == [
+            value,
+            null,
+        ]
+        schema = pa.schema([("v", value_type)])
+        output = FORM.output_of_key((), (f for (f,) in FORM.rows_by_key(rows, ("v",))))
+        (batch,) = FORM.batches(output, schema)
+        assert batch.column("v").equals(rows.rows.column("v").combine_chunks())
+
+    def test_intervals_have_the_unit_of_spark_and_never_wrap_round(self) -> None:
+        interval = pa.duration("us")
+        within, beyond = datetime.timedelta(5), datetime.timedelta(110_000)
+        ((frame,),) = frames(FORM, keyed({"v": pa.array([within, None], interval)}, [2]))
+        assert str(frame["v"].dtype) == f"timedelta64[{'us' if PANDAS_3 else 'ns'}]"
+        assert frame["v"].iloc[0].to_pytimedelta() == within
+        rows = keyed({"v": pa.array([beyond], interval)}, [1])
+        if PANDAS_3:
+            assert frames(FORM, rows)[0][0]["v"].iloc[0].to_pytimedelta() == beyond
+        else:
+            with pytest.raises(UnsupportedOperationError, match=r"column 'v' .*Cast the column"):
+                frames(FORM, rows)
+
     def test_a_key_with_more_rows_than_a_frame_holds_gets_several(self) -> None:
         form = PandasFrames("UTC", BlockSize(2, NO_BOUND))
         many, few = frames(form, keyed(values(6), [5, 1]))
@@ -112,7 +157,8 @@ class TestInput:
         first = next(next(rows))
         first.loc[:, "v"] = -1
         first.iloc[0, 0] = -2
-        first["v"].to_numpy()[:] = -3
+        if not PANDAS_3:  # which makes the array read-only
+            first["v"].to_numpy()[:] = -3
         assert next(next(rows))["v"].tolist() == [2, 3]
 
     def test_small_keys_share_one_conversion(self) -> None:
@@ -226,11 +272,11 @@ class TestOutput:
             (pd.DataFrame([["x"]]), r"key \(1,\) has the columns \[0\].*once: n"),
             (
                 pd.DataFrame({"k": ["x"], "n": ["many"]}),
-                r"^Exception thrown when converting pandas.Series \(object\) with name 'n' to "
-                r"Arrow Array \(int32\)\. Output of key \(1,\): .*many",
+                r"^Failed to convert the value of the column 'n' with type '(object|str)' to Arrow "
+                r"type 'int32'\. Output of key \(1,\): .*many",
             ),
-            (pd.DataFrame({"k": ["x"], "n": [1.7]}), r"\(float64\) with name 'n' .*key \(1,\)"),
-            (pd.DataFrame({"k": ["x"], "n": [2**40]}), r"\(int64\) with name 'n' .*key \(1,\)"),
+            (pd.DataFrame({"k": ["x"], "n": [1.7]}), r"'n' with type 'float64' .*key \(1,\)"),
+            (pd.DataFrame({"k": ["x"], "n": [2**40]}), r"'n' with type 'int64' .*key \(1,\)"),
             ({"k": ["x"]}, r"yields pandas.DataFrames, got .* of type dict for key \(1,\)"),
         ],
     )
@@ -238,6 +284,34 @@ class TestOutput:
         good = pd.DataFrame({"k": ["x"], "n": [1]})
         with pytest.raises(OutputRowError, match=message):
             emitted(good, frame, good)
+
+    @pytest.mark.parametrize(
+        ("values", "value_type"),
+        [
+            ([12345], pa.decimal128(10, 2)),
+            (["x"], pa.decimal128(10, 2)),
+            ([[1]], pa.decimal128(10, 2)),
+            ([1.5], pa.int64()),
+        ],
+    )
+    def test_an_error_has_the_class_and_the_words_of_spark(
+        self, values: list[Any], value_type: pa.DataType
+    ) -> None:
+        frame = pd.DataFrame({"v": values})
+        schema = StructType([StructField("v", from_arrow_type(value_type))])
+        with pytest.raises(PySparkException) as sparks:
+            PandasToArrowConversion.convert(frame, schema, timezone="UTC", arrow_cast=True)
+        with pytest.raises(OutputRowError) as caught:
+            emitted(frame, schema=pa.schema([("v", value_type)]))
+        for each in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            assert isinstance(each, type(sparks.value))
+            assert str(sparks.value).startswith(str(each).partition(" Output of key")[0])
+
+    def test_a_value_does_not_depend_on_those_of_other_frames(self) -> None:
+        schema = pa.schema([("v", pa.float32())])
+        alone = [pd.DataFrame({"v": [Decimal(text)]}) for text in ("1.005", "649954526457", "1E+3")]
+        separate = [row for frame in alone for row in emitted(frame, schema=schema)]
+        assert emitted(*alone, schema=schema) == separate
 
     def test_without_safe_casts_fractions_are_cut_off(self) -> None:
         form = PandasFrames("UTC", BlockSize(10, NO_BOUND), safe_casts=False)

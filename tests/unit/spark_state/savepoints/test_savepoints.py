@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -186,11 +187,14 @@ def test_the_pin_of_a_killed_reader_does_not_count_for_ever(
     run(open_host, range(4))
     objects = LocalObjectStore(store)
     pins = EpochPins(objects)
-    pins._put(1)
+    name = pins._put(1)
     assert pins.oldest() == 1
-    later = EpochPins(objects, now=lambda: pins.now() + PIN_SECONDS + 60)
-    assert later.oldest() is None
-    with later.pinned(3):
+    ahead = EpochPins(objects, now=lambda: pins.now() + PIN_SECONDS + 60)
+    assert ahead.oldest() == 1, "the clock of a machine does not count"
+    killed = pins.now() - PIN_SECONDS - 60
+    os.utime(store / name, (killed, killed))
+    assert pins.oldest() is None
+    with pins.pinned(3):
         pass
     assert not [*store.glob("pins/*")]
 
@@ -205,7 +209,7 @@ def test_a_target_that_has_something_is_refused(
     run(open_host, range(1))
     savepoint(str(store), str(tmp_path / "saved"))
     before = names_below(tmp_path)
-    with pytest.raises(ConfigurationError, match="is not empty: it has begun"):
+    with pytest.raises(ConfigurationError, match="is not empty: it has a savepoint or the store"):
         savepoint(str(store), str(tmp_path / "saved"))
     assert names_below(tmp_path) == before
 
@@ -323,7 +327,7 @@ def test_an_operator_that_lags_does_not_make_an_old_savepoint_of_the_others(
     of_query, saved = str(tmp_path / "query"), tmp_path / "saved"
     lags = (
         r"others below .*query lags: its newest epoch is 2, and totals has epoch 5\. The newest "
-        r"that all operators have is 2\. Name the store of one operator, or the epoch with --epoch"
+        r"that all operators have is 2\. Name the store of one operator, or pass an epoch that all"
     )
     with pytest.raises(ConfigurationError, match=lags):
         savepoint(of_query, str(saved))
@@ -485,5 +489,7 @@ def test_the_commands_tell_what_they_wrote(
     assert (told["epoch"], told["entries"]) == (1, 50)
     assert main(["restore", str(tmp_path / "saved"), str(store)]) == 2
     assert "has epochs already" in capsys.readouterr().err
+    assert main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "99"]) == 2
+    assert "with --epoch, or leave it out for the newest" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "-1"])

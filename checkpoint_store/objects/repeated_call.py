@@ -1,0 +1,34 @@
+"""A call that a thread repeats while other work goes on, so that others see that it does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from checkpoint_store.errors import CheckpointStoreError
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def repeated(call: Callable[[], None], every_seconds: float, purpose: str) -> Iterator[None]:
+    """Call every `every_seconds` for the time of a `with`. A call that the store fails is logged
+    with its purpose ("to …"), and the next one comes all the same."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every_seconds):
+            try:
+                call()
+            except CheckpointStoreError:
+                _log.warning("a request %s has failed", purpose, exc_info=True)
+
+    repeating = threading.Thread(target=repeat, name="cowstate-repeated", daemon=True)
+    repeating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        repeating.join()

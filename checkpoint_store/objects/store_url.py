@@ -1,0 +1,77 @@
+"""Which part of a store's URL its client takes as an option, and which as a path.
+
+    hdfs://user@nn1:8020/stores        options host, port and user; path /stores
+    s3://bucket/stores                 path bucket/stores
+
+The client of fsspec says so itself. A part that it takes as neither would make two places one: such
+a URL is refused, and so is one that has a password, because URLs are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from checkpoint_store.errors import StoreAccessError
+
+_PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*(?=@)")
+_NUMERIC_PORT = re.compile(r"(.+):(\d+)")
+
+
+class Client(Protocol):
+    """What fsspec's file systems say of URLs before there is an instance."""
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> Mapping[str, Any]: ...
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str: ...
+
+
+def refuse_password(url: str) -> None:
+    """Raise StoreAccessError, without the password, for a URL that has one."""
+    if _PASSWORD.search(url.partition("?")[0]):
+        raise StoreAccessError(
+            _PASSWORD.sub("…", url),
+            "the URL has a password, and URLs are shown and logged: put it into storage options",
+        )
+
+
+def client_options(
+    url: str, client: type[Client], storage_options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of the client: those in the URL, and those that the user gives. Raises
+    StoreAccessError if they contradict each other, or if the client ignores a part of the URL."""
+    in_url = dict(client._get_kwargs_from_urls(url))
+    options = {**in_url, **storage_options}
+    for name, value in in_url.items():
+        if options[name] != value:
+            raise StoreAccessError(url, f"the storage options have another {name} than the URL")
+    path = client._strip_protocol(url).rstrip("/")
+    if client._strip_protocol(f"{url}/a/b") != f"{path}/a/b":
+        raise StoreAccessError(
+            url, "its client does not take the end of the URL as a path: write it without ? and #"
+        )
+    for part in _ignored(url, path, options):
+        raise StoreAccessError(
+            url,
+            f"its client ({client.__name__}) ignores {part!r} in the URL, and would use the place "
+            f"that its defaults name. Write the URL as the client reads it, or leave {part!r} out "
+            "and name it in the storage options",
+        )
+    return options
+
+
+def _ignored(url: str, path: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """The parts of a URL's authority that are neither in the path nor in an option."""
+    authority = url.partition("://")[2].partition("/")[0]
+    root = (path.partition("://")[2] or path).lstrip("/").partition("/")[0]
+    if root != authority:
+        user, _, host = authority.rpartition("@")
+        port = _NUMERIC_PORT.fullmatch(host)
+        taken = [root, *(str(value) for value in options.values())]
+        for part in (user, *(port.groups() if port else (host,))):
+            # A client may take the first label of a host: account.dfs.core.windows.net.
+            if part and not any(part == text or part.startswith(f"{text}.") for text in taken):
+                yield part

@@ -1,0 +1,50 @@
+"""Files of rows that no version names yet, and how they outlive the orphan sweep (I8).
+
+    sweep     takes a file for as old as the newest object of its batch
+    task      puts a sign of life into its batch's directory while it runs for long
+    commit    looks for files that may be older than the grace of a sweep, before it names them
+
+A writer does not know the grace of the writer that sweeps, so both go by the least grace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from checkpoint_store.files.document import encode_document
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.repeated_call import repeated
+from checkpoint_store.tables.table_layout import SignOfLife
+
+LEAST_GRACE_SECONDS = 3_600
+LOOK_AFTER_SECONDS = LEAST_GRACE_SECONDS / 2
+_SIGN_SECONDS = LEAST_GRACE_SECONDS / 4
+
+
+@contextmanager
+def shown_alive(
+    store: ObjectStore, next_sign: Callable[[], SignOfLife], every_seconds: float = _SIGN_SECONDS
+) -> Iterator[None]:
+    """Put signs of life for the time of a `with`, each in the place of the one before it."""
+    signs: list[str] = []
+
+    def put() -> None:
+        sign = str(next_sign())
+        store.put(sign, encode_document("sign-of-life", {}))
+        store.delete(signs)
+        signs[:] = [sign]
+
+    with repeated(put, every_seconds, "to show that a batch is being written"):
+        yield
+    if signs:
+        store.delete(signs)
+
+
+def missing_files(store: ObjectStore, names: Iterable[str]) -> list[str]:
+    """The files that are not in the store: a listing for each batch."""
+    names = set(names)
+    directories = sorted({name.rpartition("/")[0] for name in names})
+    present = {info.name for infos in in_parallel(store.list, directories) for info in infos}
+    return sorted(names - present)

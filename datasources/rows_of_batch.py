@@ -1,0 +1,82 @@
+"""All rows of a batch on the driver, before its commit: in parts that hold all rows of their keys.
+
+A part has about a million rows, or 64 MiB of the batch's files, so the memory does not grow with
+the batch. Each file is read once, and its rows wait on the local disk; see spilled_parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.row_fold import SEQUENCE
+from checkpoint_store.tables.table_store import TableFileWriter
+from datasources.errors import DuplicateKeyError
+from datasources.opened_tables import OpenedTable
+from datasources.table_options import SinkOptions
+from datasources.table_rows import duplicate_keys
+from spark_state.key_group_hash import key_groups_of
+from spark_state.spilled_parts import MOST_PARTS, SpilledParts
+
+_PART_ROWS = 1_000_000
+_PART_BYTES = 64 << 20
+
+
+def check_duplicates(
+    opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
+) -> None:
+    """Raises DuplicateKeyError for a key in several files. Tasks have checked their own rows."""
+    if opened.rows.sequence_by is not None or options.on_duplicate != "error":
+        return
+    names = opened.rows.key_names
+    for keys in _parts(opened, files, names):
+        duplicates = duplicate_keys([keys], names)
+        if duplicates:
+            raise DuplicateKeyError(names, tuple(duplicates))
+
+
+def in_sequence(
+    opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
+) -> tuple[StateHandle, ...]:
+    """Files with the rows of all files, in which the rows of a key have the order of their
+    sequence.
+
+    With ignoreNullUpdates each row that is not late counts. Which rows are late must not depend on
+    the task that wrote them. Without it the files stay as they are.
+    """
+    if opened.rows.sequence_by is None or not opened.rows.ignore_null_updates:
+        return tuple(files)
+    order: list[tuple[str, Literal["ascending", "descending"]]] = [
+        (KEY_GROUP_COLUMN, "ascending"),
+        (SEQUENCE, "ascending"),
+    ]
+    with opened.table.shown_alive(writer):
+        return tuple(
+            opened.table.write_rows("changelog", rows.sort_by(order), writer)
+            for rows in _parts(opened, files, opened.rows.file_schema.names)
+        )
+
+
+def _parts(
+    opened: OpenedTable, files: Sequence[StateHandle], columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Some columns of the rows of files, the key columns among them."""
+    rows, size = sum(file.rows for file in files), sum(file.length for file in files)
+    count = min(1 + max(rows // _PART_ROWS, size // _PART_BYTES), MOST_PARTS)
+    names, types = list(opened.rows.key_names), opened.rows.key_types
+    with SpilledParts() as parts:
+        for file in files:
+            for batch in opened.table.read_rows(file, opened.metadata.key_groups):
+                keys = batch.select(names).columns
+                parts.add(
+                    pa.Table.from_batches([batch.select(list(columns))]),
+                    key_groups_of(keys, types, count),
+                )
+        for part in range(count):
+            of_part = parts.rows_of(part)
+            if of_part is not None:
+                yield of_part

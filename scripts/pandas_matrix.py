@@ -1,0 +1,53 @@
+"""Runs the tests that depend on pandas on each supported pandas.
+
+    python -m scripts.pandas_matrix [--pandas 3 ...] [-- arguments of pytest]
+
+A pandas has a virtual environment in build/matrix, made once, with its newest release. The exit
+status is 1 if a test failed with one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.provider_matrix import ROOT, python_of
+
+PANDAS = ("2", "3")
+TESTS = (
+    "tests/unit/spark_state/processor/test_pandas_frames.py",
+    "tests/unit/spark_state/test_output_rows.py",
+    "tests/unit/spark_state/test_serializers.py",
+    "tests/property/test_pandas_conversions.py",
+    "tests/spark/test_conversions.py",
+    "tests/spark/test_enable.py",
+    "tests/spark/test_initial_state.py",
+    "tests/spark/test_intervals.py",
+)
+
+
+def python_with(pandas: str) -> Path:
+    """The interpreter of the environment with this pandas, which is made if need be."""
+    # Without its requirements: cowstate's own holds pandas below 3.
+    return python_of(f"pandas-{pandas}", ["--no-deps", f"pandas=={pandas}.*"])
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.pandas_matrix")
+    parser.add_argument("--pandas", nargs="+", default=PANDAS, choices=PANDAS)
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
+    wanted = parser.parse_args()
+    failed = False
+    for pandas in wanted.pandas:
+        print(f"pandas {pandas}", flush=True)
+        command = [str(python_with(pandas)), "-m", "pytest", "-q", *TESTS, *wanted.pytest]
+        failed |= subprocess.run(command, cwd=ROOT, check=False).returncode != 0
+    if failed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

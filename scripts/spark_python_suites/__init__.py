@@ -1,0 +1,1 @@
+"""Runs Spark's Python suites of transformWithState on cowstate."""

@@ -1,0 +1,261 @@
+"""What a codec of a type is, and the codecs of nested types.
+
+`Forms` says what differs between values in state and values of output rows: `codec_of` asks it
+for types without children, and puts lists, maps and structs together from the codecs of their
+children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_state.errors import StateValueError
+
+Convert = Callable[[Any], Any]
+MakeRow = Callable[[tuple[str, ...], tuple[Any, ...]], Any]
+Pairs = list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How values of one Arrow type are checked, written and read.
+
+    `convert`: raises TypeError or ValueError for a value that does not fit; None stands for a
+    value that is missing, such as `pandas.NA`.
+    `exact`: the Python type whose instances need no conversion, None if every value needs one.
+    `to_arrow`, `from_arrow`: None where Arrow's own conversion gives the right form.
+    """
+
+    convert: Convert
+    exact: type | None = None
+    mutable: bool = False
+    to_arrow: Convert | None = None
+    from_arrow: Convert | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """Python forms that depend on who handles the values.
+
+    - `make_row(names, values)` builds nested structs.
+    - `scalar(type)`: the codec of a type without children, None if there is none.
+    - `make_map(pairs)`: a map from its entries, converted.
+    - `values_of(struct, names)`: the values of a struct's fields, in order.
+    """
+
+    make_row: MakeRow
+    scalar: Callable[[pa.DataType], Codec | None]
+    make_map: Callable[[Pairs], Any]
+    values_of: Callable[[Any, tuple[str, ...]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarCodecs:
+    """The codecs of types without children, for `Forms.scalar`.
+
+    `integer(bits)`, `decimal(type)` make those of numbers; `naive`, `zoned`: of timestamps without
+    and with a zone; `others`: of all other types, each with a function that recognises the type.
+    """
+
+    integer: Callable[[int], Codec]
+    decimal: Callable[[Any], Codec]
+    naive: Codec
+    zoned: Codec
+    others: Sequence[tuple[Callable[[Any], bool], Codec]]
+
+    def __call__(self, value_type: Any) -> Codec | None:
+        """The codec of a type, None if there is none."""
+        if pa.types.is_integer(value_type):
+            return self.integer(value_type.bit_width)
+        if pa.types.is_decimal(value_type):
+            return self.decimal(value_type)
+        if pa.types.is_timestamp(value_type):
+            return self.naive if value_type.tz is None else self.zoned
+        return next((codec for is_type, codec in self.others if is_type(value_type)), None)
+
+
+def codec_of(value_type: Any, forms: Forms) -> Codec:
+    """The codec of a type. Raises StateValueError for a type that has none."""
+    types = pa.types
+    if types.is_list(value_type):
+        return _list_codec(value_type, forms)
+    if types.is_map(value_type):
+        return _map_codec(value_type, forms)
+    if types.is_struct(value_type):
+        return _struct_codec(value_type, forms)
+    if types.is_null(value_type):
+        return Codec(_convert_null)
+    codec = forms.scalar(value_type)
+    if codec is None:
+        raise StateValueError(
+            f"values of type {value_type} cannot be kept as state; use a type of "
+            "spark_state.serializers' table"
+        )
+    return codec
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar as its Python value, and pandas' Timestamp and Timedelta as Python's.
+
+    Raises ValueError for a time finer than a microsecond, which Python does not have, and
+    TypeError for pandas' NaT.
+    """
+    if type(value).__module__.startswith("pandas"):
+        return _of_pandas(value)
+    item = getattr(value, "item", None)
+    if not callable(item) or getattr(value, "shape", None) != ():
+        return value
+    if value.dtype.kind in "mM":
+        return _time_of_numpy(value)
+    return item()
+
+
+def _of_pandas(value: Any) -> Any:
+    convert = getattr(value, "to_pydatetime", None) or getattr(value, "to_pytimedelta", None)
+    if convert is None:
+        return value
+    if value != value:
+        raise TypeError  # NaT, which has both methods
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+        raise ValueError("finer than a microsecond")
+    return convert()
+
+
+def _time_of_numpy(value: Any) -> Any:
+    item = value.item()
+    if not isinstance(item, int):
+        return item
+    micros = value.astype(f"{value.dtype.kind}8[us]")
+    if micros != value:
+        raise ValueError("finer than a microsecond, or without a unit")
+    return micros.item()
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is a null: None, pandas' NA, or a NumPy time that is none (NaT)."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    is_time = getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+    return is_time and value.shape == () and bool(value != value)
+
+
+def optional(function: Convert | None) -> Convert:
+    """`function`, with None for None."""
+    if function is None:
+        return lambda value: value
+    return lambda value: None if value is None else function(value)
+
+
+def never_null(function: Convert | None) -> Convert:
+    """`function` for keys of maps, which are not null."""
+
+    def convert(value: Any) -> Any:
+        key = value if value is None or function is None else function(value)
+        if key is None:
+            raise ValueError("a key of a map must not be null")
+        return key
+
+    return convert
+
+
+def _convert_null(value: Any) -> Any:
+    raise TypeError
+
+
+def _list_codec(value_type: Any, forms: Forms) -> Codec:
+    item = codec_of(value_type.value_type, forms)
+    convert, to_arrow, from_arrow = map(optional, (item.convert, item.to_arrow, item.from_arrow))
+
+    def convert_list(value: Any) -> list[Any] | None:
+        if is_missing(value):
+            return None
+        dtype = getattr(value, "dtype", None)
+        # Not the times of an array, which have no Python value if they are in nanoseconds.
+        if dtype is not None and dtype.kind not in "mM":
+            value = value.tolist()
+        if isinstance(value, str | bytes | bytearray | dict) or not hasattr(value, "__iter__"):
+            raise TypeError
+        return [convert(v) for v in value]
+
+    return Codec(
+        convert_list,
+        mutable=True,
+        to_arrow=lambda value: [to_arrow(v) for v in value],
+        from_arrow=lambda value: [from_arrow(v) for v in value],
+    )
+
+
+def _map_codec(value_type: Any, forms: Forms) -> Codec:
+    key, item = codec_of(value_type.key_type, forms), codec_of(value_type.item_type, forms)
+    convert_key, key_from = never_null(key.convert), optional(key.from_arrow)
+    key_to = optional(key.to_arrow)
+    convert, to_arrow, from_arrow = map(optional, (item.convert, item.to_arrow, item.from_arrow))
+    make_map = forms.make_map
+
+    def convert_map(value: Any) -> Any:
+        if is_missing(value):
+            return None
+        return make_map([(convert_key(k), convert(v)) for k, v in entries_of(value)])
+
+    return Codec(
+        convert_map,
+        mutable=True,
+        to_arrow=lambda value: [(key_to(k), to_arrow(v)) for k, v in entries_of(value)],
+        from_arrow=lambda value: make_map([(key_from(k), from_arrow(v)) for k, v in value]),
+    )
+
+
+def entries_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The entries of a map: a dict, or pairs in a list or tuple, as rows have maps."""
+    if isinstance(value, dict):
+        return value.items()
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        raise TypeError("a map is a dict, or a list of pairs")
+    return value
+
+
+def _struct_codec(value_type: pa.StructType, forms: Forms) -> Codec:
+    names = tuple(field.name for field in value_type)
+    codecs = [codec_of(field.type, forms) for field in value_type]
+    convert = [optional(codec.convert) for codec in codecs]
+    to_arrow = [optional(codec.to_arrow) for codec in codecs]
+    from_arrow = [optional(codec.from_arrow) for codec in codecs]
+
+    def convert_struct(value: Any) -> Any:
+        if is_missing(value):
+            return None
+        values = forms.values_of(value, names)
+        if len(values) != len(names):
+            raise ValueError(f"{len(values)} fields instead of {len(names)}")
+        return forms.make_row(names, tuple(f(v) for f, v in zip(convert, values, strict=True)))
+
+    return Codec(
+        convert_struct,
+        mutable=any(codec.mutable for codec in codecs),
+        to_arrow=lambda value: {n: f(v) for n, f, v in zip(names, to_arrow, value, strict=True)},
+        from_arrow=lambda value: forms.make_row(
+            names, tuple(f(value[n]) for n, f in zip(names, from_arrow, strict=True))
+        ),
+    )
+
+
+def values_by_position(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
+    """The values of a struct: a tuple, a Row or a list by position; a dict, or another object with
+    attributes, by name, where a name that is missing is null."""
+    if isinstance(value, tuple | list):
+        return value
+    by_name = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    if not isinstance(value, dict) and by_name.keys().isdisjoint(names):
+        raise TypeError
+    return [by_name.get(name) for name in names]
+
+
+def make_tuple(_names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A struct as a plain tuple, for `Forms.make_row`."""
+    return values

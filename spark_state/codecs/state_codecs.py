@@ -1,0 +1,209 @@
+"""Values in state. `spark_state.serializers` has the table of their forms.
+
+A value is converted as Spark converts it on its way to a state: a `datetime` at midnight becomes a
+date, text its UTF-8 bytes, a whole number in a text its digits, and a decimal is rounded half up.
+Where Spark's value has lost something (a whole number in a double becomes null, a number beyond an
+int wraps round), the value is kept whole or refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from numbers import Integral, Real
+from typing import Any
+
+import pyarrow as pa
+
+from spark_state.codecs.codec import (
+    Codec,
+    Convert,
+    Forms,
+    MakeRow,
+    Pairs,
+    ScalarCodecs,
+    is_missing,
+    make_tuple,
+    plain,
+    values_by_position,
+)
+
+
+def _from(own: type, convert: Convert, nan: Any = TypeError) -> Convert:
+    """`convert` with the scalars of NumPy and pandas made plain first; `own` is the type of values
+    that need no such step. `nan`: what NaN becomes, or the error that it is."""
+
+    def convert_any(value: Any) -> Any:
+        if type(value) is not own:
+            if is_missing(value) or (value := plain(value)) is None:
+                return None
+            if isinstance(value, float | Decimal) and value != value and nan is not TypeError:
+                return nan
+        return convert(value)
+
+    return convert_any
+
+
+def bool_of(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _integer_codec(bits: int) -> Codec:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise TypeError
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"out of range [{low}, {high}]")
+        return number
+
+    return Codec(_from(int, convert, nan=None), exact=int if bits == 64 else None)
+
+
+def exact_float(value: Any, rounded: float) -> float:
+    """`rounded`, the float of a number, if a whole number became that number itself. Raises
+    TypeError for other values than numbers."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError
+    if isinstance(value, Integral) and int(value) != rounded:
+        raise ValueError("a whole number that this type does not hold exactly")
+    return rounded
+
+
+def _double(value: Any) -> float:
+    return exact_float(value, float(value) if isinstance(value, Real) else 0.0)
+
+
+def float_of_32_bits(value: float) -> float:
+    """The nearest float of 32 bits. Raises OverflowError if that would be infinity."""
+    rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return rounded
+
+
+def _float(value: Any) -> float:
+    return exact_float(value, float_of_32_bits(_double(value)))
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return str(value if value else value.copy_abs())
+    # The text of a float is another one in Java 17 than in Java 21.
+    raise TypeError
+
+
+def bytes_of(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return bytes(value)
+
+
+def _decimal_codec(value_type: Any) -> Codec:
+    quantum = Decimal(1).scaleb(-value_type.scale)
+    limit = Decimal(10) ** (value_type.precision - value_type.scale)
+
+    def convert(value: Any) -> Decimal | None:
+        if isinstance(value, bool) or not isinstance(value, Decimal | int):
+            raise TypeError
+        with localcontext(prec=value_type.precision + 2, rounding=ROUND_HALF_UP):
+            try:
+                result = Decimal(value).quantize(quantum)
+            except InvalidOperation:
+                result = limit
+        if result.is_nan():
+            return None
+        # Not abs, which rounds to the digits of the context.
+        if result.copy_abs() >= limit:
+            raise ValueError(f"out of range of {value_type}")
+        return result
+
+    return Codec(_from(Decimal, convert, nan=None))
+
+
+def date_of(value: Any) -> datetime.date:
+    """A date; a `datetime` is one if it has neither a time of day nor a time zone."""
+    if not isinstance(value, datetime.date):
+        raise TypeError
+    if not isinstance(value, datetime.datetime):
+        return value
+    if value.tzinfo is not None or value.time() != datetime.time.min:
+        raise ValueError("its time of day or its time zone would be lost; call .date()")
+    return value.date()
+
+
+def naive_of(value: Any) -> datetime.datetime:
+    """A `datetime` without a time zone."""
+    if not isinstance(value, datetime.datetime):
+        raise TypeError
+    if value.tzinfo is not None:
+        raise ValueError("its time zone would be lost; call .replace(tzinfo=None)")
+    return value.replace(fold=0)
+
+
+def _local(value: Any) -> datetime.datetime:
+    if not isinstance(value, datetime.datetime):
+        raise TypeError
+    local = value.astimezone().replace(tzinfo=None)
+    if local.year in (datetime.MINYEAR, datetime.MAXYEAR):
+        _local_to_utc(local)  # raises what would be raised when it is written
+    return local
+
+
+def _local_to_utc(value: datetime.datetime) -> datetime.datetime:
+    return value.astimezone(datetime.UTC)
+
+
+def _duration(value: Any) -> datetime.timedelta:
+    if not isinstance(value, datetime.timedelta):
+        raise TypeError
+    return value
+
+
+_CODECS: list[tuple[Callable[[Any], bool], Codec]] = [
+    (pa.types.is_boolean, Codec(_from(bool, bool_of, nan=None), exact=bool)),
+    (pa.types.is_float64, Codec(_from(float, _double, nan=float("nan")), exact=float)),
+    (pa.types.is_float32, Codec(_from(float, _float, nan=float("nan")))),
+    (pa.types.is_string, Codec(_from(str, _string), exact=str)),
+    (pa.types.is_large_string, Codec(_from(str, _string), exact=str)),
+    (pa.types.is_binary, Codec(_from(bytes, bytes_of), exact=bytes)),
+    (pa.types.is_large_binary, Codec(_from(bytes, bytes_of), exact=bytes)),
+    (pa.types.is_date32, Codec(_from(datetime.date, date_of), exact=datetime.date)),
+    (pa.types.is_duration, Codec(_from(datetime.timedelta, _duration), exact=datetime.timedelta)),
+]
+_NAIVE = Codec(_from(datetime.datetime, naive_of))
+_LOCAL = Codec(
+    _from(datetime.datetime, _local),
+    to_arrow=_local_to_utc,
+    from_arrow=_local,
+)
+
+
+_SCALARS = ScalarCodecs(_integer_codec, _decimal_codec, _NAIVE, _LOCAL, _CODECS)
+
+
+def _make_dict(pairs: Pairs) -> dict[Any, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a key is there twice")
+    return entries
+
+
+def state_forms(make_row: MakeRow) -> Forms:
+    """The forms of values in state."""
+    return Forms(make_row, _SCALARS, _make_dict, values_by_position)
+
+
+PLAIN_FORMS = state_forms(make_tuple)

@@ -1,0 +1,61 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicBoolean
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Says in the driver's log which states are not cowstate's though the configuration asks for
+ * cowstate, and the way out. Spark goes on.
+ */
+private[sql] object OperatorsOfSpark extends Logging {
+  private val Enabled = "spark.cowstate.enabled"
+  private val Fallback = "spark.cowstate.fallback"
+  private val Transform = "TransformWithState"
+  private val MostRuns = 1000
+  private val isTransformTold = new AtomicBoolean
+  private val toldRuns = ConcurrentHashMap.newKeySet[String]()
+
+  /** The session is enabled, and the job never called what lets PySpark plan cowstate's operator. */
+  def tellOfTransform(session: SparkSession, plan: LogicalPlan): Unit = {
+    def isOn(key: String, value: String) =
+      session.conf.getOption(key).exists(_.equalsIgnoreCase(value))
+    if (isOn(Enabled, "true") && !isOn(Fallback, "spark") && !isTransformTold.get &&
+        plan.exists(_.nodeName.startsWith(Transform)) && !isTransformTold.getAndSet(true)) {
+      logWarning(
+        s"$Enabled is true, and this job has Spark's own transformWithState: call " +
+          "spark_state.enable(spark) before transformWithState, or build the session with " +
+          "spark_state.configure. The setting alone changes nothing")
+    }
+  }
+
+  /** Once for each run of a query whose checkpoint another provider began. */
+  def tellOfProvider(plan: SparkPlan, conf: SQLConf): Unit = {
+    val operators = plan.collect { case operator: StatefulOperator => operator }
+    val provider = conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
+    for {
+      info <- operators.headOption.flatMap(_.stateInfo)
+      // Spark allows this operator on RocksDB only.
+      if !operators.exists(_.nodeName.startsWith(Transform))
+      if !StatefulPlanRule.isOurs(provider) &&
+        SparkSession.getDefaultSession.exists(asksForCowState)
+      if toldRuns.add(info.queryRunId.toString)
+    } {
+      if (toldRuns.size > MostRuns) toldRuns.clear()
+      val checkpoint = info.checkpointLocation.stripSuffix("/state")
+      logWarning(
+        s"The state of $checkpoint is on ${provider.split('.').last}, and the session asks for " +
+          "cowstate: a checkpoint keeps the provider that began it. To go on with cowstate, stop " +
+          s"the query and run: cowstate adopt $checkpoint --apply")
+    }
+  }
+
+  private def asksForCowState(session: SparkSession): Boolean =
+    StatefulPlanRule.isOurs(session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key))
+}

@@ -1,0 +1,114 @@
+"""The cause of a failure as the first line of Spark's exception.
+
+Spark shows an error of Python behind a page of traceback, and an error of a task behind the story
+of its attempts. So the texts of PySpark's exceptions begin with the cause here, an empty line, and
+then all that Spark says. Conditions and their parameters stay as they are.
+
+Exceptions of streaming queries are shown so, and of others those that cowstate raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from pyspark.errors.exceptions.base import StreamingQueryException
+from pyspark.errors.exceptions.captured import CapturedException
+
+_MARK = "_cowstate_says_cause_first"
+_PACKAGES = ("checkpoint_store.", "spark_state.", "datasources.")
+# Python's traceback, and what cowstate and Spark add to an error.
+_TRACEBACK = "Traceback (most recent call last):"
+_ADDED = re.compile(r"\n(?:In the state host:|=== Streaming Query ===|\nJVM stacktrace:)")
+_PYTHON_ERROR = re.compile(r"^(?P<module>(?:\w+\.)*)(?P<error>\w+(?:: .*)?)$", re.MULTILINE)
+_OF_QUERY = re.compile(r"terminated with exception: (.*)", re.DOTALL)
+_OF_TASK = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
+_JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z]\w*: )")
+_CONDITION = re.compile(r"^\[[A-Z][\w.]*\] ")
+_SQL_STATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
+_SOURCES = re.compile(
+    r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\] sources"
+)
+_NO_STATE = re.compile(r"state directory is empty or missing", re.IGNORECASE)
+
+
+def say_causes_first() -> None:
+    """Let the texts of PySpark's exceptions begin with their cause, in this process. May be called
+    again."""
+    _say_first_in(CapturedException)
+    try:
+        from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+    except ImportError:  # the libraries of Spark Connect are not installed
+        return
+    _say_first_in(SparkConnectGrpcException)
+
+
+def _say_first_in(errors: Any) -> None:
+    if not hasattr(errors.__str__, _MARK):
+        errors.__str__ = _with_cause(errors.__str__)
+
+
+def _with_cause(spark_text: Callable[[Any], str]) -> Callable[[Any], str]:
+    @wraps(spark_text)
+    def text_of(error: Any) -> str:
+        text = spark_text(error)
+        of_query = isinstance(error, StreamingQueryException)
+        cause = cause_of_query(text) if of_query else own_error_in(text)
+        return text if cause is None or text.startswith(cause) else f"{cause}\n\n{text}"
+
+    setattr(text_of, _MARK, True)
+    return text_of
+
+
+def cause_of_query(text: str) -> str | None:
+    """What made a query fail, in one line, from the text of its exception; None if the text does
+    not tell."""
+    told = _ADDED.split(text, maxsplit=1)[0]
+    error = _python_error(told)
+    return _advised(error[1]) if error else _jvm_error(told)
+
+
+def own_error_in(text: str) -> str | None:
+    """The error of cowstate that a text has as its cause; None if there is none."""
+    error = _python_error(_ADDED.split(text, maxsplit=1)[0])
+    return error[1] if error and error[0].startswith(_PACKAGES) else None
+
+
+def _python_error(text: str) -> tuple[str, str] | None:
+    """The module of the last error that has a traceback, with a dot at its end, and the error. The
+    error that a chain of them ends with is the last one, and so is the innermost of nested ones."""
+    _, traceback, frames = text.rpartition(_TRACEBACK)
+    match = _PYTHON_ERROR.search(frames) if traceback else None
+    return (match["module"], match["error"]) if match else None
+
+
+def _jvm_error(text: str) -> str | None:
+    of_query = _OF_QUERY.search(text)
+    failure = of_query[1] if of_query else text
+    of_task = _OF_TASK.search(failure)
+    line = (of_task[1] if of_task else failure).strip().partition("\n")[0]
+    return _advised(_CONDITION.sub("", _JAVA_PACKAGE.sub("", line))) or None
+
+
+def _advised(cause: str) -> str:
+    """The cause; for an error of Spark that has its reason in cowstate, the reason and the way out
+    before it."""
+    cause = _SQL_STATE.sub("", cause)
+    sources = _SOURCES.search(cause)
+    if sources:
+        return (
+            f"the query has {sources[2]} sources, and had {sources[1]} when it wrote its "
+            "checkpoint. An operator of cowstate has a source of its own in a time mode, and for "
+            "an initial state, so neither can come or go: go back to the former timeMode and "
+            "initialState, or begin with a new checkpoint and spark.cowstate.restoreFrom "
+            f"({cause})"
+        )
+    if _NO_STATE.search(cause):
+        return (
+            "the checkpoint has no state of Spark's own operator. If the operator ran on cowstate "
+            "before, call spark_state.enable(spark) before the query is defined, as then "
+            f"({cause})"
+        )
+    return cause

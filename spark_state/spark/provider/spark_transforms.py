@@ -1,0 +1,129 @@
+"""Spark's own transformWithState in sessions whose provider is cowstate's.
+
+Spark runs its operator on RocksDB only, and takes the provider of a new query from the session. So
+a query with that operator starts with RocksDB in the session's configuration, for all its states;
+the configuration is put back right after the start. `configure` applies the patch.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_plans import plan_nodes
+from spark_state.spark.operator.connect_queries import written_frame
+from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.operator.logical_plans import analyzed_plan, elements
+from spark_state.spark.provider.provider_class import (
+    PROVIDER_CLASS,
+    PROVIDER_KEY,
+    ROCKSDB_CLASS,
+    short_name,
+)
+
+_OPERATORS = ("TransformWithState", "TransformWithStateInPySpark")
+_MARK = "_cowstate_starts_on_rocksdb"
+
+
+class QueryStarts:
+    """Starts of queries of this process. A start with another provider runs alone: others would
+    take the provider, too. A wait for others ends with ConfigurationError after `patience_seconds`:
+    a listener that starts a query while it hears of a start may wait for itself."""
+
+    def __init__(self, patience_seconds: float = 600.0) -> None:
+        self._patience_seconds = patience_seconds
+        self._changed = threading.Condition()
+        self._running = 0
+        self._alone = False
+
+    @contextmanager
+    def beside_others(self) -> Iterator[None]:
+        with self._changed:
+            self._await(lambda: not self._alone)
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._await(lambda: not self._alone and not self._running)
+            self._alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
+
+    def _await(self, is_due: Callable[[], bool]) -> None:
+        if not self._changed.wait_for(is_due, self._patience_seconds):
+            raise ConfigurationError(
+                f"other queries of this process are starting for {self._patience_seconds:g} s. "
+                "Start queries with Spark's transformWithState outside of onQueryStarted of "
+                f"listeners, or set {PROVIDER_KEY} to {ROCKSDB_CLASS} for them"
+            )
+
+
+_starts = QueryStarts()
+
+
+def start_transforms_on_rocksdb(writers: Any = DataStreamWriter) -> None:
+    """Let later queries with Spark's transformWithState start on RocksDB, in this process.
+    `writers`: their class, which Spark Connect has its own of. May be called again."""
+    for name in ("start", "toTable"):
+        method = getattr(writers, name)
+        if not hasattr(method, _MARK):
+            setattr(writers, name, _starting(method))
+
+
+def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(spark_method)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        df: DataFrame = written_frame(self) if hasattr(self, "_write_proto") else self._df
+        spark = df.sparkSession
+        if spark.conf.get(PROVIDER_KEY, None) != PROVIDER_CLASS or not _has_transform(df):
+            with _starts.beside_others():
+                return spark_method(self, *args, **options)
+        warnings.warn(
+            "this query has Spark's own transformWithState, which runs on RocksDB only: a new "
+            f"query starts with {short_name(ROCKSDB_CLASS)}. To run it on cowstate, call "
+            "spark_state.enable(spark) before transformWithState",
+            stacklevel=2,
+        )
+        with _starts.alone(), _on_rocksdb(spark):
+            return spark_method(self, *args, **options)
+
+    setattr(method, _MARK, True)
+    return method
+
+
+@contextmanager
+def _on_rocksdb(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set(PROVIDER_KEY, ROCKSDB_CLASS)
+    try:
+        yield
+    finally:
+        spark.conf.set(PROVIDER_KEY, PROVIDER_CLASS)
+
+
+def _has_transform(df: DataFrame) -> bool:
+    if is_connect(df.sparkSession):
+        return any(node.name in _OPERATORS for node in plan_nodes(df))
+    return _is_in(analyzed_plan(df))
+
+
+def _is_in(plan: Any) -> bool:
+    return plan.nodeName() in _OPERATORS or any(map(_is_in, elements(plan.children())))

@@ -1,0 +1,108 @@
+"""Rows dealt out to numbered parts, beyond a bound of memory in files of the local disk.
+
+    add        rows with the number of the part of each; held in memory, and then spilled
+    rows_of    all rows of a part, in the order in which they were added
+
+A part has a file without a name, so nothing is left when the process is killed. The file is mapped
+and not read: its pages are memory that the operating system can take back.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+PartNumbers = npt.NDArray[np.integer[Any]]
+
+MOST_PARTS = 256
+_HELD_BYTES = 64 << 20
+
+
+class SpilledParts:
+    """Parts of rows with one schema, fewer than MOST_PARTS. Raises OSError, which names the
+    directory, if the disk does not take them. Used in a `with`."""
+
+    def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
+        self._most_bytes = held_bytes
+        self._bytes = 0
+        self._held: list[tuple[pa.Table, PartNumbers]] = []
+        self._files: dict[int, _PartFile] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, rows: pa.Table, parts: PartNumbers) -> None:
+        """Add rows; `parts` has the number of the part of each. Not after `rows_of`."""
+        self._held.append((rows, parts))
+        self._bytes += rows.nbytes
+        if self._bytes > self._most_bytes:
+            self._spill()
+
+    def _spill(self) -> None:
+        for rows, parts in self._held:
+            order = np.argsort(parts, kind="stable")
+            numbers, starts = np.unique(parts[order], return_index=True)
+            ends = [*starts[1:].tolist(), len(order)]
+            dealt = rows.take(order)
+            for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
+                if number not in self._files:
+                    self._files[number] = _PartFile(rows.schema)
+                self._files[number].write(dealt.slice(start, end - start))
+        self._held, self._bytes = [], 0
+
+    def rows_of(self, part: int) -> pa.Table | None:
+        """All rows of a part; None if there are none."""
+        tables = [self._files[part].rows()] if part in self._files else []
+        for rows, parts in self._held:
+            if (parts == part).any():
+                tables.append(rows.filter(pa.array(parts == part)))
+        return pa.concat_tables(tables) if tables else None
+
+
+class _PartFile:
+    def __init__(self, schema: pa.Schema) -> None:
+        with _telling_where():
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        self._is_written = False
+
+    def write(self, rows: pa.Table) -> None:
+        with _telling_where():
+            self._writer.write_table(rows)
+
+    def rows(self) -> pa.Table:
+        """All rows, which stay readable after `close`."""
+        if not self._is_written:
+            with _telling_where():
+                self._writer.close()
+                self._file.flush()
+            self._is_written = True
+        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped))).read_all()
+
+    def close(self) -> None:
+        with suppress(OSError):  # of what the disk did not take, when it was written
+            self._file.close()
+
+
+@contextmanager
+def _telling_where() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{tempfile.gettempdir()} does not take rows that are too many for the memory of a "
+            f"process: {error.strerror}. Make space there, or set TMPDIR to another directory",
+        ) from error

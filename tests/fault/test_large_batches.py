@@ -1,0 +1,29 @@
+"""A batch of 20 million rows is committed in a gibibyte of the driver's memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.tables.table_store import TableStore
+
+ROWS = 20_000_000
+pytestmark = pytest.mark.fault
+OPTIONS = [[], ["sequenceBy=at", "ignoreNullUpdates=true"]]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_commit_of_many_rows_needs_little_memory(tmp_path: Path, options: list[str]) -> None:
+    call = [sys.executable, "-m", "tests.support.large_batch", str(tmp_path), str(ROWS), *options]
+    subprocess.run([*call, "write"], check=True)
+    committed = subprocess.run([*call, "commit"], check=True, stdout=subprocess.PIPE, text=True)
+    print(f"the commit took {int(committed.stdout) >> 20} MiB")
+    assert int(committed.stdout) < 1 << 30
+    newest = TableStore(LocalObjectStore(tmp_path / "table")).newest()
+    assert newest is not None
+    assert sum(file.rows for file in newest.state) == ROWS

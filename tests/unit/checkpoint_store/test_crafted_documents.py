@@ -1,0 +1,334 @@
+"""Documents that somebody else wrote: no field of them leads out of a store, and none runs code."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import pytest
+from pyspark.ml.linalg import VectorUDT
+from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, StoreAccessError
+from checkpoint_store.files.document import Source, encode_document
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
+from checkpoint_store.operators import checkpoint_codec as of_operator
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    GroupedCheckpoint,
+    OperatorStateHandle,
+    Run,
+    StateSchema,
+)
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.operators.subtask_groups import SubtaskGroup
+from checkpoint_store.provider.state_place import StatePlace, decode_state_place
+from checkpoint_store.tables import table_codec as of_table
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
+from spark_state.processor.stored_schema import struct_from_json
+from tests.support import hosted_file_system  # noqa: F401  registers hosted://
+
+UNIQUE = "0123456789ab"
+ATTEMPT = f"00000-{7:019d}-{UNIQUE}"
+EPOCH = f"epochs/{4:019d}-{1:010d}"
+BATCH = f"data/query/{3:019d}"
+CRAFTED = ("../outside", "/etc/hostname", "..", "epochs/../../outside", "", "a/./b", "a\0b")
+# What no name of an object is made of. A field that is not here is refused with a crafted value.
+TEXTS = {
+    *("store_id", "operator", "plan_id", "barrier_id", "base", "checksum", "kind", "format"),
+    *("key_schema_json", "schema_json", "table_id", "sequence_by", "url", "key_bounds", "tail"),
+    *("states", "deleted_states", "broadcast"),
+}
+
+
+def handle(directory: str, kind: Any = "changelog") -> StateHandle:
+    ending = {"database": "json"}.get(kind, "arrow")
+    table = FilePart(f"{directory}/table-{ATTEMPT}.sst", 3, "c" * 64)
+    return StateHandle(
+        kind=kind,
+        name=f"{directory}/{kind}-{ATTEMPT}.{ending}",
+        length=10,
+        checksum="d" * 64,
+        key_groups=KeyGroupRange(0, 7),
+        epoch=4,
+        rows=1,
+        parts=(table,) if kind == "database" else (),
+    )
+
+
+BARRIER = Barrier(
+    barrier_id="b",
+    epoch=4,
+    subtask=0,
+    parallelism=1,
+    run=Run(1, "run-1"),
+    attempt=7,
+    plan_id="plan",
+    base=("a",),
+    base_epoch=3,
+    handles=(handle(EPOCH), handle(EPOCH, "database")),
+    states=(StateSchema("s", "value", "{}"),),
+    operator_state=OperatorStateHandle(
+        f"{EPOCH}/operator-state-{ATTEMPT}.arrow", 9, "e" * 64, 4, (("rules", "f" * 64),)
+    ),
+    deleted_states=(StateSchema("t", "value", "{}"),),
+)
+GROUP = f"{EPOCH}/group-00000-00099-of-00200-{'n' * 19}-{9:019d}-{UNIQUE}-55.json"
+VERSION = TableVersion(
+    version=1,
+    owner="query",
+    timestamp_ms=5,
+    schema_json="{}",
+    batches={"query": 3},
+    changes=(handle(BATCH),),
+    state=(handle(f"data/compacted/{0:019d}", "snapshot"),),
+    run="run",
+)
+TABLE = TableMetadata("id", "{}", 8, sequence_by="at")
+
+
+@dataclass(frozen=True)
+class Document:
+    kind: str
+    data: bytes
+    decode: Callable[[bytes, Source], Any]
+
+
+DOCUMENTS = [
+    Document(
+        "store",
+        of_operator.encode_metadata(StoreMetadata("id", "counts", 8, "{}")),
+        of_operator.decode_metadata,
+    ),
+    Document("barrier", of_operator.encode_barrier(BARRIER), of_operator.decode_barrier),
+    Document("group", of_operator.encode_group([BARRIER]), of_operator.decode_group),
+    Document(
+        "manifest",
+        of_operator.encode_manifest(CompletedCheckpoint(4, Run(1, "run-1"), 1, (BARRIER,))),
+        of_operator.decode_manifest,
+    ),
+    Document(
+        "manifest",
+        of_operator.encode_grouped_manifest(
+            GroupedCheckpoint(4, Run(1, "run-1"), 200, ((SubtaskGroup(0, 99), GROUP),))
+        ),
+        of_operator.decode_manifest,
+    ),
+    Document("table", of_table.encode_table(TABLE), of_table.decode_table),
+    Document("table-version", of_table.encode_version(VERSION), of_table.decode_version),
+    Document(
+        "table-compaction",
+        of_table.encode_compaction(
+            TableCompaction(1, (handle(BATCH).name,), (handle(f"data/compacted/{1:019d}"),))
+        ),
+        of_table.decode_compaction,
+    ),
+    Document("state-place", StatePlace("s3://bucket", "query").encode(), decode_state_place),
+]
+SOURCE = Source("file:///store", "document")
+
+
+def paths_of_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all texts in a body; a key of an object that maps ids is one, too."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from paths_of_texts(element, (*path, index))
+    elif isinstance(value, dict):
+        for key, element in value.items():
+            yield from paths_of_texts(element, (*path, key))
+        if path == ("batches",):
+            for key in value:
+                yield (*path, key, "as a key")
+
+
+def with_text(body: Any, path: tuple[Any, ...], text: str) -> Any:
+    changed = copy.deepcopy(body)
+    is_key = path[-1] == "as a key"
+    *above, last = path[:-1] if is_key else path
+    place = changed
+    for step in above:
+        place = place[step]
+    if is_key:
+        place[text] = place.pop(last)
+    else:
+        place[last] = text
+    return changed
+
+
+@pytest.mark.parametrize("crafted", CRAFTED)
+def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(
+    crafted: str,
+) -> None:
+    accepted, fields = [], 0
+    for document in DOCUMENTS:
+        whole = json.loads(document.data)
+        assert document.decode(document.data, SOURCE) is not None
+        for path in paths_of_texts(whole["body"]):
+            fields += 1
+            body = with_text(whole["body"], path, crafted)
+            data = encode_document(document.kind, body, whole["version"])
+            try:
+                document.decode(data, SOURCE)
+            except CorruptObjectError:
+                continue
+            is_checksum = "parts" in path and path[-1] == 2
+            is_part_of_a_name = path[-1] == "run_id" and crafted == ".."
+            is_harmless = is_checksum or is_part_of_a_name or path == ("run",)
+            if TEXTS.isdisjoint(path) and not is_harmless:
+                accepted.append((document.kind, path))
+    assert fields > 90
+    assert accepted == []
+
+
+def test_a_kind_of_file_under_the_name_of_another_is_refused() -> None:
+    whole = json.loads(of_operator.encode_barrier(BARRIER))
+    for name in (BARRIER.handles[1].name, BARRIER.operator_state.name, handle(BATCH).name):  # type: ignore[union-attr]
+        body = with_text(whole["body"], ("handles", 0, "name"), name)
+        with pytest.raises(CorruptObjectError, match="name of"):
+            of_operator.decode_barrier(encode_document("barrier", body, 2), SOURCE)
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_no_name_leads_out_of_a_store(name: str, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_bytes(b"secret")
+    stores = [
+        LocalObjectStore(tmp_path / "store"),
+        open_object_store(f"hosted://{uuid4().hex}/store"),
+    ]
+    for store in stores:
+        store.put("a/b", b"x")
+        uses: list[Callable[[], object]] = [
+            lambda store=store: store.put(name, b"x"),  # type: ignore[misc]
+            lambda store=store: store.get(name),  # type: ignore[misc]
+            lambda store=store: store.get_range(name, 0, 1),  # type: ignore[misc]
+            lambda store=store: store.delete(["a/b", name]),  # type: ignore[misc]
+        ]
+        if name:
+            uses.append(lambda store=store: store.list(name))  # type: ignore[misc]
+            uses.append(lambda store=store: store.list_directories(name))  # type: ignore[misc]
+        for use in uses:
+            with pytest.raises(StoreAccessError, match="is no name of an object"):
+                use()
+    assert (tmp_path / "outside").read_bytes() == b"secret"
+    assert stores[0].get("a/b") == b"x"
+
+
+def test_no_link_leads_out_of_a_local_store(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "store"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"secret")
+    store = LocalObjectStore(root)
+    store.put("a/b", b"x")
+    (root / "out").symlink_to(outside)
+    (root / "a/link").symlink_to(outside / "file")
+    (root / "inside").symlink_to(root / "a")
+    for name in ("out/file", "a/link"):
+        for use in (store.get, lambda name: store.get_range(name, 0, 1)):
+            with pytest.raises(StoreAccessError, match="by a link out of the store"):
+                use(name)
+    for failing in (
+        lambda: store.put("out/new", b"x"),
+        lambda: store.delete(["out/file"]),
+        lambda: store.list("out"),
+        lambda: store.list_directories("out"),
+    ):
+        with pytest.raises(StoreAccessError, match="by a link out of the store"):
+            failing()
+    store.delete(["a/link"])
+    assert [path.name for path in outside.iterdir()] == ["file"]
+    assert store.get("inside/b") == b"x"
+    linked = tmp_path / "elsewhere"
+    linked.symlink_to(root)
+    assert LocalObjectStore(linked).get("a/b") == b"x"
+    with pytest.raises(ObjectMissingError):
+        store.get("a/link")
+
+
+def test_a_link_in_the_place_of_unpublished_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/.unpublished").symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreAccessError, match="by a link out of the store"):
+        LocalObjectStore(tmp_path / "store").put("a/b", b"x")
+
+
+def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_the_table(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "outside").write_bytes(b"secret")
+    store = LocalObjectStore(tmp_path / "table")
+    table = TableStore(store)
+    table.create(TABLE)
+    whole = json.loads(of_table.encode_version(VERSION))
+    body = with_text(whole["body"], ("changes", 0, "name"), "../outside")
+    body["version"] = 0
+    store.put(f"versions/{0:019d}.json", encode_document("table-version", body))
+    with pytest.raises(CorruptObjectError, match=r"'\.\./outside' is not a name"):
+        table.read_version(0)
+    assert (tmp_path / "outside").read_bytes() == b"secret"
+
+
+class OwnUDT(UserDefinedType):  # type: ignore[type-arg]
+    """A type of this module, which is loaded."""
+
+    @classmethod
+    def sqlType(cls) -> LongType:  # noqa: N802
+        return LongType()
+
+    @classmethod
+    def module(cls) -> str:
+        return __name__
+
+
+class Runs:
+    """Its pickle runs code when it is loaded."""
+
+    ran: ClassVar[list[str]] = []
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return self.ran.append, ("unpickled",)
+
+
+def test_a_stored_schema_imports_calls_and_unpickles_nothing() -> None:
+    pickled = base64.b64encode(pickle.dumps(Runs())).decode()
+    for class_name in ("os.abort", "antigravity.Nothing", "tests.unit.no.Such", "OwnUDT", ""):
+        described = {
+            "type": "struct",
+            "fields": [
+                {
+                    "name": "v",
+                    "nullable": True,
+                    "metadata": {"type": "udt"},
+                    "type": {
+                        "type": "array",
+                        "containsNull": True,
+                        "elementType": {
+                            "type": "udt",
+                            "pyClass": class_name,
+                            "serializedClass": pickled,
+                            "sqlType": "long",
+                        },
+                    },
+                }
+            ],
+        }
+        assert struct_from_json(json.dumps(described)).simpleString() == "struct<v:array<bigint>>"
+    assert Runs.ran == []
+
+
+def test_types_of_pyspark_and_of_loaded_modules_keep_their_classes() -> None:
+    schema = StructType([StructField("v", VectorUDT()), StructField("own", OwnUDT())])
+    assert struct_from_json(schema.json()) == schema

@@ -1,0 +1,95 @@
+"""What the driver reads of a batch before its commit, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.tables.table_store import TableFileWriter
+from datasources import rows_of_batch
+from datasources.errors import DuplicateKeyError
+from datasources.opened_tables import OpenedTable, SinkPlan, open_planned, plan_of_sink
+from datasources.rows_of_batch import check_duplicates, in_sequence
+from datasources.table_rows import rows_to_write
+from spark_state.spilled_parts import SpilledParts
+from tests.support.peak_memory import peak_bytes
+
+SCHEMA = StructType([StructField(name, LongType()) for name in ("id", "at", "value")])
+WRITER = TableFileWriter("job", 0, 0, 0)
+FILE_ROWS = 20_000
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_of_batch, "_PART_ROWS", FILE_ROWS)
+    monkeypatch.setattr(rows_of_batch, "SpilledParts", partial(SpilledParts, 1 << 20))
+
+
+def opened_in(folder: Path, **options: str) -> tuple[SinkPlan, OpenedTable]:
+    plan = plan_of_sink({"path": str(folder), "keys": "id", **options}, SCHEMA)
+    return plan, open_planned(plan)
+
+
+def written(opened: OpenedTable, *files: dict[str, Any]) -> list[StateHandle]:
+    return [
+        opened.table.write_rows("changelog", rows_to_write(pa.table(columns), opened.rows), WRITER)
+        for columns in files
+    ]
+
+
+def columns(first: int, count: int = FILE_ROWS, at: int = 0) -> dict[str, Any]:
+    ids = np.arange(first, first + count)
+    return {"id": ids, "at": np.full(count, at), "value": ids}
+
+
+@pytest.mark.parametrize("options", [{}, {"sequenceBy": "at", "ignoreNullUpdates": "true"}])
+def test_memory_does_not_grow_with_the_rows_of_a_batch(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    plan, opened = opened_in(tmp_path, **options)
+    files = written(opened, *(columns(file * FILE_ROWS) for file in range(24)))
+
+    def commit_of(some: Sequence[StateHandle]) -> int:
+        def read() -> None:
+            check_duplicates(opened, plan.options, some)
+            in_sequence(opened, some, WRITER)
+
+        return peak_bytes(read)
+
+    commit_of(files[:6])
+    assert commit_of(files) < 1.5 * commit_of(files[:6])
+
+
+def test_a_key_of_several_files_is_found_in_whatever_part_it_is(tmp_path: Path) -> None:
+    plan, opened = opened_in(tmp_path)
+    files = written(opened, *(columns(file * FILE_ROWS) for file in range(3)))
+    check_duplicates(opened, plan.options, files)
+    for key in (0, 31_415, 3 * FILE_ROWS - 1):
+        again = written(opened, columns(key, 1))
+        with pytest.raises(DuplicateKeyError) as caught:
+            check_duplicates(opened, plan.options, [*files, *again])
+        assert caught.value.keys == ((key,),)
+
+
+def test_rows_of_a_key_are_in_sequence_whichever_task_wrote_them(tmp_path: Path) -> None:
+    _, opened = opened_in(tmp_path, sequenceBy="at", ignoreNullUpdates="true")
+    files = written(opened, *(columns(0, at=at) for at in (3, 1, 2)))
+    ordered = in_sequence(opened, files, WRITER)
+    assert sum(file.rows for file in ordered) == 3 * FILE_ROWS
+    assert len(ordered) > 1
+    sequences: dict[int, list[int]] = {}
+    for file in ordered:
+        for batch in opened.table.read_rows(file, opened.metadata.key_groups):
+            for row in batch.select(["id", "_sequence"]).to_pylist():
+                sequences.setdefault(row["id"], []).append(row["_sequence"])
+    assert sequences == {id: [1, 2, 3] for id in range(FILE_ROWS)}
+    _, unsorted = opened_in(tmp_path / "other", sequenceBy="at")
+    assert in_sequence(unsorted, files, WRITER) == tuple(files)

@@ -1,0 +1,75 @@
+"""The line that says what is wrong, from the texts of Spark's exceptions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spark_state.spark.operator.failure_causes import cause_of_query, own_error_in
+
+FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+PLAN = " SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nLogical Plan:\nValueError: no"
+OF_WORKER = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+TRACEBACK = 'Traceback (most recent call last):\n  File "job.py", line 1, in run\n    run()\n'
+IN_HOST = f"\n\nIn the state host:\n{TRACEBACK}TypeError: in the host\n"
+ATTEMPTS = (
+    "Job aborted due to stage failure: Task 1 in stage 9.0 failed 4 times, most recent failure: "
+    "Lost task 1.3 in stage 9.0 (TID 7) (10.0.0.1 executor 2): "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (f"{OF_WORKER}{TRACEBACK}ValueError: a is negative\nsecond line{IN_HOST}{PLAN}", "ValueErr"
+         "or: a is negative"),
+        (f"{OF_WORKER}{TRACEBACK}spark_state.errors.StateValueError: v is 'x'{IN_HOST}{PLAN}",
+         "StateValueError: v is 'x'"),
+        (f"{TRACEBACK}KeyError: 1\n\nThe above exception was the direct cause of the following "
+         f"exception:\n\n{TRACEBACK}my.module.OrderError: no order{PLAN}", "OrderError: no order"),
+        (f"{TRACEBACK}StopError{PLAN}".replace(" SQLSTATE", "\n SQLSTATE", 1), "StopError"),
+        (f"[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] a/1.arrow is damaged: 1 byte{PLAN}",
+         "a/1.arrow is damaged: 1 byte"),
+        (f"{ATTEMPTS}java.lang.IllegalStateException: no disk\n\tat a.b.C(C.scala:1){PLAN}",
+         "IllegalStateException: no disk"),
+        (f"{ATTEMPTS}org.apache.spark.api.python.PythonException: {TRACEBACK}OSError: full\n\tat "
+         f"x{PLAN}", "OSError: full"),
+    ],
+)  # fmt: skip
+def test_the_cause_of_a_query_is_the_error_that_made_it_fail(text: str, cause: str) -> None:
+    assert cause_of_query(FAILED + text) == cause
+    assert cause_of_query(text) == cause
+
+
+@pytest.mark.parametrize(
+    ("spark_text", "told"),
+    [
+        (
+            "assertion failed: There are [1] sources in the checkpoint offsets and now there are "
+            "[2] sources requested by the query. Cannot continue.",
+            "the query has 2 sources, and had 1 when .* go back to the former timeMode",
+        ),
+        (
+            "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query "
+            "with stateful operators because the state directory is empty or missing.\nStateful",
+            r"no state of Spark's own .* call spark_state\.enable\(spark\) before the query is",
+        ),
+    ],
+)
+def test_an_error_of_spark_that_has_its_reason_in_cowstate_says_the_reason_first(
+    spark_text: str, told: str
+) -> None:
+    cause = cause_of_query(f"{FAILED}{spark_text}{PLAN}")
+    assert cause is not None
+    assert "\n" not in cause
+    assert re.search(told, cause)
+
+
+def test_only_errors_of_cowstate_are_shown_first_outside_of_queries() -> None:
+    own = f"Failed to create: {TRACEBACK}datasources.errors.TableOptionError: no option"
+    assert own_error_in(f"{own}\n\nJVM stacktrace:\n{TRACEBACK}OSError: x") == (
+        "TableOptionError: no option"
+    )
+    assert own_error_in(f"Failed: {TRACEBACK}ValueError: theirs") is None
+    assert own_error_in("[TABLE_OR_VIEW_NOT_FOUND] no table") is None

@@ -1,0 +1,70 @@
+"""Which starts of queries run beside each other."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from spark_state import ConfigurationError
+from spark_state.spark.provider.spark_transforms import QueryStarts
+
+ROUNDS = 300
+
+
+@pytest.fixture
+def _switching_often() -> Iterator[None]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("_switching_often")
+def test_a_start_with_another_provider_sees_no_other_start() -> None:
+    starts, under_way, lock = QueryStarts(), Counter[str](), threading.Lock()
+    seen: set[tuple[int, int]] = set()
+
+    def note(kind: str, change: int) -> None:
+        with lock:
+            under_way[kind] += change
+            seen.add((under_way["alone"], under_way["beside"]))
+
+    def beside() -> None:
+        for _ in range(ROUNDS):
+            with starts.beside_others():
+                note("beside", 1)
+                # A listener starts a query when it hears of a start.
+                with starts.beside_others():
+                    note("beside", 1)
+                note("beside", -2)
+
+    def alone() -> None:
+        for _ in range(ROUNDS):
+            with starts.alone():
+                note("alone", 1)
+                note("alone", -1)
+
+    threads = [threading.Thread(target=target) for target in (beside, alone, beside, alone)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (1, 0) in seen
+    assert (0, 2) in seen
+    assert not [pair for pair in seen if pair[0] > 1 or all(pair)]
+
+
+def test_a_start_that_waits_for_itself_is_told() -> None:
+    starts = QueryStarts(patience_seconds=0.0)
+    with (
+        starts.beside_others(),
+        pytest.raises(ConfigurationError, match="outside of onQueryStarted"),
+        starts.alone(),
+    ):
+        pass
+    with starts.alone():
+        pass
