@@ -7,7 +7,6 @@ one batch. Each comes out with PySpark's value, or fails as it fails there.
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import pandas as pd
@@ -21,11 +20,8 @@ from spark_state.processor.blocks import BlockSize
 from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.schemas import arrow_schema
 from spark_state.testing.ddl_schemas import schema_of
+from tests.support.drawn_seeds import drawn, seeds
 from tests.support.random_values import TYPES, random_value
-
-NEW_SEED = time.time_ns() % 1_000_000
-SOAKS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(20)]
-
 
 CHUNKED = ["chunked"]
 """In the place of values: pandas gave Spark an array in chunks, on which it trips."""
@@ -81,11 +77,11 @@ def of_cowstate(frames: list[Any], schema: StructType, form: PandasFrames) -> li
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", [NEW_SEED, *SOAKS])
-def test_a_column_has_the_values_of_spark_or_fails_as_there(seed: int) -> None:
-    rng = random.Random(seed)
+@pytest.mark.parametrize("seed", seeds(soaks=20))
+def test_a_column_has_the_values_of_spark_or_fails_as_there(seed: int | None) -> None:
+    rng = random.Random(drawn(seed))
     wrong = []
-    for _ in range(200 if seed == NEW_SEED else 4_000):
+    for _ in range(200 if seed is None else 4_000):
         field_type = rng.choice(TYPES)
         schema = schema_of(f"v {field_type}", "schema")
         form = PandasFrames(

@@ -2,15 +2,14 @@
 
 Random values of Python's, NumPy's and pandas' types go into fields of all types. A value that
 Spark has kept whole must be the same in cowstate. Where Spark's value has lost something, or Spark
-fails, cowstate refuses the value or keeps it whole. The seed in a test's name gives the same values
-again; the random seed of each run is in its name, too.
+fails, cowstate refuses the value or keeps it whole. A test prints its seed, which gives the same
+values again.
 """
 
 from __future__ import annotations
 
 import pickle
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +25,12 @@ from spark_state.errors import OutputRowError
 from spark_state.processor.output_rows import OutputEncoder
 from spark_state.processor.schemas import arrow_schema
 from spark_state.testing.ddl_schemas import schema_of
+from tests.support.drawn_seeds import drawn, seeds
 from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 from tests.support.random_values import TYPES, kept, random_value
 
 pytestmark = pytest.mark.spark
 
-NEW_SEED = time.time_ns() % 1_000_000
-SOAKS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(20)]
 SMALL, LARGE = 40, 400
 
 
@@ -46,9 +44,9 @@ class Case(NamedTuple):
         return f"{self.value!r} of {type(self.value).__name__} into {self.field_type}"
 
 
-def cases_of(seed: int) -> list[Case]:
-    rng = random.Random(seed)
-    count = SMALL if seed == NEW_SEED else LARGE
+def cases_of(seed: int | None) -> list[Case]:
+    rng = random.Random(drawn(seed))
+    count = SMALL if seed is None else LARGE
     types = (rng.choice(TYPES) for _ in range(count))
     return [Case(random_value(rng, each), each) for each in types]
 
@@ -113,9 +111,9 @@ def _on_cowstate(grouped: Any) -> Any:
     return lambda *call: spark_state.transform_with_state(grouped, *call)
 
 
-@pytest.mark.parametrize("seed", [NEW_SEED, *SOAKS])
+@pytest.mark.parametrize("seed", seeds(soaks=20))
 def test_states_hand_out_what_spark_hands_out_or_refuse_it(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int | None
 ) -> None:
     cases = cases_of(seed)
     with configured(spark, {PROVIDER_KEY: ROCKSDB}):
@@ -190,9 +188,9 @@ def given_out(output: DataFrame, cases: list[Case]) -> dict[int, Any]:
     return {row.n: row[columns[cases[row.n].field_type]] for row in output.collect()}
 
 
-@pytest.mark.parametrize("seed", [NEW_SEED, *SOAKS])
+@pytest.mark.parametrize("seed", seeds(soaks=20))
 def test_output_rows_have_the_values_of_spark_or_are_refused(
-    spark: SparkSession, seed: int
+    spark: SparkSession, seed: int | None
 ) -> None:
     cases = cases_of(seed)
     rows = [row_of(number, case) for number, case in enumerate(cases)]

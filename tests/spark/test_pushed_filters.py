@@ -6,14 +6,12 @@ their way to a source. The seed is printed; TEST_SEED repeats a run.
 
 from __future__ import annotations
 
-import os
 import random
 import string
 from collections import Counter
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from secrets import randbelow
 
 import pyarrow as pa
 import pytest
@@ -24,13 +22,10 @@ from pyspark.sql.types import StructField, StructType
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from datasources.opened_tables import open_table, plan_of_sink
 from datasources.table_rows import rows_to_write
+from tests.support.drawn_seeds import drawn, seeds
 from tests.support.provider_jobs import configured
 from tests.support.table_jobs import read
 
-SEEDS = [
-    int(os.environ.get("TEST_SEED", randbelow(1 << 32))),
-    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(30)),
-]
 KEYS, FILTERS = 24, 2
 Literal = Callable[[random.Random], str]
 
@@ -186,12 +181,11 @@ def rows_by_condition(spark: SparkSession, url: str, conditions: list[str]) -> l
     ]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(soaks=30))
 def test_filters_that_are_pushed_lose_no_row(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int | None
 ) -> None:
-    print(f"TEST_SEED={seed}")
-    chance = random.Random(seed)
+    chance = random.Random(drawn(seed))
     keys = random_keys(spark, chance)
     columns = keys.toArrow()
     for name, literal in LITERALS.items():

@@ -59,7 +59,7 @@ def _written() -> DictObjectStore:
         kind: StateFileKind = "snapshot" if epoch == 2 else "changelog"
         rolled_back = epoch >= ROLLED_BACK_TO
         first.run_epoch(epoch, {0: -1, 7: -1} if rolled_back else _changes_in(epoch), kind, 9)
-    second = KeyedOperator(objects, "run-b")
+    second = KeyedOperator(objects, "run-b", goes_back=True)
     for epoch in range(ROLLED_BACK_TO, NEWEST + 1):
         objects.now = _time_of(epoch) / 1000
         base = second.checkpoints.latest_before(epoch)
