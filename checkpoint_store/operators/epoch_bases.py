@@ -130,9 +130,9 @@ class EpochBases:
         return None
 
     def _check_certain(self, lineage: Lineage, epoch: int) -> None:
-        found = lineage.contradiction
-        if found is not None and epoch > found.newer.first_epoch:
-            raise contradicting(self._store.url, found)
+        contradiction = lineage.contradiction
+        if contradiction is not None and epoch > contradiction.newer.first_epoch:
+            raise contradicting(self._store.url, contradiction)
 
     def _check_not_overtaken(
         self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool

@@ -24,15 +24,15 @@ class RivalCheckpoints:
     def __init__(self, store: ObjectStore) -> None:
         self._files = StateFileStore(store)
 
-    def are_same(self, one: CompletedCheckpoint, other: CompletedCheckpoint) -> bool:
+    def are_same(self, newer: CompletedCheckpoint, older: CompletedCheckpoint) -> bool:
         """Whether both certainly hold the same state. False if it cannot be told, because a file is
         missing or damaged. The changes of the epoch may be read, all at once."""
-        if _around_changes(one) != _around_changes(other):
+        if _around_changes(newer) != _around_changes(older):
             return False
-        if [*map(_content, _changes(one))] == [*map(_content, _changes(other))]:
+        if [*map(_content, _changes(newer))] == [*map(_content, _changes(older))]:
             return True
         try:
-            return self._rows(one) == self._rows(other)
+            return self._rows(newer) == self._rows(older)
         except CheckpointStoreError:
             return False
 

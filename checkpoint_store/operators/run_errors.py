@@ -148,7 +148,7 @@ class NoEpochToAttachError(CheckpointStoreError):
         )
 
 
-def contradicting(url: str, found: Contradiction) -> ContradictingRunsError:
+def contradicting(url: str, contradiction: Contradiction) -> ContradictingRunsError:
     """The error of two runs that both went on from an epoch."""
-    newer = found.newer
-    return ContradictingRunsError(url, newer.first_epoch, found.older_run, newer.run.number)
+    newer, older_run = contradiction.newer, contradiction.older_run
+    return ContradictingRunsError(url, newer.first_epoch, older_run, newer.run.number)

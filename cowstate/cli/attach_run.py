@@ -20,6 +20,7 @@ from cowstate.cli.attach_report import AttachedOperator, AttachReport, as_json, 
 from cowstate.cli.stopped_query_run import Report, SessionOptions, run_and_print
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.hadoop_files import HadoopFiles
+from spark_state.spark.operator.store_options import store_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def attach_and_print(options: AttachOptions) -> None:
 def _run(spark: SparkSession, options: AttachOptions) -> Report:
     checkpoint = HadoopFiles(spark, options.session.checkpoint)
     query_id = _query_id(checkpoint)
-    histories = _operators(checkpoint.url, options.store, query_id)
+    histories = _operators(checkpoint.url, options, query_id)
     stores = [history.store for history in histories]
     # The stores before the commit log: an epoch that a running query has written then is at most
     # one batch ahead of the log.
@@ -91,10 +92,10 @@ def _committed(checkpoint: HadoopFiles) -> int:
     return committed
 
 
-def _operators(checkpoint: str, store: str, query_id: str) -> list[OperatorHistory]:
-    url = f"{absolute_url(store).rstrip('/')}/{query_id}"
+def _operators(checkpoint: str, options: AttachOptions, query_id: str) -> list[OperatorHistory]:
+    url = f"{absolute_url(options.store).rstrip('/')}/{query_id}"
     try:
-        return operators_at(url, None, RETRY_SECONDS)
+        return operators_at(url, store_options(options.session.settings), RETRY_SECONDS)
     except NotAStoreError as error:
         raise ConfigurationError(
             f"no operator has a store in {url}, where {query_id} is the id of the query in "

@@ -146,8 +146,8 @@ def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
     except RunOverError:
         first.checkpoints.starts.note_reached("run-a", 2)
     again = ScriptedOperator(objects, "run-b")
-    found = again.checkpoints.latest_before(committed + 1, again.run)
-    assert restored(again.checkpoints, found, whole_range(1)) == STATES[committed]
+    base = again.checkpoints.latest_before(committed + 1, again.run)
+    assert restored(again.checkpoints, base, whole_range(1)) == STATES[committed]
     assert state_before(objects, committed + 1) == STATES[committed]
 
 

@@ -156,6 +156,14 @@ class World:
             planned = attachments_of(*arguments, checkpoint.writers[newest])
         attach_all([store], planned, f"attached-{self._numbers}", location)
 
+    def is_committed(self) -> bool:
+        """Whether there is a store, all of whose epochs are committed. A copy that was taken while
+        a batch ran may hold an epoch of it that differs from the committed one."""
+        if not self.store.exists():
+            return False
+        checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
+        return checkpoints.reached() <= self.checkpoints[0].newest()
+
     def apply(self, action: str, number: int) -> None:
         driver = self.drivers[number % len(self.drivers)] if self.drivers else None
         if action == "start" and len(self.drivers) < 3:
@@ -167,7 +175,7 @@ class World:
         elif driver is None and action == "go back" and self.checkpoints[0].commits:
             batches = sorted(self.checkpoints[0].commits)
             self.checkpoints[0].go_back(batches[-1 - number % min(3, len(batches))])
-        elif driver is None and action == "back up" and self.store.exists():
+        elif driver is None and action == "back up" and self.is_committed():
             shutil.rmtree(self._folder / "backup", ignore_errors=True)
             shutil.copytree(self.store, self._folder / "backup")
         elif driver is None and action == "put back" and (self._folder / "backup").exists():

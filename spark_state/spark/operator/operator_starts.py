@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext, TaskContext
@@ -41,6 +41,8 @@ from spark_state.spark.operator.worker_loading import called_in_workers
 _STARTS = "cowstate.starts"
 _SECONDS_BETWEEN_LOOKS = 0.1
 
+# The URL of a store, how long requests are tried again, in seconds, and the options of its client.
+_Store = tuple[str, float, Mapping[str, Any]]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -107,10 +109,10 @@ def _first_committed(query: StreamingQuery) -> int | None:
     return int(progress[0]["batchId"]) if progress else None
 
 
-def _note_reached(note: tuple[str, float, str, int]) -> CheckpointStoreError | None:
-    url, retry_seconds, run_id, epoch = note
+def _note_reached(note: tuple[*_Store, str, int]) -> CheckpointStoreError | None:
+    url, retry_seconds, options, run_id, epoch = note
     try:
-        _opened(url, retry_seconds).starts.note_reached(run_id, epoch)
+        _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
     except CheckpointStoreError as error:
         return error
     return None
@@ -136,19 +138,21 @@ def _reached(
 ) -> list[int]:
     """The newest epoch in the store of each operator."""
     stores = [(*_store_of(inputs, query_id), checkpoint) for inputs in operators]
-    found = _in_task_or_here(context, _reached_or_error, stores)
-    for outcome in found:
+    outcomes = _in_task_or_here(context, _reached_or_error, stores)
+    for outcome in outcomes:
         if isinstance(outcome, CheckpointStoreError):
             raise outcome
-    return [outcome for outcome in found if isinstance(outcome, int)]
+    return [outcome for outcome in outcomes if isinstance(outcome, int)]
 
 
-def _store_of(inputs: OperatorInputs, query_id: str) -> tuple[str, float]:
-    return inputs.operator.store_url(query_id), inputs.operator.store_retry_seconds
+def _store_of(inputs: OperatorInputs, query_id: str) -> _Store:
+    operator = inputs.operator
+    return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
 
 
-def _opened(url: str, retry_seconds: float) -> CompletedCheckpointStore:
-    return CompletedCheckpointStore(RetryingObjectStore(open_object_store(url), retry_seconds))
+def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> CompletedCheckpointStore:
+    store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
+    return CompletedCheckpointStore(store)
 
 
 def _in_task_or_here(
@@ -161,11 +165,11 @@ def _in_task_or_here(
     return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
 
 
-def _reached_or_error(store: tuple[str, float, str]) -> int | CheckpointStoreError:
+def _reached_or_error(store: tuple[*_Store, str]) -> int | CheckpointStoreError:
     """The error is returned: if a task raised it, Spark would try the task again."""
-    url, retry_seconds, checkpoint = store
+    url, retry_seconds, options, checkpoint = store
     try:
-        checkpoints = _opened(url, retry_seconds)
+        checkpoints = _opened(url, retry_seconds, options)
         checkpoints.starts.check_checkpoint(checkpoint)
         return checkpoints.reached()
     except CheckpointStoreError as error:

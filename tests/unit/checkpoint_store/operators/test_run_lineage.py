@@ -30,9 +30,9 @@ def lineage(starts: list[BegunName], epochs: Epochs) -> Lineage:
     )
 
 
-def live(found: Lineage) -> list[tuple[int, int]]:
+def live(timeline: Lineage) -> list[tuple[int, int]]:
     """The timeline as runs and epochs, oldest first."""
-    return [(each.run_number, each.epoch) for each in by_epoch(found.epochs)][::-1]
+    return [(each.run_number, each.epoch) for each in by_epoch(timeline.epochs)][::-1]
 
 
 FIRST = begun(1, 0, None)
@@ -43,9 +43,9 @@ def test_a_store_without_runs_has_no_timeline() -> None:
 
 
 def test_a_restart_goes_on_where_the_run_before_ended() -> None:
-    found = lineage([FIRST, begun(2, 3, (1, 2))], {1: [0, 1, 2], 2: [3, 4]})
-    assert live(found) == [(1, 0), (1, 1), (1, 2), (2, 3), (2, 4)]
-    assert (found.newest_run, found.reached, found.rivals) == (2, 4, None)
+    timeline = lineage([FIRST, begun(2, 3, (1, 2))], {1: [0, 1, 2], 2: [3, 4]})
+    assert live(timeline) == [(1, 0), (1, 1), (1, 2), (2, 3), (2, 4)]
+    assert (timeline.newest_run, timeline.reached, timeline.rivals) == (2, 4, None)
 
 
 def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() -> None:
@@ -59,11 +59,11 @@ def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() 
 
 
 def test_a_run_that_was_asked_for_a_later_epoch_has_gone_past_the_one_before() -> None:
-    """It found the newer run's epoch and ended, before it wrote anything."""
+    """It timeline the newer run's epoch and ended, before it wrote anything."""
     starts = [FIRST, begun(1, 3, None, "reached"), begun(2, 2, (1, 1))]
-    found = lineage(starts, {1: [0, 1, 2], 2: [2]})
-    assert live(found) == [(1, 0), (1, 1), (1, 2)]
-    assert (found.newest_run, found.reached, is_overtaken(found, 3)) == (1, 3, False)
+    timeline = lineage(starts, {1: [0, 1, 2], 2: [2]})
+    assert live(timeline) == [(1, 0), (1, 1), (1, 2)]
+    assert (timeline.newest_run, timeline.reached, is_overtaken(timeline, 3)) == (1, 3, False)
 
 
 def test_a_first_epoch_that_is_known_to_be_committed_has_no_rival() -> None:
@@ -72,50 +72,52 @@ def test_a_first_epoch_that_is_known_to_be_committed_has_no_rival() -> None:
 
 
 def test_a_second_driver_whose_epoch_the_first_one_has_gone_past_is_a_stray() -> None:
-    found = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3, 199], 2: [2]})
-    assert live(found) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 199)]
-    assert (found.newest_run, found.contradiction) == (1, None)
+    timeline = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3, 199], 2: [2]})
+    assert live(timeline) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 199)]
+    assert (timeline.newest_run, timeline.contradiction) == (1, None)
 
 
 def test_a_run_goes_on_from_the_run_that_spark_committed_and_not_from_a_stray() -> None:
     starts = [FIRST, begun(2, 2, (1, 1)), begun(3, 200, (1, 199))]
-    found = lineage(starts, {1: [0, 1, 2, 199], 2: [2], 3: [200]})
-    assert live(found) == [(1, 0), (1, 1), (1, 2), (1, 199), (3, 200)]
+    timeline = lineage(starts, {1: [0, 1, 2, 199], 2: [2], 3: [200]})
+    assert live(timeline) == [(1, 0), (1, 1), (1, 2), (1, 199), (3, 200)]
 
 
 def test_a_file_of_a_later_epoch_is_enough_to_have_gone_past_one() -> None:
     """A run that was killed in epoch 3 had committed epoch 2, though its epoch 3 has no barrier."""
-    found = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2]})
-    assert live(found)[:3] == [(1, 0), (1, 1), (1, 2)]
+    timeline = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2]})
+    assert live(timeline)[:3] == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_two_runs_that_both_go_on_contradict_each_other() -> None:
-    found = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2, 3]})
-    assert found.contradiction is not None
-    assert (found.contradiction.older_run, found.contradiction.older_epoch) == (1, 3)
-    assert found.contradiction.newer.run.number == 2
-    assert live(found) == [(1, 0), (1, 1)]  # what both have in common
+    timeline = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2, 3]})
+    assert timeline.contradiction is not None
+    assert (timeline.contradiction.older_run, timeline.contradiction.older_epoch) == (1, 3)
+    assert timeline.contradiction.newer.run.number == 2
+    assert live(timeline) == [(1, 0), (1, 1)]  # what both have in common
 
 
 @pytest.mark.parametrize("written", [[2], [2, 3], []])
 def test_a_query_that_was_taken_back_leaves_later_epochs(written: list[int]) -> None:
     starts = [FIRST, begun(2, 2, (1, 1), "back")]
-    found = lineage(starts, {1: [0, 1, 2, 3, 4], 2: written} if written else {1: [0, 1, 2, 3, 4]})
-    assert live(found) == [(1, 0), (1, 1), *((2, epoch) for epoch in written)]
-    assert found.rivals is None
-    assert found.reached == max(written, default=1)
+    timeline = lineage(
+        starts, {1: [0, 1, 2, 3, 4], 2: written} if written else {1: [0, 1, 2, 3, 4]}
+    )
+    assert live(timeline) == [(1, 0), (1, 1), *((2, epoch) for epoch in written)]
+    assert timeline.rivals is None
+    assert timeline.reached == max(written, default=1)
 
 
 def test_a_query_that_was_taken_back_goes_on_with_later_runs() -> None:
     starts = [FIRST, begun(2, 2, (1, 1), "back"), begun(3, 4, (2, 3))]
-    found = lineage(starts, {1: [0, 1, 2, 3, 4], 2: [2, 3], 3: [4]})
-    assert live(found) == [(1, 0), (1, 1), (2, 2), (2, 3), (3, 4)]
+    timeline = lineage(starts, {1: [0, 1, 2, 3, 4], 2: [2, 3], 3: [4]})
+    assert live(timeline) == [(1, 0), (1, 1), (2, 2), (2, 3), (3, 4)]
 
 
 def test_an_older_run_that_goes_on_after_the_query_was_taken_back_contradicts() -> None:
     starts = [FIRST, begun(2, 2, (1, 1), "back"), begun(3, 3, (2, 2))]
-    found = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 4], 3: [3, 4]})
-    assert found.contradiction is not None
+    timeline = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 4], 3: [3, 4]})
+    assert timeline.contradiction is not None
 
 
 def test_the_contradiction_that_begins_first_counts() -> None:
@@ -153,16 +155,16 @@ def test_each_run_has_a_timeline_of_its_own(run: int, epochs: list[tuple[int, in
 
 
 def test_epochs_that_spark_skipped_are_not_there() -> None:
-    found = lineage([FIRST, begun(2, 7, (1, 3))], {1: [0, 3], 2: [7, 9]})
-    assert live(found) == [(1, 0), (1, 3), (2, 7), (2, 9)]
+    timeline = lineage([FIRST, begun(2, 7, (1, 3))], {1: [0, 3], 2: [7, 9]})
+    assert live(timeline) == [(1, 0), (1, 3), (2, 7), (2, 9)]
 
 
 def test_a_run_whose_start_is_not_written_yet_has_run_the_last_epoch_again() -> None:
-    found = lineage([FIRST], {1: [0, 1, 2], 2: [2]})
-    assert live(found) == [(1, 0), (1, 1), (2, 2)]
-    assert found.rivals == (EpochDirectory(2, 2), EpochDirectory(2, 1))
+    timeline = lineage([FIRST], {1: [0, 1, 2], 2: [2]})
+    assert live(timeline) == [(1, 0), (1, 1), (2, 2)]
+    assert timeline.rivals == (EpochDirectory(2, 2), EpochDirectory(2, 1))
 
 
 def test_a_run_is_overtaken_if_another_is_past_its_first_epoch() -> None:
-    found = lineage([FIRST], {1: [0, 1, 2]})
-    assert [is_overtaken(found, epoch) for epoch in (1, 2, 3)] == [True, False, False]
+    timeline = lineage([FIRST], {1: [0, 1, 2]})
+    assert [is_overtaken(timeline, epoch) for epoch in (1, 2, 3)] == [True, False, False]
