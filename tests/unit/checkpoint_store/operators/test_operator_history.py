@@ -391,8 +391,7 @@ class KeyedOperator:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(KEYED)
         self.run = self.checkpoints.register_run(run_id)
-        origin = RunOrigin("file:/checkpoint", goes_back)
-        self.checkpoints.starts.note_origin(self.run, origin)
+        self.checkpoints.starts.note_origin(self.run, RunOrigin("file:/checkpoint", goes_back))
         self.states = tuple(states)
 
     def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
@@ -497,5 +496,4 @@ def test_a_history_pickles(tmp_path: Path) -> None:
     ScriptedOperator(disk).run_epoch(0, {0: 1})
     history = OperatorHistory(disk, replace(METADATA), None)
     history.versions()
-    other = pickle.loads(pickle.dumps(history))
-    assert state_at(other, 0) == {0: 1}
+    assert state_at(pickle.loads(pickle.dumps(history)), 0) == {0: 1}
