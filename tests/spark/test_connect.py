@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import ANY
@@ -59,6 +60,33 @@ def test_each_row_counts_once_over_restarts_another_server_and_parallelism(
     state = open_store(str(store), state="totals").read().to_pylist()
     assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(rows)
     assert len(emitted(tmp_path / "totals")) == sum(len(totals_of(batch)) for batch in batches)
+
+
+def test_a_query_may_be_taken_back_and_a_copy_of_its_checkpoint_is_refused(
+    server: Connection, tmp_path: Path
+) -> None:
+    batches = [random_rows(seed, count=40, keys=15) for seed in range(4)]
+    feed(tmp_path / "input", batches)
+    query = server.run("run_totals", tmp_path, parallelism="2")
+    checkpoint = tmp_path / "totals-checkpoint"
+    # Back to batch 1, as "Restart from an earlier batch" tells.
+    for batch in (1, 2, 3):
+        roll_back(checkpoint, batch)
+    for batch in (2, 3):
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / "offsets" / name).unlink(missing_ok=True)
+    shutil.rmtree(tmp_path / "totals")
+    server.run("run_totals", tmp_path, parallelism="2")
+    rows: list[Row] = [row for batch in batches for row in batch]
+    store = tmp_path / "store" / query / "RunningTotals"
+    state = open_store(str(store), state="totals").read().to_pylist()
+    assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(rows)
+    staging = tmp_path / "staging"
+    shutil.copytree(checkpoint, staging / checkpoint.name)
+    for name in ("input", "store"):
+        (staging / name).symlink_to(tmp_path / name)
+    with pytest.raises(AssertionError, match="StoreOfOtherCheckpointError"):
+        server.run("run_totals", staging, parallelism="2")
 
 
 @pytest.mark.parametrize("job", ["by_rows", "by_frames", "last_seen"])

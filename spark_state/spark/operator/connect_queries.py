@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from inspect import unwrap
 from typing import Any
 
@@ -21,6 +20,10 @@ from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.operator.connect_runs import note_connect_run, stored_query
+from spark_state.spark.operator.connect_starts import (
+    forget_connect_starts,
+    name_connect_starts,
+)
 from spark_state.spark.operator.planned_operators import (
     restore_sources_below,
     roots_of_connect_operators,
@@ -47,13 +50,22 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
     df, written = written_frame(writer), writer._write_proto
     stores = stored_query(df.sparkSession, "", None)
     operators = roots_of_connect_operators(df, stores.root)
+    stored = replace(stores, roots=operators)
     if operators:
         _refuse_foreach_batch(writer)
         check_one_epoch(restore_sources_below(df))
         locations = df.sparkSession.conf.get(LOCATIONS_KEY, None)
         given = {**written.options, **options}
-        _refuse_state_of_spark(df, checkpoint_location(given, locations, written.query_name))
-    return partial(note_connect_run, stores=replace(stores, roots=operators))
+        location = checkpoint_location(given, locations, written.query_name)
+        _refuse_state_of_spark(df, location)
+        name_connect_starts(df.sparkSession, location, stored)
+
+    def note(query: Any) -> None:
+        note_connect_run(query, stores=stored)
+        if operators:
+            forget_connect_starts(df.sparkSession)
+
+    return note
 
 
 def written_frame(writer: Any) -> DataFrame:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext, TaskContext
@@ -39,12 +39,25 @@ from spark_state.spark.operator.planned_operators import OperatorInputs
 from spark_state.spark.operator.worker_loading import called_in_workers
 
 _STARTS = "cowstate.starts"
+SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 # The URL of a store, how long requests are tried again, in seconds, and the options of its client.
-_Store = tuple[str, float, Mapping[str, Any]]
+Store = tuple[str, float, Mapping[str, Any]]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+class CheckpointLogs(Protocol):
+    """The files of a checkpoint that are looked at; see HadoopFiles."""
+
+    url: str
+
+    def numbers(self, folder: str, /) -> list[int]:
+        """The entries of a log."""
+
+    def text(self, name: str, /) -> str | None:
+        """The text of a file, None if it does not exist."""
 
 
 def name_starts(
@@ -61,10 +74,25 @@ def name_starts(
         context.setLocalProperty(_STARTS, "")
         return lambda query: None
     files = HadoopFiles(spark, location)
+    reached = partial(_reached, context, files.url, operators)
+    text, written = told_starts(files, reached, operators)
+    context.setLocalProperty(_STARTS, text)
+    return partial(_watch_first_commit, context, written) if written else lambda query: None
+
+
+def told_starts(
+    files: CheckpointLogs,
+    reached_of: Callable[[str], list[int]],
+    operators: Sequence[OperatorInputs],
+) -> tuple[str, list[OperatorInputs]]:
+    """The text for the tasks; and the operators whose next epoch an older run has written already.
+
+    `files`: of the checkpoint; `reached_of` gives the newest epoch in the store of each operator of
+    a query. Raises as name_starts.
+    """
     query_id = _query_id(files)
-    reached = [-1] * len(operators)
-    if query_id is not None:
-        reached = _reached(context, files.url, query_id, operators)
+    reached = [-1] * len(operators) if query_id is None else reached_of(query_id)
+    # After the stores, see above.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     starts = {}
     for inputs, has_reached in zip(operators, reached, strict=True):
@@ -76,12 +104,9 @@ def name_starts(
             raise EpochsLostError(url, must_have, has_reached)
         goes_back = has_reached > min(planned, committed + 1)
         starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, goes_back))
-    context.setLocalProperty(_STARTS, json.dumps({"query": query_id, "operators": starts}))
-    # An older run wrote the epochs of the first batch already.
-    written = [
-        inputs for inputs, epoch in zip(operators, reached, strict=True) if epoch > committed
-    ]
-    return partial(_watch_first_commit, context, written) if written else lambda query: None
+    newest_of = zip(operators, reached, strict=True)
+    written = [inputs for inputs, epoch in newest_of if epoch > committed]
+    return json.dumps({"query": query_id, "operators": starts}), written
 
 
 def _watch_first_commit(
@@ -109,7 +134,7 @@ def _first_committed(query: StreamingQuery) -> int | None:
     return int(progress[0]["batchId"]) if progress else None
 
 
-def _note_reached(note: tuple[*_Store, str, int]) -> CheckpointStoreError | None:
+def _note_reached(note: tuple[*Store, str, int]) -> CheckpointStoreError | None:
     url, retry_seconds, options, run_id, epoch = note
     try:
         _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
@@ -120,7 +145,7 @@ def _note_reached(note: tuple[*_Store, str, int]) -> CheckpointStoreError | None
 
 def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
     """What the driver told this task of the start of an operator; None if it told nothing."""
-    text = context.getLocalProperty(_STARTS)
+    text = context.getLocalProperty(_STARTS) or context.getLocalProperty(SETTING_OF_STARTS)
     told = json.loads(text) if text else None
     if told is None or told["query"] not in (None, query_id):
         return None  # of the query in whose foreachBatch this one was started
@@ -128,13 +153,13 @@ def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorS
     return None if start is None else OperatorStart(**start)
 
 
-def _query_id(files: HadoopFiles) -> str | None:
+def _query_id(files: CheckpointLogs) -> str | None:
     text = files.text("metadata")
     return None if text is None else str(json.loads(text)["id"])
 
 
 def _reached(
-    context: SparkContext, checkpoint: str, query_id: str, operators: Sequence[OperatorInputs]
+    context: SparkContext, checkpoint: str, operators: Sequence[OperatorInputs], query_id: str
 ) -> list[int]:
     """The newest epoch in the store of each operator."""
     stores = [(*_store_of(inputs, query_id), checkpoint) for inputs in operators]
@@ -145,7 +170,7 @@ def _reached(
     return [outcome for outcome in outcomes if isinstance(outcome, int)]
 
 
-def _store_of(inputs: OperatorInputs, query_id: str) -> _Store:
+def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
 
@@ -165,12 +190,19 @@ def _in_task_or_here(
     return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
 
 
-def _reached_or_error(store: tuple[*_Store, str]) -> int | CheckpointStoreError:
+def _reached_or_error(store: tuple[*Store, str]) -> int | CheckpointStoreError:
     """The error is returned: if a task raised it, Spark would try the task again."""
-    url, retry_seconds, options, checkpoint = store
     try:
-        checkpoints = _opened(url, retry_seconds, options)
-        checkpoints.starts.check_checkpoint(checkpoint)
-        return checkpoints.reached()
+        return reached_in_store(*store)
     except CheckpointStoreError as error:
         return error
+
+
+def reached_in_store(
+    url: str, retry_seconds: float, options: Mapping[str, Any], checkpoint: str
+) -> int:
+    """The newest epoch in a store, -1 if there is none. Raises StoreOfOtherCheckpointError unless
+    the store belongs to a checkpoint, and the errors of the store."""
+    checkpoints = _opened(url, retry_seconds, options)
+    checkpoints.starts.check_checkpoint(checkpoint)
+    return checkpoints.reached()

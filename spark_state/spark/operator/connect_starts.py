@@ -1,0 +1,104 @@
+"""Looks at a checkpoint before a query of Spark Connect starts, as operator_starts does.
+
+The checkpoint is on the server, which reads its files in Spark's format for binary files, and a
+task looks at the stores. A setting of the session tells the tasks: Spark copies the settings that a
+query starts with to its tasks. The setting is there only for the time of a start.
+
+The plan of a query does not tell the order of its sources here. If there are several, nobody knows
+which epochs an operator must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from inspect import unwrap
+from typing import Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from spark_state.spark.operator.connect_runs import StoredQuery
+from spark_state.spark.operator.connect_sessions import called_in_task
+from spark_state.spark.operator.operator_starts import (
+    SETTING_OF_STARTS,
+    Store,
+    reached_in_store,
+    told_starts,
+)
+from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
+from spark_state.spark.operator.query_runs import PROGRESS_RETRY_SECONDS
+
+_METADATA, _LOGS = "metadata", ("offsets", "commits")
+
+
+class ConnectFiles:
+    """The metadata and the logs of a checkpoint on the server. `url`: its location as the server
+    tells it; as it was given if it has no metadata yet."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self._reader = spark.read.format("binaryFile")
+        self._texts: dict[str, str] = {}
+        self.url = location
+        for row in self._rows(f"{location}/{_METADATA}"):
+            self.url = str(row["path"]).rpartition("/")[0]
+            self._texts[_METADATA] = bytes(row["content"]).decode()
+        for log in _LOGS if self._texts else ():
+            for row in self._rows(f"{location}/{log}"):
+                number = str(row["path"]).rpartition("/")[2]
+                self._texts[f"{log}/{number}"] = bytes(row["content"]).decode()
+
+    def _rows(self, path: str) -> Sequence[Any]:
+        try:
+            # An enabled session answers some loads itself, which are no concern here.
+            rows = unwrap(type(self._reader).load)(self._reader, path)
+            return list(rows.select("path", "content").collect())
+        except AnalysisException:  # it is not there
+            return []
+
+    def numbers(self, log: str) -> list[int]:
+        """See HadoopFiles."""
+        names = (name.partition("/") for name in self._texts)
+        return [int(name) for folder, _, name in names if folder == log and name.isdecimal()]
+
+    def text(self, name: str) -> str | None:
+        """See HadoopFiles."""
+        return self._texts.get(name)
+
+
+def name_connect_starts(spark: SparkSession, location: str | None, stores: StoredQuery) -> None:
+    """Tell the tasks of the query that this session starts next how its operators start. Raises as
+    operator_starts does."""
+    spark.conf.unset(SETTING_OF_STARTS)
+    if location is None:
+        return
+    files = ConnectFiles(spark, location)
+    if files.text(_METADATA) is None:
+        return  # the first start: the server does not tell the location yet
+    operators = [_inputs(files, name, root, stores) for name, root in stores.roots or ()]
+
+    def reached(query_id: str) -> list[int]:
+        asked: list[Store] = [
+            (inputs.operator.store_url(query_id), PROGRESS_RETRY_SECONDS, stores.store_options)
+            for inputs in operators
+        ]
+        return [called_in_task(spark, reached_in_store, *store, files.url) for store in asked]
+
+    text, _ = told_starts(files, reached, operators)
+    spark.conf.set(SETTING_OF_STARTS, text)
+
+
+def forget_connect_starts(spark: SparkSession) -> None:
+    """The query has started. If the server cannot be asked, the next start replaces the setting."""
+    with suppress(PySparkException):
+        spark.conf.unset(SETTING_OF_STARTS)
+
+
+def _inputs(files: ConnectFiles, name: str, root: str, stores: StoredQuery) -> OperatorInputs:
+    newest = max(files.numbers("offsets"), default=None)
+    entry = "" if newest is None else files.text(f"offsets/{newest}") or ""
+    sources = max(entry.count("\n") - 1, 1)
+    operator = PlannedOperator(
+        name, root, 0, PROGRESS_RETRY_SECONDS, store_options=stores.store_options
+    )
+    return OperatorInputs(operator, (0,) if sources == 1 else (), sources)
