@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
 
 
@@ -153,8 +154,8 @@ class _Scan:
             return contradiction
         if contradiction is not None and contradiction.newer.first_epoch <= first:
             return contradiction
-        name = self._begun.get(newer)
-        assert name is not None, f"run {newer} has epochs and has not begun"
+        # A run whose start is lost went past its first epoch all the same.
+        name = self._begun.get(newer) or BegunName(Run(newer, ""), first, None)
         return Contradiction(older, self._reached(older), name)
 
     def _was_taken_back(self, number: int) -> bool:

@@ -181,7 +181,7 @@ def test_a_store_that_stays_down_loses_nothing() -> None:
     flaky.is_away = lambda: True
     with pytest.raises(StoreUnavailableError, match="writing epochs/"):
         operator.run_subtask(1, 0, {0: 2}, base)
-    with pytest.raises(StoreUnavailableError, match="listing manifests"):
+    with pytest.raises(StoreUnavailableError, match="listing begun"):
         operator.checkpoints.latest_before(1)
     flaky.is_away = lambda: False
     assert state_before(objects, 1) == {0: 1}

@@ -14,6 +14,8 @@ Deleted:
 
     store.json                     ObjectMissingError for readers; the query writes it again
     an entry of a run              nothing: numbers of runs grow all the same
+    the start of a run             nothing, if the run went on from the run before it. If the query
+                                   was taken back before it: ContradictingRunsError
     a manifest                     nothing: its barriers stand for it
     a barrier with a manifest      nothing
     a barrier without a manifest   its epoch is not whole: PartialEpochError for the query, and the
@@ -34,7 +36,8 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.object_names import STORE
-from checkpoint_store.operators.operator_layout import parse_barrier
+from checkpoint_store.operators.operator_layout import parse_barrier, parse_begun
+from checkpoint_store.operators.run_errors import ContradictingRunsError
 from tests.support.asked_operator import OPERATOR
 from tests.support.damage import (
     HOWS,
@@ -52,7 +55,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 OBJECTS = described(OPERATOR.intact.objects)
 NEWEST = OPERATOR.newest
-BACKUP_OR_BACK = "restore it from a backup, or restart the query from an earlier epoch that does"
+BACKUP_OR_BACK = "restart the query from an earlier epoch that does"
 ADVICE_ON_STORE = ("restore it from a backup", "start the query", "No state is lost")
 
 
@@ -64,12 +67,24 @@ def expected(damage: Damage, question: str) -> Answer | Failure:
         if is_made_again or subject in ("retain", "sweep"):
             return right
         return unusable(damage, *ADVICE_ON_STORE)
+    begun = parse_begun(damage.name)
+    if begun is not None and begun.way == "back" and damage.how == "delete":
+        return expected_without_start(question, begun.first_epoch)
     barrier = parse_barrier(damage.name)
     if barrier is not None and barrier.directory.epoch == NEWEST:
         return expected_without_newest(damage, question)
     if damage.name in OPERATOR.files_needed(question):
         return unusable(damage, BACKUP_OR_BACK)
     return right
+
+
+def expected_without_start(question: str, first_epoch: int) -> Answer | Failure:
+    """Nobody knows that the query was taken back, so two runs seem to have gone on from the same
+    epoch. The runs before that epoch are known."""
+    is_earlier = question in {f"restore before {n}" for n in range(first_epoch + 1)}
+    if is_earlier or question == "sweep":
+        return OPERATOR.right_answers[question]
+    return Failure(ContradictingRunsError, (f"epoch {first_epoch}", "cowstate attach"))
 
 
 def expected_without_newest(damage: Damage, question: str) -> Answer | Failure:

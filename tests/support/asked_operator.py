@@ -93,7 +93,7 @@ def _restore(store: DamagedStore, epoch: int) -> Answer:
 
 def _run(store: DamagedStore, epoch: int) -> Answer:
     """The newest state once a new run has run an epoch, and what was damaged is as it was."""
-    run = KeyedOperator(store.objects, "run-c")
+    run = KeyedOperator(store.objects, "run-c", goes_back=epoch <= NEWEST)
     store.objects.now = _time_of(NEWEST + 1) / 1000
     run.run_epoch(epoch, _changes_in(epoch))
     reader = StateReader(history_in(store.restored_from_a_backup()))
