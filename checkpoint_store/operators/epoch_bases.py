@@ -32,7 +32,7 @@ from checkpoint_store.operators.run_errors import (
     contradicting,
 )
 from checkpoint_store.operators.run_lineage import Lineage, is_overtaken, lineage_of
-from checkpoint_store.operators.run_starts import RunStarts, has_begun
+from checkpoint_store.operators.run_starts import RunStarts, began_before
 
 
 class EpochBases:
@@ -91,7 +91,7 @@ class EpochBases:
 
     def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
         """The manifests of the epoch before, if it is certain that nothing else counts."""
-        is_under_way = has_begun(begun, run)
+        is_under_way = began_before(epoch, begun, run)
         if epoch == 0 or (not is_under_way and self._starts.origin(run) is None):
             return []
         until = self._published.manifests_until(epoch)
@@ -99,10 +99,11 @@ class EpochBases:
         own = [name for name in manifests if name.run_number == run.number]
         if own or is_under_way:
             return own  # a run that has left the epoch before out is built upon an older one
-        writers = {name.run_number for name in until}
-        newest = max((name.run.number for name in begun), default=0)
-        # No other run has the epoch, and nobody has written this one.
-        return manifests if writers == {newest} and len(manifests) == len(until) else []
+        of_others = [name for name in until if name.run_number != run.number]
+        newest = max((name.run.number for name in begun if name.run < run), default=0)
+        # No other run has the epoch before, and no older run has written this one.
+        is_certain = {(name.epoch, name.run_number) for name in of_others} == {(epoch - 1, newest)}
+        return of_others if is_certain else []
 
     def _latest_before(
         self,
@@ -113,7 +114,7 @@ class EpochBases:
     ) -> CheckpointShare | None:
         manifests = self._published.manifests()
         lineage = lineage_of(begun, self._written(manifests))
-        is_under_way = run is not None and has_begun(begun, run)
+        is_under_way = run is not None and began_before(epoch, begun, run)
         self._check_certain(lineage, epoch)
         if run is not None:
             self._check_not_overtaken(lineage, epoch, run, is_under_way=is_under_way)

@@ -42,9 +42,9 @@ def digest_of(checkpoint: str) -> str:
     return hashlib.sha256(checkpoint.encode()).hexdigest()[:_DIGITS_OF_DIGEST]
 
 
-def has_begun(names: Iterable[BegunName | None], run: Run) -> bool:
-    """Whether one of these names says that a run has begun."""
-    return any(name is not None and name.run == run for name in names)
+def began_before(epoch: int, names: Iterable[BegunName], run: Run) -> bool:
+    """Whether one of these names says that a run has begun with an earlier epoch."""
+    return any(name.run == run and name.first_epoch < epoch for name in names)
 
 
 class RunStarts:
@@ -71,7 +71,8 @@ class RunStarts:
     def has_begun(self, run: Run) -> bool:
         """Whether a host of the run has begun to publish barriers: one listing."""
         infos = self._store.list(object_names.BEGUN, begun_prefix(run.number))
-        return has_begun((layout.parse_begun(info.name) for info in infos), run)
+        names = (layout.parse_begun(info.name) for info in infos)
+        return any(name is not None and name.run == run for name in names)
 
     def note_origin(self, run: Run, origin: RunOrigin) -> None:
         """Tell what the driver of a run knew; `begin` writes it."""

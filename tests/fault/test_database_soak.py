@@ -28,7 +28,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateHostError
 from spark_state.host import store_session
-from spark_state.host.epoch_request import BackendSettings, CheckpointSettings
+from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, OperatorStart
 from spark_state.host.maintenance import Maintenance
 from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint
 from tests.support.fake_object_store import FakeTime, MisbehavingObjectStore
@@ -180,6 +180,11 @@ class RandomQuery:
             else:
                 host.spec, host.run_id = spec, f"run-{self._runs}"
         self._spec = spec
+        # A run that failed in the next epoch may be followed by one that undoes the last epoch.
+        reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).reached()
+        self._start = OperatorStart("file:/checkpoint", goes_back=reached > self.epoch)
+        for host in self._hosts:
+            host.start = self._start
 
     def _end(self, host: Host) -> None:
         self._hosts.remove(host)
@@ -252,7 +257,8 @@ class RandomQuery:
         hosts = [host for host in self._hosts if host.subtask == subtask]
         if hosts and (len(hosts) > 1 or self.chance.random() < 0.8):
             return self.chance.choice(hosts)
-        host = Host(self._spec, subtask, f"run-{self._runs}").open(self._maintenance)
+        host = Host(self._spec, subtask, f"run-{self._runs}", start=self._start)
+        host.open(self._maintenance)
         self._hosts.append(host)
         return host
 

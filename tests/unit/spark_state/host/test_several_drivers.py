@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store.operators.completed_checkpoint import Barrier
+from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.run_errors import (
     EpochsLostError,
     OvertakenRunError,
@@ -133,3 +134,13 @@ def test_noticing_a_newer_run_costs_a_request_in_sixteen_epochs(
     for epoch in range(1, 161):
         host.epoch(epoch, ROWS_A)
     assert len(looks) == 160 // EPOCHS_BETWEEN_LOOKS
+
+
+def test_a_run_that_has_begun_and_written_nothing_is_no_stray(open_host: OpenHost) -> None:
+    older = open_host(run_id="run-1")
+    for epoch in range(2):
+        older.epoch(epoch, ROWS_A)
+    newer = open_host(run_id="run-2")
+    run = newer.checkpoints.register_run("run-2")
+    newer.checkpoints.starts.write(run, 2, EpochDirectory(1, 1), None)
+    assert newer.epoch(2, ROWS_A) == {"a": (3, 3)}
