@@ -25,6 +25,7 @@ ENVIRONMENTS = ROOT / "build" / "matrix"
 SPARKS = ("4.2", "4.3")
 JAVAS = (17, 21)
 TESTS = (
+    "tests/spark/test_named_sources.py",
     "tests/spark/test_provider*.py",
     "tests/spark/test_adoption*.py",
     "tests/spark/test_dealt_rows.py",

@@ -23,6 +23,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.spark.adoption import store_tasks
 from spark_state.spark.adoption.store_tasks import TargetStore, write_subtask
+from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
 from spark_state.spilled_parts import SpilledParts
 from tests.support.peak_memory import peak_bytes
 from tests.support.table_rows_of import schema_json
@@ -51,7 +52,9 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def target_in(folder: Path) -> TargetStore:
     metadata = StoreMetadata("store", "operator", MOST_KEY_GROUPS, schema_json(id="long"))
     run = Run(1, "adoption")
-    return TargetStore(str(folder), 1.0, metadata, SUBTASKS, 0, run, 1, FILE_SCHEMA, None)
+    facts = SessionFacts("local[1]", SUBTASKS, 1, speculation=False)
+    configuration = parse_configuration({}, facts)
+    return TargetStore(str(folder), configuration, metadata, SUBTASKS, 0, run, 1, FILE_SCHEMA, None)
 
 
 def received(batches: int) -> Iterator[pa.RecordBatch]:

@@ -311,6 +311,10 @@ def test_a_state_declared_in_a_failed_epoch_only_can_be_declared_anew(open_host:
         def init(self, handle: Any) -> None:
             self._totals = handle.getValueState("totals", "rows string, total bigint")
 
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            self._totals.update((0.5, 1))  # a float is no text
+            yield from ()
+
     host = open_host(Wrong())
     with pytest.raises(StateValueError):
         host.epoch(0, ROWS_A)

@@ -268,5 +268,5 @@ class TestTimersAndFrames:
 
     def test_what_a_timer_emits_is_named_with_its_key(self, epochs: TimedEpochs) -> None:
         epochs.epoch([("a", 1), ("b", -5)], 5)
-        with pytest.raises(OutputRowError, match=r"\(object\) with name 'rows'.*key \('b',\)"):
+        with pytest.raises(OutputRowError, match=r"'rows' with type 'object'.*key \('b',\)"):
             epochs.epoch([], 20)
