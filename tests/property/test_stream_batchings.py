@@ -208,6 +208,8 @@ def test_an_operator_s_changes_are_the_same_however_they_are_cut_into_batches(
     whole = [epoch for epoch in range(VERSIONS) if epoch == last or epoch not in missing]
     if is_ahead:
         whole.remove(last)
+    if whole:
+        first = min(first, whole[-1] + 1)  # a later one is refused
     ranges = {epoch: range(8) for epoch in whole}
     if is_ahead and mode == "at_least_once":
         ranges[last] = range(4, 8)

@@ -301,7 +301,7 @@ class _Unreachable:
     def __init__(self) -> None:
         self.asked = 0
 
-    def __call__(self, url: str) -> ObjectStore:
+    def __call__(self, url: str, storage_options: Any) -> ObjectStore:
         self.asked += 1
         raise StoreAccessError(url, "no credentials")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -136,7 +136,7 @@ def test_plans_stay_as_they_are(spark: SparkSession, tmp_path: Path, settings: O
 def test_a_bad_value_of_the_setting_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
     stream = stream_of(spark, tmp_path, {**ON_COWSTATE, CHANGE_PLANS: "no"})
     with pytest.raises(
-        StreamingQueryException, match=f"{CHANGE_PLANS} is 'no'; allowed are true and false"
+        IllegalArgumentException, match=f"{CHANGE_PLANS} is 'no'; allowed are true and false"
     ):
         stream.run(totals(stream))
 

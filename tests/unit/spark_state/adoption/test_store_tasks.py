@@ -20,6 +20,7 @@ from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, STATE, STATE
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.operator_layout import parse_state_file
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.spark.adoption import store_tasks
 from spark_state.spark.adoption.store_tasks import TargetStore, write_subtask
@@ -78,7 +79,7 @@ def test_files_have_all_rows_in_order_and_all_key_groups_once(tmp_path: Path) ->
         for batch in write_subtask(target_in(tmp_path), received(9))
         for row in batch.to_pylist()
     ]
-    handles = [decode_handle(json.loads(row["handle"])) for row in told]
+    handles = [decode_handle(json.loads(row["handle"]), parse_state_file) for row in told]
     assert len(handles) > 5
     edges = [(handle.key_groups.start, handle.key_groups.end) for handle in handles]
     assert (edges[0][0], edges[-1][1]) == (40, 79)
