@@ -71,7 +71,7 @@ def encode_run(run: Run) -> bytes:
 
 
 def encode_begun(run: Run, checkpoint: str | None) -> bytes:
-    """How a run began. Its name says the rest; `checkpoint`: the location, None if not known."""
+    """The start of a run. Its name says the rest; `checkpoint`: the location, None if not known."""
     return encode_document("run", _run_body(run) | {"checkpoint": checkpoint})
 
 

@@ -135,7 +135,7 @@ class BegunName:
 
 
 def begun_prefix(run_number: int) -> str:
-    """What the names of a run's BegunName begin with."""
+    """The beginning of the names of a run's BegunName."""
     return f"{run_number:010d}-"
 
 

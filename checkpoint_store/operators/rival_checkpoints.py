@@ -1,4 +1,4 @@
-"""Whether two runs left the same state when both ran an epoch from the same base.
+"""Compares the states that two runs left when both ran an epoch from the same base.
 
 A processor that depends on its state and its rows only gives the same changes each time, also at
 another parallelism. Then it does not matter which of the two runs Spark committed.

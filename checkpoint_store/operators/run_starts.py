@@ -1,4 +1,4 @@
-"""How the runs of a store began: said once by each run, read by whoever looks for the timeline.
+"""The starts of runs: each run writes its start once, and readers of the timeline list them.
 
 A run says it before its first barrier. Every host of the run would say the same, because all start
 the run's first epoch from the same base, so the hosts share the object's name.
@@ -27,7 +27,7 @@ _DIGITS_OF_DIGEST = 12
 
 @dataclass(frozen=True, slots=True)
 class RunOrigin:
-    """What the driver of a run knew when the query started.
+    """Facts that the driver of a run knew when the query started.
 
     `checkpoint`: the location of the query's checkpoint; `goes_back`: whether the store has epochs
     that the checkpoint does not have any more, so that the query was taken back.
@@ -38,7 +38,7 @@ class RunOrigin:
 
 
 def digest_of(checkpoint: str) -> str:
-    """What names say of the location of a checkpoint: 12 hex digits."""
+    """The part of names that stands for the location of a checkpoint: 12 hex digits."""
     return hashlib.sha256(checkpoint.encode()).hexdigest()[:_DIGITS_OF_DIGEST]
 
 
@@ -57,13 +57,13 @@ class RunStarts:
         self._begun: set[Run] = set()
 
     def names(self) -> list[BegunName]:
-        """How every run began: one listing."""
+        """The starts of all runs: one listing."""
         names = (layout.parse_begun(info.name) for info in self._store.list(object_names.BEGUN))
         return [name for name in names if name is not None]
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
-        """How every run began, for who has seen epochs of the runs with these numbers: a listing
-        only if one of them was not there before. A run begins before its first epoch is whole."""
+        """The starts of all runs, for a caller that has seen epochs of the runs with these numbers.
+        Lists only if a number is new: a run begins before its first epoch is whole."""
         if not set(numbers) <= {name.run.number for name in self._listed}:
             self._listed = self.names()
         return self._listed
@@ -79,7 +79,7 @@ class RunStarts:
         self._origins[run] = origin
 
     def origin(self, run: Run) -> RunOrigin | None:
-        """What `note_origin` was told of a run."""
+        """The origin that was noted for a run, None if there is none."""
         return self._origins.get(run)
 
     def begin(self, barrier: Barrier) -> None:

@@ -85,8 +85,8 @@ class OperatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class OperatorStart:
-    """What the driver of a run found in the query's checkpoint and in the operator's store when the
-    query started.
+    """Facts that the driver of a run found in the query's checkpoint and in the operator's store
+    when the query started.
 
     `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
     have, because Spark committed its batch, None if there is none or it is not known; `goes_back`:

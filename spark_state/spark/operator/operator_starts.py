@@ -144,7 +144,7 @@ def _note_reached(note: tuple[*Store, str, int]) -> CheckpointStoreError | None:
 
 
 def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
-    """What the driver told this task of the start of an operator; None if it told nothing."""
+    """The start of an operator as the driver told it to this task; None if it told nothing."""
     text = context.getLocalProperty(_STARTS) or context.getLocalProperty(SETTING_OF_STARTS)
     told = json.loads(text) if text else None
     if told is None or told["query"] not in (None, query_id):
@@ -183,8 +183,8 @@ def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> Compl
 def _in_task_or_here(
     context: SparkContext, function: Callable[[_T], _R], arguments: Sequence[_T]
 ) -> list[_R]:
-    """What a function returns for each of the arguments. On a cluster only executors may reach the
-    stores, so a task calls it."""
+    """The results of a function for each of the arguments. On a cluster only executors may reach
+    the stores, so a task calls the function."""
     if is_local_master(context.master or ""):
         return [function(argument) for argument in arguments]
     return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
