@@ -61,7 +61,7 @@ def words() -> Words:
 
 @contextmanager
 def in_words_of(interface: Words) -> Iterator[None]:
-    """What is called in a `with` is called through this interface."""
+    """Calls in a `with` come through this interface."""
     before = _called.set(interface)
     try:
         yield

@@ -74,7 +74,7 @@ def _opened(folder: Path) -> int:
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:
-    """Whether the lock is that of the folder, and not of one that was removed."""
+    """True if the lock belongs to the folder that is there, not to a removed one."""
     try:
         return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which storage options are secrets, by their names, and texts without them."""
+"""Finds secrets among storage options, by their names, and removes them from texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a store's URL its client takes as an option, and which as a path.
+"""Divides a store's URL into the options and the path that its client takes.
 
     hdfs://user@nn1:8020/stores        options host, port and user; path /stores
     s3://bucket/stores                 path bucket/stores
@@ -20,7 +20,7 @@ _NUMERIC_PORT = re.compile(r"(.+):(\d+)")
 
 
 class Client(Protocol):
-    """What fsspec's file systems say of URLs before there is an instance."""
+    """The class methods of fsspec's file systems that take URLs apart."""
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> Mapping[str, Any]: ...

@@ -33,7 +33,7 @@ from checkpoint_store.operators.run_lineage import Lineage, lineage_of, owner_of
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
-    """What the store of an operator shows of its runs.
+    """The runs of an operator, as its store shows them.
 
     `begun`: how they began; `written`: every epoch and run of which there is anything; `completed`:
     what a run completed at an epoch, None if it published nothing there. It raises
@@ -47,11 +47,11 @@ class StoredRuns:
     are_same: Callable[[CompletedCheckpoint, CompletedCheckpoint], bool] = field(repr=False)
 
     def begun_as(self, number: int) -> BegunName | None:
-        """How the run of a number began."""
+        """The start of the run with a number."""
         return next((name for name in self.starts() if name.run.number == number), None)
 
     def starts(self) -> list[BegunName]:
-        """How every run began, without what says how far a run has come."""
+        """The starts of all runs, without the objects that say how far a run has come."""
         return [name for name in self.begun if name.way != "reached"]
 
     def told(self, numbers: Iterable[int]) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class StoredRuns:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """How an operator goes on from an attached store.
+    """The way in which an operator goes on from an attached store.
 
     `base`: the epoch, and its run; `left_out`: epochs that count, or might, and will not count any
     more; `is_needed`: False if the store already belongs to the checkpoint and goes on like this.
@@ -83,7 +83,7 @@ class Attachment:
 def attachments_of(
     stores: Sequence[StoredRuns], checkpoint: str, committed: int, run: str | None = None
 ) -> list[Attachment]:
-    """How all operators of a query go on.
+    """The way in which all operators of a query go on.
 
     `checkpoint`: what names say of its location, see `digest_of`; `committed`: the last batch that
     Spark has committed; `run`: the number or the id of the run whose epochs count, None if no run

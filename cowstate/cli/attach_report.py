@@ -42,7 +42,7 @@ class AttachedOperator:
 
 @dataclass(frozen=True, slots=True)
 class AttachReport:
-    """What the command found, and what it did. `committed`: the last batch that Spark committed."""
+    """The findings of the command, and its changes. `committed`: the last batch that Spark committed."""
 
     checkpoint: str
     query_id: str

@@ -78,7 +78,7 @@ def verdict_on(suite: str, outcomes: Sequence[Outcome]) -> Verdict:
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
+    """The text of the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.spark_python_suites")
     parser.add_argument("--spark", default=version("pyspark"), help="the version, such as 4.3.0")
     parser.add_argument("--source", type=Path, help="a checkout of Spark of that version")

@@ -38,7 +38,7 @@ SOURCES = HERE / "scala"
 
 
 def parsed() -> argparse.Namespace:
-    """What the command line says."""
+    """The text of the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.spark_suites")
     parser.add_argument("--provider", choices=[COWSTATE, HDFS, "both"], default=COWSTATE)
     parser.add_argument("--spark", default=locked_versions()[-1], choices=locked_versions())
