@@ -42,7 +42,7 @@ class AttachedOperator:
 
 @dataclass(frozen=True, slots=True)
 class AttachReport:
-    """The findings of the command, and its changes. `committed`: the last batch that Spark committed."""
+    """The findings and changes of the command. `committed`: the last batch that Spark committed."""
 
     checkpoint: str
     query_id: str

@@ -63,8 +63,8 @@ def _with_cause(spark_text: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def cause_of_query(text: str) -> str | None:
-    """The cause of a failed query, in one line, from the text of its exception; None if the text does
-    not tell."""
+    """The cause of a failed query, in one line, from the text of its exception; None if the text
+    does not tell."""
     told = _ADDED.split(text, maxsplit=1)[0]
     error = _python_error(told)
     return _advised(error[1]) if error else _jvm_error(told)
