@@ -75,7 +75,8 @@ def moto_s3() -> Iterator[S3Server]:
         close_clients()
         s3.server.stop()
         # fsspec's event loop outlives the tests; the threads in which it looked up hosts need not.
-        get_loop().set_default_executor(ThreadPoolExecutor(4))
+        # Later tests may look hosts up, too, in threads with the names that the loop gives its own.
+        get_loop().set_default_executor(ThreadPoolExecutor(4, "asyncio"))
         resolvers.shutdown()
 
 
