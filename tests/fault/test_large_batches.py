@@ -12,11 +12,16 @@ from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.tables.table_store import TableStore
 
 ROWS = 20_000_000
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.soak]
 OPTIONS = [[], ["sequenceBy=at", "ignoreNullUpdates=true"]]
 
 
-@pytest.mark.soak
+def assert_all_rows_are_there(table: Path) -> None:
+    newest = TableStore(LocalObjectStore(table)).newest()
+    assert newest is not None
+    assert sum(file.rows for file in newest.state) == ROWS
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_commit_of_many_rows_needs_little_memory(tmp_path: Path, options: list[str]) -> None:
     call = [sys.executable, "-m", "tests.support.large_batch", str(tmp_path), str(ROWS), *options]
@@ -24,6 +29,11 @@ def test_a_commit_of_many_rows_needs_little_memory(tmp_path: Path, options: list
     committed = subprocess.run([*call, "commit"], check=True, stdout=subprocess.PIPE, text=True)
     print(f"the commit took {int(committed.stdout) >> 20} MiB")
     assert int(committed.stdout) < 1 << 30
-    newest = TableStore(LocalObjectStore(tmp_path / "table")).newest()
-    assert newest is not None
-    assert sum(file.rows for file in newest.state) == ROWS
+    assert_all_rows_are_there(tmp_path / "table")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_stream_takes_many_rows_in_one_batch(tmp_path: Path, options: list[str]) -> None:
+    call = [sys.executable, "-m", "tests.support.large_batch", str(tmp_path), str(ROWS), *options]
+    subprocess.run([*call, "stream"], check=True)
+    assert_all_rows_are_there(tmp_path / "table")
