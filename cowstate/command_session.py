@@ -7,14 +7,17 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.operator_configuration import check_keys
 from spark_state.spark.provider.session_configuration import configure
 
+_PROVIDER_SETTINGS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateConf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("command_log4j2.properties")
 # The JVM warns before a session can tell it not to.
@@ -28,8 +31,10 @@ def command_session(
     """The session of this process, or a new one that ends with the `with`. `shows_stages`: show
     Spark's own progress bar, if there is a terminal.
 
-    Raises ConfigurationError if Spark does not start.
+    Raises ConfigurationError if Spark does not start, and if `settings` has a misspelled key of
+    cowstate's.
     """
+    check_keys(settings)
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -57,12 +62,18 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
         try:
             spark = builder.getOrCreate()
             # Spark checks the settings of SQL when it needs them first.
-            spark._jsparkSession.sessionState()
+            settings_of_sql = spark._jsparkSession.sessionState().conf()
         except (PySparkException, Py4JError) as error:
             raise ConfigurationError(
                 f"Spark does not start with --master {master}: {_reason(error)}. See to --master "
                 "and --conf, and to Java (17 or later, in JAVA_HOME or on the PATH)"
             ) from error
+        try:
+            jvm: Any = spark._jvm
+            getattr(jvm, _PROVIDER_SETTINGS).check(settings_of_sql)
+        except IllegalArgumentException as error:
+            spark.stop()
+            raise ConfigurationError(_reason(error)) from error
         return spark
 
 
