@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasources.errors import (
     DuplicateKeyError,
+    EpochsTakenBackError,
     InputRowError,
     NullKeyError,
     NullSequenceError,
@@ -26,6 +27,7 @@ __all__ = [
     "ChangesLostError",
     "CowStateDataSource",
     "DuplicateKeyError",
+    "EpochsTakenBackError",
     "InputRowError",
     "NullKeyError",
     "NullSequenceError",

@@ -119,15 +119,14 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
     return (barrier.run.number, barrier.attempt) == (position.run, position.attempt)
 
 
-def was_begun_again(position: ChannelPosition, directories: Iterable[EpochDirectory]) -> bool:
-    """Whether a later run has begun with the position's epoch, or with an earlier one.
+def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory]) -> bool:
+    """Whether a later run that counts has begun with the position's epoch, or with an earlier one.
 
-    Then the channel delivers the epoch again. `directories`: each names a run and an epoch in which
-    the run wrote.
+    Then the channel delivers the epoch again. `timeline`: see Lineage.epochs.
     """
     return any(
         directory.run_number > position.run and directory.epoch <= position.epoch
-        for directory in directories
+        for directory in timeline
     )
 
 

@@ -5,7 +5,8 @@
     │   ├── DuplicateKeyError   a batch has several rows of a key, and nothing says which one wins
     │   ├── NullKeyError        a key column is null
     │   └── NullSequenceError   a row lacks the value that says which row wins
-    └── StateReplacedError      the state at the URL is not the one that the stream has read
+    ├── StateReplacedError      the state at the URL is not the one that the stream has read
+    └── EpochsTakenBackError    the stream has handed out epochs that do not count any more
 
 Every error keeps its values as attributes, and can be pickled because errors cross processes.
 """
@@ -99,4 +100,28 @@ class StateReplacedError(CowstateError):
             f"{self.url} is not the state that this query has read so far: its {self.fact} is "
             f"{self.present!r} and was {self.former!r}. Give the query its former URL, or a new "
             "checkpoint location to read the new state from its beginning"
+        )
+
+
+@dataclass(eq=False)
+class EpochsTakenBackError(CowstateError):
+    """A stream has handed out epochs `first` to `last` of the operator at `url` as run `run` wrote
+    them, and these epochs do not count any more."""
+
+    url: str
+    first: int
+    last: int
+    run: int
+
+    def __str__(self) -> str:
+        epochs = f"epochs {self.first} to {self.last}"
+        if self.first == self.last:
+            epochs = f"epoch {self.last}"
+        return (
+            f"the query that writes {self.url} went back: this stream has handed out {epochs} as "
+            f"run {self.run} of the query wrote them, and they do not count any more. A stream "
+            f"cannot take rows back: delete the rows whose _commit_version is {self.first} or "
+            "greater from its target, and start it with a new checkpoint location and option "
+            f"startingVersion {self.first}; or begin with a new checkpoint location and an empty "
+            "target"
         )

@@ -4,8 +4,11 @@ A barrier object names the changes of its subtask, so it stands for both: the in
 a record and as a barrier. The gate says which epoch is aligned, and which records it lets through
 before that.
 
-    barriers_after      lists the barriers in the store
+    barriers_after      lists the barriers of the live timeline in the store
     OperatorChannels    decides how far all channels are, and which channels are ahead; pure
+
+Only epochs of the live timeline have channels (see run_lineage): the barriers of a stray run are no
+input. If channels have followed a run that proved to be a stray, the stream opens new ones.
 
 If a later attempt publishes a barrier again, the gate gets it as a record only, because the epoch
 has counted the barrier already. A new run of the operator, maybe with another parallelism, has new
@@ -15,8 +18,8 @@ new run repeats them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, takewhile
 
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
@@ -34,18 +37,14 @@ OpenBuffer = Callable[[], EventBuffer[BarrierName]]
 
 
 def barriers_after(
-    published: PublishedObjects, aligned: EpochDirectory | None
+    published: PublishedObjects, timeline: Sequence[EpochDirectory], aligned: EpochDirectory | None
 ) -> list[BarrierName]:
-    """The barriers of epochs and runs after `aligned`.
+    """The barriers of the live `timeline` (newest epoch first) after its epoch `aligned`.
 
     The newest epoch is listed first. A subtask publishes its epochs in order, so if the listing
     shows its barrier of the newest epoch, the listings after it show its earlier barriers.
     """
-    after = (-1, -1) if aligned is None else _lineage(aligned)
-    later = [
-        directory for directory in published.epoch_directories() if _lineage(directory) > after
-    ]
-    later.sort(key=_lineage, reverse=True)
+    later = takewhile(lambda directory: directory != aligned, timeline)
     return [name for directory in later for name in published.barriers(directory)]
 
 
@@ -84,6 +83,13 @@ class OperatorChannels:
             for output in self._gate.process(self._events(names)):
                 self._take(output)
         self._arrived = {name for name in self._arrived if self._is_pending(name)}
+
+    def are_on(self, timeline: Sequence[EpochDirectory]) -> bool:
+        """Whether the live timeline still has all epochs that these channels have followed."""
+        followed = {name.directory for name in self._arrived}
+        if self.aligned is not None:
+            followed.add(self.aligned)
+        return followed <= {*timeline}
 
     def ahead(self) -> dict[int, BarrierName]:
         """By subtask, the newest barrier that the gate has let through, of epochs that are not

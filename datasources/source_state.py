@@ -12,9 +12,11 @@ version of the same number:
     {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …},
      "committed_ms": 1767225601234}
 
-An offset of a query's checkpoint has instead what tells the run of the batch from other runs of it:
+An offset of a query's checkpoint has instead what tells the run of the batch from other runs of it,
+and an offset of an operator the number of the run that wrote the epoch:
 
     {"version": 7, …, "attempt": "1f0c6a52d3b7e984"}
+    {"version": 7, …, "run": 3}
 """
 
 from __future__ import annotations
@@ -127,13 +129,14 @@ def facts_of(history: StateHistory) -> TableFacts:
 
 
 def version_facts(history: StateHistory, version: StateVersion) -> dict[str, Any]:
-    """What tells a version from another one of the same number, for an offset. An epoch of an
-    operator has nothing of the kind: a query that went back may run it again."""
+    """What tells a version from another one of the same number, for an offset. A run of an epoch
+    that another run has run again may have made the same changes; see epochs_read."""
     if isinstance(history, TableHistory):
         return {"committed_ms": version.info.timestamp_ms}
     if isinstance(history, ProviderHistory):
         return {"attempt": history.attempt_at(version.info.version)}
-    return {}
+    assert isinstance(history, OperatorHistory), f"{history!r} is not of an operator"
+    return {"run": history.checkpoint_at(version.info.version).run.number}
 
 
 def check_version_facts(
@@ -142,7 +145,7 @@ def check_version_facts(
     """Compare what `version_facts` gives now with the offset of what was read before. Raises
     StateReplacedError if they differ."""
     for name, value in facts_now.items():
-        if read_before.get(name, value) != value:
+        if name in _VERSION_FACTS and read_before.get(name, value) != value:
             fact = _VERSION_FACTS[name].format(version)
             raise StateReplacedError(url, fact, read_before[name], value)
 

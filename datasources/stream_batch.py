@@ -140,9 +140,8 @@ class StreamBatch:
         operator = self._operator()
         ahead = barriers_ahead(operator, positions, self.end["version"])
         gone = [position for subtask, position in positions.items() if subtask not in ahead]
-        directories = operator.published.epoch_directories() if gone else []
         for position in gone:
-            if self._is_in_whole_epoch(position, versions, directories):
+            if self._is_in_whole_epoch(position, versions, operator.timeline):
                 ahead[position.subtask] = {}
         return ahead
 
@@ -150,7 +149,7 @@ class StreamBatch:
         self,
         position: ChannelPosition,
         versions: Sequence[int],
-        directories: Sequence[EpochDirectory],
+        timeline: Sequence[EpochDirectory],
     ) -> bool:
         """Whether the whole epoch has the barrier of a channel whose own barrier is gone. Raises
         ChangesLostError if its changes are gone, too, unless failOnDataLoss is false."""
@@ -159,7 +158,7 @@ class StreamBatch:
         is_whole = whole is not None and holds(whole, position)
         if is_whole:
             instead = "its changes are read from the whole epoch"
-        elif whole is not None or was_begun_again(position, directories):
+        elif whole is not None or was_begun_again(position, timeline):
             instead = "the epoch was run again, and a later batch has its changes"
         else:
             instead = "its changes are passed over, unless the epoch is run again"

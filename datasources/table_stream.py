@@ -61,6 +61,7 @@ from datasources.channel_positions import (
     Positions,
     position_of,
 )
+from datasources.epochs_read import check_epochs_read
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.key_group_partitions import check_not_rescaled
 from datasources.operator_channels import OperatorChannels, barriers_after
@@ -126,7 +127,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._opened: StateHistory | None = None
         self._channels: OperatorChannels | None = None
         self._target: tuple[int, Positions] | None = None
-        self._checked: Offset | None = None
+        self._checked: tuple[Offset, _Listed | None] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without checkpoint begins. Raises ChangesLostError if the first version to
@@ -161,6 +162,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             end = offset_at(start["version"], start["after"], ahead)
             if not ahead:
                 return start
+            self._check_same_state(start)
             batch = StreamBatch(self._options, self._history(), start, end)
             return end if batch.stretches(positions_in(end)) else start
         self._check_same_state(start)
@@ -188,7 +190,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         it, and ChangesLostError if it is the same table.
 
         The versions of a table never go back. The epochs of an operator and the batches of a query
-        may go back, until they are run again.
+        may go back: what has been handed out is compared when it was run again.
         """
         if versions and versions[-1] < start["version"]:
             self._check_same_state(start)
@@ -197,19 +199,23 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
                 check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
-        """Raises StateReplacedError if another state has replaced the one that the stream read.
+        """Raises StateReplacedError if another state has replaced the one that the stream read,
+        and EpochsTakenBackError if the query that writes it went back.
 
-        The opened history may hold facts of a former state, so this opens the state anew.
+        The opened history may hold facts of a former state, so this opens the state anew, once for
+        each listing.
         """
-        if "table" not in start or start == self._checked:
+        if "table" not in start or (start, self._listed) == self._checked:
             return
         history, url = history_of(self._options), self._options.url
         facts_of(history).check(url, TableFacts.decode(start["table"]))
+        if isinstance(history, OperatorHistory):
+            check_epochs_read(history, start)
         version = version_at(history, start["version"])
         if version is not None:
             facts_now = version_facts(history, version)
             check_version_facts(url, version.info.version, start, facts_now)
-        self._checked = start
+        self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits that the options set; `latestOffset` obeys all of them."""
@@ -309,20 +315,28 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         history = self._opened
         if not isinstance(history, OperatorHistory):
             return versions, {}
-        if self._channels is None:
-            aligned = None
-            if versions:
-                newest = history.checkpoint_at(versions[-1])
-                aligned = EpochDirectory(newest.epoch, newest.run.number)
-            mode = self._options.checkpointing_mode
-            self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
-        channels = self._channels
-        channels.arrive(barriers_after(history.published, channels.aligned))
+        channels = self._channels_on(history, versions)
+        channels.arrive(barriers_after(history.published, history.timeline, channels.aligned))
         last = -1 if channels.aligned is None else channels.aligned.epoch
         ahead = {} if self._options.checkpointing_mode == "exactly_once" else channels.ahead()
         positions = {subtask: position_of(name) for subtask, name in ahead.items()}
         # List again: an epoch that was aligned in the meantime is released now.
-        return [version for version in history.versions() if version <= last], positions
+        versions = [version for version in history.versions() if version <= last]
+        uncertain = history.uncertain()
+        return [version for version in versions if version != uncertain], positions
+
+    def _channels_on(self, history: OperatorHistory, versions: Sequence[int]) -> OperatorChannels:
+        """The channels of the live timeline: new ones if it has left the present ones behind."""
+        if self._channels is not None and self._channels.are_on(history.timeline):
+            return self._channels
+        self.stop()
+        aligned = None
+        if versions:
+            newest = history.checkpoint_at(versions[-1])
+            aligned = EpochDirectory(newest.epoch, newest.run.number)
+        mode = self._options.checkpointing_mode
+        self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
+        return self._channels
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:
         """The last version of a batch: at least one version, and no more than the limits allow."""

@@ -59,6 +59,7 @@ PUBLIC_NAMES = {
         "ChangesLostError",
         "CowStateDataSource",
         "DuplicateKeyError",
+        "EpochsTakenBackError",
         "InputRowError",
         "NullKeyError",
         "NullSequenceError",

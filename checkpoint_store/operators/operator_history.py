@@ -35,10 +35,16 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.barrier_alignment import align
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.operators.operator_layout import (
+    BarrierName,
+    BegunName,
+    EpochDirectory,
+    ManifestName,
+)
 from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
+from checkpoint_store.operators.rival_checkpoints import RivalCheckpoints
 from checkpoint_store.operators.run_errors import contradicting
-from checkpoint_store.operators.run_lineage import lineage_of
+from checkpoint_store.operators.run_lineage import left_behind, lineage_of
 from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.states.row_fold import ADDED_COLUMNS
@@ -65,6 +71,17 @@ class _WholeEpoch:
     checkpoint: CompletedCheckpoint | None = None
 
 
+@dataclass(slots=True)
+class _Listed:
+    """The runs and epochs that the last listing showed, and the live timeline of them."""
+
+    begun: Sequence[BegunName] = ()
+    manifests: Mapping[EpochDirectory, _WholeEpoch] = field(default_factory=dict)
+    written: frozenset[EpochDirectory] = frozenset()
+    timeline: tuple[EpochDirectory, ...] = ()
+    rivals: tuple[EpochDirectory, EpochDirectory] | None = None
+
+
 @dataclass
 class OperatorHistory:
     """The StateHistory of one state; `state` may be None if the operator has only one.
@@ -78,6 +95,10 @@ class OperatorHistory:
     published: PublishedObjects = field(init=False, repr=False, compare=False)
     _starts: RunStarts = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
+    _listed: _Listed = field(default_factory=_Listed, repr=False, compare=False)
+    _same: dict[tuple[EpochDirectory, EpochDirectory], bool] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
@@ -110,6 +131,34 @@ class OperatorHistory:
         }
         self._epochs = dict(reversed([*self._timeline(completed)]))
         return list(self._epochs)
+
+    @property
+    def timeline(self) -> tuple[EpochDirectory, ...]:
+        """The live timeline at the last call of `versions`, newest first; see Lineage.epochs."""
+        return self._listed.timeline
+
+    def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
+        """See run_lineage.left_behind. As of the last call of `versions`."""
+        return left_behind(self._listed.begun, self._listed.written, read)
+
+    def uncertain(self) -> int | None:
+        """The newest version, if two runs completed it with different changes and the store cannot
+        tell yet which of them Spark commits; else None. As of the last call of `versions`."""
+        rivals = self._listed.rivals
+        return rivals[0].epoch if rivals and self.are_same(*rivals) is False else None
+
+    def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
+        """Whether two runs went from the same base to the same state; None if one of them has not
+        completed the epoch, or its checkpoint is damaged or gone. As of the last call of
+        `versions`. The changes of the epoch may be read, all at once."""
+        runs = newer, older
+        if runs not in self._same:
+            checkpoints = [self._completed_in(directory) for directory in runs]
+            if checkpoints[0] is None or checkpoints[1] is None:
+                return None
+            rivals = RivalCheckpoints(self.store)
+            self._same = {runs: rivals.are_same(checkpoints[0], checkpoints[1])}
+        return self._same[runs]
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory. Raises StateNotFoundError if the operator has no such state then."""
@@ -170,6 +219,14 @@ class OperatorHistory:
             raise self.absent(version, self.versions())
         return checkpoint, epoch.timestamp_ms
 
+    def _completed_in(self, directory: EpochDirectory) -> CompletedCheckpoint | None:
+        whole = self._listed.manifests.get(directory) or self._without_manifest(directory)
+        if whole is None:
+            return None
+        with suppress(CorruptObjectError):
+            return whole.checkpoint or self._checkpoint_of(whole)
+        return None
+
     def _checkpoint_of(self, epoch: _WholeEpoch) -> CompletedCheckpoint | None:
         """None if it was deleted since it was listed. Raises CorruptObjectError."""
         checkpoint, damage = None, None
@@ -193,6 +250,7 @@ class OperatorHistory:
         lineage = lineage_of(begun, written)
         if lineage.contradiction is not None:
             raise contradicting(self.url, lineage.contradiction)
+        self._listed = _Listed(begun, manifests, frozenset(written), lineage.epochs, lineage.rivals)
         oldest = min((directory.epoch for directory in manifests), default=-1)
         last_whole: int | None = None
         cleaned = False

@@ -89,6 +89,18 @@ def timeline_of(
     return tuple(scan.chain(run_number))
 
 
+def left_behind(
+    begun: Iterable[BegunName], written: Iterable[EpochDirectory], read: EpochDirectory
+) -> tuple[EpochDirectory, ...]:
+    """The epochs up to `read` on which `read` was built, oldest first, that the live timeline does
+    not have: the query went back, or Spark committed another run's epoch. Empty if `read` counts.
+    """
+    scan = _scan_of(begun, written)
+    live = {*scan.lineage().epochs}
+    led_to = [each for each in scan.chain(read.run_number) if each.epoch <= read.epoch]
+    return tuple(each for each in reversed(led_to) if each not in live)
+
+
 def is_overtaken(lineage: Lineage, epoch: int) -> bool:
     """Whether the timeline has gone past an epoch that another run is about to begin with."""
     return lineage.reached > epoch

@@ -50,6 +50,7 @@ class Streamed:
         )
         offset: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
         assert offset.pop("table")["keys"] == ["key"]
+        assert offset.pop("run") == 1
         return offset
 
 
