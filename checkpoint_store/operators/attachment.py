@@ -3,7 +3,8 @@
 attachment_plan decides from which epoch each operator goes on.
 Nothing that is there changes: a run is registered that has no epochs, and an object under `begun/`
 says that it took the query back to the base. So epochs of other runs after the base do not count,
-a run that is still alive is over (I9), and later runs have to name this location.
+a run that is still alive is over (I9), and later runs have to name this location. If a driver of
+this checkpoint is still alive and goes on, its next epochs are rivals of those of later runs.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def _attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint:
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).register_run(run_id)
-    origin = RunOrigin(checkpoint, goes_back=True)
-    RunStarts(store).write(run, attachment.base.epoch + 1, attachment.base, origin)
+    origin, starts = RunOrigin(checkpoint, goes_back=True), RunStarts(store)
+    starts.write_cuts(run, attachment.base, attachment.cuts)
+    starts.write(run, attachment.base.epoch + 1, attachment.base, origin)
     return run

@@ -20,7 +20,7 @@ store already belongs to this checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from checkpoint_store.amounts import epochs_text
@@ -51,8 +51,8 @@ class StoredRuns:
         return next((name for name in self.starts() if name.run.number == number), None)
 
     def starts(self) -> list[BegunName]:
-        """The starts of all runs, without the objects that say how far a run has come."""
-        return [name for name in self.begun if name.way != "reached"]
+        """The starts of all runs, without the other objects that runs have under `begun/`."""
+        return [name for name in self.begun if name.is_start]
 
     def told(self, numbers: Iterable[int]) -> tuple[str, ...]:
         """Runs as errors name them: their ids, and what each has written."""
@@ -72,11 +72,14 @@ class Attachment:
     """The way in which an operator goes on from an attached store.
 
     `base`: the epoch, and its run; `left_out`: epochs that count, or might, and will not count any
-    more; `is_needed`: False if the store already belongs to the checkpoint and goes on like this.
+    more; `cuts`: the older runs whose epochs after the base are taken back for good, each with its
+    last epoch; `is_needed`: False if the store already belongs to the checkpoint and goes on like
+    this.
     """
 
     base: EpochDirectory
     left_out: tuple[EpochDirectory, ...]
+    cuts: tuple[EpochDirectory, ...]
     is_needed: bool
 
 
@@ -95,7 +98,9 @@ def attachments_of(
     for runs, name in zip(stores, chosen, strict=True):
         # Where the chosen run has published nothing, only what was there before it counts.
         until = min([committed, *(first - 1 for first in firsts if name is None)])
-        attachments.append(_attachment(runs, checkpoint, until, name))
+        attachment = _attachment(runs, checkpoint, until, name)
+        cuts = _cuts(runs, attachment.base, committed if until == committed else None)
+        attachments.append(replace(attachment, cuts=cuts))
     return attachments
 
 
@@ -144,6 +149,7 @@ def _attachment(
     return Attachment(
         base=base,
         left_out=tuple(sorted(left_out, key=lambda each: (each.run_number, each.epoch))),
+        cuts=(),
         is_needed=not (is_own and _goes_on_from(runs, lineage, base, committed)),
     )
 
@@ -250,6 +256,20 @@ def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirecto
     contradiction = lineage.contradiction
     is_disputed = contradiction and directory.epoch >= contradiction.newer.first_epoch
     return directory.epoch > base.epoch or directory in lineage.epochs or bool(is_disputed)
+
+
+def _cuts(
+    runs: StoredRuns, base: EpochDirectory, committed: int | None
+) -> tuple[EpochDirectory, ...]:
+    """See Attachment. The epoch after the last `committed` batch may be under way: a driver may
+    still commit it. None: Spark has committed epochs after the base, and they do not count. There
+    is always a cut of the base's run, if only behind the base."""
+    newest = {base.run_number: base}
+    for each in sorted(runs.written, key=lambda each: each.epoch):
+        is_under_way = committed is not None and each.epoch == committed + 1
+        if each.epoch > base.epoch and not is_under_way:
+            newest[each.run_number] = each
+    return tuple(newest[number] for number in sorted(newest))
 
 
 def _goes_on_from(runs: StoredRuns, lineage: Lineage, base: EpochDirectory, committed: int) -> bool:

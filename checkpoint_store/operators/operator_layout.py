@@ -49,7 +49,7 @@ from checkpoint_store.operators.subtask_groups import SubtaskGroup
 BARRIER_PREFIX = "barrier-"
 GROUP_PREFIX = "group-"
 
-Way = Literal["forward", "back", "reached"]
+Way = Literal["forward", "back", "reached", "cut"]
 
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
@@ -58,7 +58,7 @@ _RUN = re.compile(
 )
 _BEGUN = re.compile(
     r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
-    r"-(?P<way>forward|back|reached)-(?:none|(?P<checkpoint>[0-9a-f]{12}))"
+    r"-(?P<way>forward|back|reached|cut)-(?:none|(?P<checkpoint>[0-9a-f]{12}))"
     r"-(?P<run_id>[^/]+)\.json"
 )
 _MANIFEST = re.compile(
@@ -113,7 +113,9 @@ class BegunName:
     - `forward`: when the run began, no older run had gone past its first epoch;
     - `back`: the query was taken back to `base`. Later epochs of older runs do not count;
     - `reached`: a second object of a run. Spark has committed all epochs of the run before
-      `first_epoch`, as this run wrote them.
+      `first_epoch`, as this run wrote them;
+    - `cut`: a second object of a run that took the query back while another driver may have been
+      alive. `base`: an older run, and the last of its epochs that was there. See run_lineage.
 
     `checkpoint`: 12 hex digits for the location of the query's checkpoint, None if not known.
     """
@@ -123,6 +125,11 @@ class BegunName:
     base: EpochDirectory | None
     way: Way = "forward"
     checkpoint: str | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether this object says how the run began."""
+        return self.way in ("forward", "back")
 
     def __str__(self) -> str:
         base = "none"

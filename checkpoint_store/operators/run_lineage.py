@@ -17,6 +17,11 @@ Spark commits an epoch once. The runs are looked at in the order of their number
     both have                                                  two commit logs: a contradiction
     the run was taken back (`back`)                            it counts, later epochs do not
 
+`cowstate attach` takes a query back while one of its drivers may still be alive, and says how far
+older runs had come (`cut`). What an older run writes after that counts as if the run had begun
+later, if it goes on from the base and belongs to the same checkpoint. So does the epoch after the
+last committed batch, which may have been under way: its driver may still commit it.
+
 A run that begins looks first whether an older run has gone past its first epoch, see
 `is_overtaken`. So older runs that are past it later were alive when it began. A contradiction lasts
 until the query is taken back: to an epoch that both runs have in common, or to an epoch of the run
@@ -32,7 +37,7 @@ tell from the store which of the two Spark committed: `rivals` has both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
@@ -109,21 +114,21 @@ def is_overtaken(lineage: Lineage, epoch: int) -> bool:
 def owner_of(names: Iterable[BegunName]) -> BegunName | None:
     """The newest run that told the location of its checkpoint: the store belongs to this location.
     None if no run told any."""
-    told = (name for name in names if name.checkpoint is not None and name.way != "reached")
+    told = (name for name in names if name.checkpoint is not None and name.is_start)
     return max(told, key=lambda name: name.run.number, default=None)
 
 
 def _scan_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> _Scan:
     names = [*begun]
-    starts = {name.run.number: name for name in names if name.way != "reached"}
-    return _Scan(starts, (name for name in names if name.way == "reached"), written)
+    starts = {name.run.number: name for name in names if name.is_start}
+    return _Scan(starts, (name for name in names if not name.is_start), written)
 
 
 class _Scan:
     def __init__(
         self,
         begun: Mapping[int, BegunName],
-        reached: Iterable[BegunName],
+        said: Iterable[BegunName],
         written: Iterable[EpochDirectory],
     ) -> None:
         self._begun = begun
@@ -131,9 +136,14 @@ class _Scan:
         for directory in sorted(set(written), key=lambda each: each.epoch, reverse=True):
             self._epochs.setdefault(directory.run_number, []).append(directory.epoch)
         self._reach = {number: epochs[0] for number, epochs in self._epochs.items()}
-        for name in reached:
+        # Epochs that a run has cut off, by the run and the older run whose epochs they are.
+        self._cuts: dict[int, dict[int, int]] = {}
+        for name in said:
             number = name.run.number
-            self._reach[number] = max(name.first_epoch, self._reach.get(number, -1))
+            if name.way == "reached":
+                self._reach[number] = max(name.first_epoch, self._reach.get(number, -1))
+            elif name.base is not None:
+                self._cuts.setdefault(number, {})[name.base.run_number] = name.base.epoch
         # The run that counted last before each run began to count; 0 for none.
         self._before: dict[int, int] = {}
 
@@ -141,20 +151,47 @@ class _Scan:
         newest, contradiction = 0, None
         for number in sorted(self._begun.keys() | self._epochs.keys()):
             if self._was_taken_back(number):
-                contradiction = None
-            elif number not in self._reach:
+                self._before[number] = newest
+                newest, contradiction = self._gone_on(number)
                 continue
-            elif self._reached(newest) > self._first_epoch(number):
+            if number not in self._reach:
+                continue
+            if self._reached(newest) > self._first_epoch(number):
                 contradiction = self._earlier(contradiction, newest, number)
-                continue
-            elif contradiction is not None:
-                continue
-            self._before[number], newest = newest, number
+            elif contradiction is None:
+                self._before[number], newest = newest, number
         epochs = (*self._timeline(newest),)
         if contradiction is not None:
             first = contradiction.newer.first_epoch
             epochs = tuple(each for each in epochs if each.epoch < first)
         return Lineage(epochs, newest, self._reached(newest), contradiction)
+
+    def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
+        """The run that counts last after a run that took the query back: an older run, if it was
+        alive and has gone on from the base since then. Two such runs may contradict each other."""
+        newest: int = back
+        contradiction: Contradiction | None = None
+        for number, first in sorted(self._alive_after(back)):
+            if newest == back or self._reached(newest) <= first:
+                newest = number
+            elif self._reach[number] > first and contradiction is None:
+                contradiction = self._contradiction(newest, number, first)
+        return newest, contradiction
+
+    def _alive_after(self, back: int) -> Iterator[tuple[int, int]]:
+        """Older runs that went on from the base of a run which took the query back, after that,
+        each with its first epoch after the base."""
+        start = self._begun[back]
+        cuts, base = self._cuts.get(back, {}), start.base
+        if not cuts or base is None:
+            return
+        for number in self._epochs.keys() - {back}:
+            older = self._begun.get(number)
+            is_of_checkpoint = older is None or older.checkpoint in (None, start.checkpoint)
+            is_cut = cuts.get(number, base.epoch) > base.epoch
+            has_later = number < back and self._epochs[number][0] > base.epoch
+            if has_later and is_of_checkpoint and not is_cut and base in self.chain(number):
+                yield number, min(each for each in self._epochs[number] if each > base.epoch)
 
     def _earlier(
         self, contradiction: Contradiction | None, older: int, newer: int
@@ -166,9 +203,12 @@ class _Scan:
             return contradiction
         if contradiction is not None and contradiction.newer.first_epoch <= first:
             return contradiction
+        return self._contradiction(older, newer, first)
+
+    def _contradiction(self, older: int, newer: int, first: int) -> Contradiction:
         # A run whose start is lost went past its first epoch all the same.
         name = self._begun.get(newer) or BegunName(Run(newer, ""), first, None)
-        return Contradiction(older, self._reached(older), name)
+        return Contradiction(older, self._reached(older), replace(name, first_epoch=first))
 
     def _was_taken_back(self, number: int) -> bool:
         return number in self._begun and self._begun[number].way == "back"

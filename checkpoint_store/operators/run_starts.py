@@ -110,11 +110,18 @@ class RunStarts:
         body = encode_begun(run, None if origin is None else origin.checkpoint)
         put_if_absent(self._store, str(name), body)
 
+    def write_cuts(self, run: Run, base: EpochDirectory, cuts: Iterable[EpochDirectory]) -> None:
+        """Say which epochs of older runs a run takes back, before it says that it goes back to a
+        base. `cuts`: older runs, each with the last epoch that is taken back."""
+        for cut in cuts:
+            name = BegunName(run, base.epoch + 1, cut, "cut")
+            put_if_absent(self._store, str(name), encode_begun(run, None))
+
     def note_reached(self, run_id: str, epoch: int) -> None:
         """Say that Spark has committed all epochs of a run before this one, as the run wrote them.
         Nothing happens if the run has not begun, or if it begins with this epoch."""
         for name in self.names():
-            if name.run.run_id == run_id and name.way != "reached" and name.first_epoch < epoch:
+            if name.run.run_id == run_id and name.is_start and name.first_epoch < epoch:
                 reached = replace(name, way="reached", first_epoch=epoch)
                 put_if_absent(self._store, str(reached), encode_begun(name.run, None))
 

@@ -141,10 +141,10 @@ class World:
             checkpoint.location = f"file:/moved-{self._numbers}"
 
     def attach(self, number: int) -> None:
-        """As `cowstate attach` does, while no driver runs on the checkpoint. If it asks for a run,
-        the user names the run that committed the last batch."""
+        """As `cowstate attach` does, maybe while drivers run on the checkpoint. If it asks for a
+        run, the user names the run that committed the last batch."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
-        if not checkpoint.commits or not self.is_stopped(checkpoint):
+        if not checkpoint.commits:
             return
         self._numbers += 1
         store = open_object_store(str(self.store / "totals"))
@@ -267,6 +267,17 @@ def test_copies_that_take_the_store_from_each_other_keep_their_own_state() -> No
         history += [("attach", checkpoint), ("start", checkpoint), *batches(2), ("kill", 0)]
     outcomes = check(history)
     assert [outcome for outcome in outcomes if not outcome.endswith("done")] == []
+
+
+def test_a_driver_that_goes_on_after_its_store_was_attached_is_followed_or_told() -> None:
+    attached = [("start", 0), ("run", 0), ("start", 0), ("run", 1), ("commit", 1), ("attach", 0)]
+    attached += [("kill", 0), ("start", 0)]
+    restart = [("kill", 1), ("kill", 0), ("start", 0), ("run", 0)]
+    followed = check([*attached, *batches(2), *restart])
+    assert [outcome for outcome in followed if not outcome.endswith("done")] == []
+    # Spark commits epoch 1 of the older driver, and the newer one has run it, too.
+    beside = [("run", 0), ("run", 1), ("commit", 0)]
+    assert check([*attached, *beside, *restart])["run: ContradictingRunsError"] == 1
 
 
 def test_a_checkpoint_that_is_moved_again_and_again_goes_on() -> None:

@@ -72,8 +72,15 @@ class TestOneTimeline:
     def test_the_newest_epoch_that_is_committed_is_the_base(self) -> None:
         planned = attachment([FIRST], {1: range(8)}, 5)
         assert planned == Attachment(
-            EpochDirectory(5, 1), (EpochDirectory(6, 1), EpochDirectory(7, 1)), is_needed=True
+            EpochDirectory(5, 1),
+            left_out=(EpochDirectory(6, 1), EpochDirectory(7, 1)),
+            cuts=(EpochDirectory(7, 1),),
+            is_needed=True,
         )
+
+    def test_an_epoch_that_may_be_under_way_is_not_cut_off(self) -> None:
+        assert attachment([FIRST], {1: range(7)}, 5).cuts == (EpochDirectory(5, 1),)
+        assert attachment([FIRST], {1: range(6)}, 5).cuts == (EpochDirectory(5, 1),)
 
     def test_epochs_that_spark_left_out_are_passed_over(self) -> None:
         assert base_of([FIRST], {1: {0: "a", 3: "b"}}, 7) == (1, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from checkpoint_store.operators.completed_checkpoint import Run
@@ -46,6 +48,53 @@ def test_a_restart_goes_on_where_the_run_before_ended() -> None:
     timeline = lineage([FIRST, begun(2, 3, (1, 2))], {1: [0, 1, 2], 2: [3, 4]})
     assert live(timeline) == [(1, 0), (1, 1), (1, 2), (2, 3), (2, 4)]
     assert (timeline.newest_run, timeline.reached, timeline.rivals) == (2, 4, None)
+
+
+ATTACHED = begun(3, 2, (1, 1), "back")
+CUT_AT_BASE = begun(3, 2, (1, 1), "cut")
+
+
+class TestDriversThatAreAliveWhenAStoreIsAttached:
+    """Run 3 of `cowstate attach` went back to epoch 1 of run 1."""
+
+    def test_the_next_epoch_of_an_older_run_counts(self) -> None:
+        timeline = lineage([FIRST, CUT_AT_BASE, ATTACHED], {1: [0, 1, 2, 3]})
+        assert live(timeline) == [(1, 0), (1, 1), (1, 2), (1, 3)]
+        assert (timeline.newest_run, timeline.reached) == (1, 3)
+
+    def test_it_is_a_rival_of_the_same_epoch_of_a_later_run(self) -> None:
+        starts = [FIRST, CUT_AT_BASE, ATTACHED, begun(4, 2, (1, 1))]
+        assert lineage(starts, {1: [0, 1, 2], 4: [2]}).rivals == (
+            EpochDirectory(2, 4),
+            EpochDirectory(2, 1),
+        )
+        assert live(lineage(starts, {1: [0, 1, 2], 4: [2, 3]}))[2:] == [(4, 2), (4, 3)]
+        assert live(lineage(starts, {1: [0, 1, 2, 3], 4: [2]}))[2:] == [(1, 2), (1, 3)]
+        both = lineage(starts, {1: [0, 1, 2, 3], 4: [2, 3]}).contradiction
+        assert both is not None
+        assert (both.older_run, both.newer.run.number) == (1, 4)
+
+    def test_epochs_that_were_cut_off_do_not_count_whatever_the_run_adds(self) -> None:
+        cut = begun(3, 2, (1, 4), "cut")
+        timeline = lineage([FIRST, cut, ATTACHED], {1: [0, 1, 2, 3, 4, 5]})
+        assert live(timeline) == [(1, 0), (1, 1)]
+
+    def test_runs_of_other_checkpoints_and_other_bases_do_not_count(self) -> None:
+        attached = replace(ATTACHED, checkpoint="0" * 12)
+        copied = replace(begun(2, 2, (1, 1)), checkpoint="1" * 12)
+        timeline = lineage([FIRST, copied, CUT_AT_BASE, attached], {1: [0, 1], 2: [2, 3]})
+        assert live(timeline) == [(1, 0), (1, 1)]
+        rival = begun(2, 1, (1, 0))
+        timeline = lineage([FIRST, rival, CUT_AT_BASE, ATTACHED], {1: [0, 1], 2: [1, 2]})
+        assert live(timeline) == [(1, 0), (1, 1)]
+
+    def test_two_older_runs_that_both_go_on_contradict_each_other(self) -> None:
+        second = begun(2, 2, (1, 1))
+        starts = [FIRST, second, CUT_AT_BASE, ATTACHED]
+        both = lineage(starts, {1: [0, 1, 2, 3], 2: [2, 3]}).contradiction
+        assert both is not None
+        assert (both.older_run, both.newer.run.number, both.newer.first_epoch) == (1, 2, 2)
+        assert live(lineage(starts, {1: [0, 1, 2, 3], 2: [2]}))[2:] == [(1, 2), (1, 3)]
 
 
 def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() -> None:

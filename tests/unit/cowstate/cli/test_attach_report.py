@@ -20,7 +20,7 @@ LEFT_OUT = (EpochDirectory(4, 1), EpochDirectory(6, 1), EpochDirectory(5, 9))
 
 
 def report(*, is_needed: bool, run: Run | None = None) -> AttachReport:
-    attachment = Attachment(EpochDirectory(4, 2), LEFT_OUT, is_needed)
+    attachment = Attachment(EpochDirectory(4, 2), LEFT_OUT, (), is_needed)
     operator = AttachedOperator("totals", STORED, "file:/old", attachment, run)
     return AttachReport("file:/new", "q", 5, run is not None, [operator])
 
