@@ -2,7 +2,9 @@
 
 A manifest needs its state files, and so does every published barrier of an epoch and run that has
 no manifest. Groups of barriers are needed as long as their epoch and run has a manifest, or may
-still get one. Everything else of ours under `epochs/` is an orphan.
+still get one. Everything else of ours under `epochs/` is an orphan, and signs of life always are.
+Each is as old as the newest object of its directory, so all of it stays while somebody shows that
+files there wait for a barrier that names them.
 
 A manifest that cannot be read stands for what its barriers say, unless another one of its epoch and
 run replaced it. If the barriers do not tell, every file of its epoch or of an older one counts as
@@ -20,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from checkpoint_store import object_names
+from checkpoint_store.files.sign_of_life import as_young_as_newest
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -41,10 +44,11 @@ class CheckpointOrphans:
 
     def may_be_orphans(self) -> Iterable[ObjectInfo]:
         """See SweptObjects."""
-        directories = self._published.epoch_directories()
+        directories = map(str, self._published.epoch_directories())
         of_runs = (object_names.RUNS, object_names.BEGUN)
-        listings = in_parallel(self._store.list, [*map(str, directories), *of_runs])
-        return chain.from_iterable(listings)
+        yield from chain.from_iterable(in_parallel(self._store.list, of_runs))
+        for infos in in_parallel(self._store.list, directories):
+            yield from as_young_as_newest(infos)
 
     def needed(self) -> IsNeeded:
         """See SweptObjects."""
@@ -116,6 +120,8 @@ class _Needs:
         if group := layout.parse_group(name):
             # One that cannot be read may stand for others; retention deletes them all.
             return group.directory in self._with_manifest or self._is_waiting(group.directory)
+        if layout.is_sign_of_life(name):
+            return False
         barrier = layout.parse_barrier(name)
         return barrier is None or not self._is_replaced(barrier)
 

@@ -29,6 +29,7 @@ from checkpoint_store.files.database_file_store import DatabaseFileStore, Databa
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
+from checkpoint_store.files.sign_of_life import SignOfLife, SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
@@ -229,6 +230,16 @@ class CompletedCheckpointStore:
             key_groups=writer.key_groups,
         )
         return self.databases.write(folder, contents, uploaded, place)
+
+    def signs_of_life(self, writer: StateFileWriter) -> SignsOfLife:
+        """Signs that keep the files of a writer from the orphan sweep until a barrier names them.
+        The sweep deletes the signs."""
+        directory = str(EpochDirectory(writer.epoch, writer.run.number))
+
+        def next_sign() -> SignOfLife:
+            return SignOfLife(directory, writer.subtask, writer.attempt, self._unique())
+
+        return SignsOfLife(self._store, next_sign)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

@@ -22,7 +22,7 @@ class EpochReport:
     memory, an estimate; see heap_memory. `states_deleted`: states that `init` deleted with
     deleteIfExists. A state counts if an earlier epoch had it, or if `init` had declared it; what it
     held is in no other number. `failed_snapshots`: how many snapshots in a row could not be
-    written, until this epoch. These four are None if an earlier release wrote the barrier.
+    written or named, until this epoch. These four are None if an earlier release wrote the barrier.
     """
 
     rows_in: int

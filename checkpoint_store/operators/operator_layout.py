@@ -13,6 +13,7 @@
     epochs/<epoch>-<run>/database-<subtask>-<attempt>-<unique>.json
     epochs/<epoch>-<run>/table-<subtask>-<attempt>-<unique>.sst
     epochs/<epoch>-<run>/operator-state-<subtask>-<attempt>-<unique>.arrow
+    epochs/<epoch>-<run>/alive-<subtask>-<attempt>-<unique>.json
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
 subtask and parallelism to 5; a length is not padded. `unique` is 12 hex digits that the writer
@@ -40,6 +41,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from checkpoint_store.files.sign_of_life import parse_sign_of_life
 from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import BEGUN, EPOCHS, MANIFESTS, RUNS
 from checkpoint_store.operators.checkpoint_summary import CheckpointSummary, summary_of_text
@@ -333,6 +335,12 @@ def parse_operator_state(name: str) -> EpochDirectory | None:
     """The directory of a subtask's operator state; None if the name is not that of one."""
     parent, _, file = name.rpartition("/")
     return None if _OPERATOR_STATE.fullmatch(file) is None else parse_epoch_directory(parent)
+
+
+def is_sign_of_life(name: str) -> bool:
+    """Whether the name is that of a SignOfLife in the directory of an epoch."""
+    sign = parse_sign_of_life(name)
+    return sign is not None and parse_epoch_directory(sign.directory) is not None
 
 
 def _suffix(summary_text: str) -> str:

@@ -36,8 +36,8 @@ class EpochNumbers:
       the epoch before, None if another host ran that one.
     - `written_bytes`: bytes of the files that this epoch's barriers name as the first ones.
     - `states_deleted`: states that were deleted with deleteIfExists. Each subtask counts a state.
-    - `failed_snapshots`: how many snapshots in a row could not be written, until this epoch. They
-      are tried again, and the hosts' logs say why they failed.
+    - `failed_snapshots`: how many snapshots in a row could not be written, or took too long to be
+      named, until this epoch. They are tried again, and the hosts' logs say why they failed.
 
     `late_rows`, `timers`, `memory_bytes`, `last_publish_ms`, `states_deleted` and
     `failed_snapshots` are None if a subtask does not say them; barriers of earlier releases and of

@@ -21,13 +21,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from checkpoint_store.files.sign_of_life import parse_sign_of_life
 from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
 _COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
-_SIGN_OF_LIFE = re.compile(rf"alive-\d{{5}}-\d{{19}}-{_UNIQUE}\.json")
 _BATCH = re.compile(rf"{DATA}/(?!\.{{1,2}}/)(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
 
 
@@ -90,23 +90,10 @@ def parse_batch_directory(name: str) -> BatchDirectory | None:
     return None if match is None else BatchDirectory(match["writer"], int(match["batch"]))
 
 
-@dataclass(frozen=True, slots=True)
-class SignOfLife:
-    """An object that says of a task that it is still writing its batch."""
-
-    directory: BatchDirectory
-    subtask: int
-    attempt: int
-    unique: str
-
-    def __str__(self) -> str:
-        return f"{self.directory}/alive-{self.subtask:05d}-{self.attempt:019d}-{self.unique}.json"
-
-
 def is_sign_of_life(name: str) -> bool:
-    """Whether the name is that of a SignOfLife."""
-    directory, _, sign = name.rpartition("/")
-    return bool(parse_batch_directory(directory) and _SIGN_OF_LIFE.fullmatch(sign))
+    """Whether the name is that of a SignOfLife in the directory of a batch."""
+    sign = parse_sign_of_life(name)
+    return sign is not None and parse_batch_directory(sign.directory) is not None
 
 
 def parse_table_file(name: str) -> BatchDirectory | None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.sign_of_life import as_young_as_newest
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -47,10 +47,7 @@ class TableOrphans:
         listings = in_parallel(self._store.list_directories, writers)
         batches = [name for names in listings for name in names]
         for infos in in_parallel(self._store.list, batches):
-            ours = [info for info in infos if _is_ours(info.name)]
-            times = [info.modified for info in ours]
-            newest = max((time for time in times if time is not None), default=None)
-            yield from (replace(info, modified=None if None in times else newest) for info in ours)
+            yield from as_young_as_newest([info for info in infos if _is_ours(info.name)])
 
     def needed(self) -> IsNeeded:
         """See SweptObjects."""

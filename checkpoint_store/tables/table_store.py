@@ -40,6 +40,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
+from checkpoint_store.files.sign_of_life import SignOfLife
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
@@ -59,7 +60,7 @@ from checkpoint_store.tables.table_codec import (
     encode_table,
     encode_version,
 )
-from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName, SignOfLife
+from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName
 from checkpoint_store.tables.table_schema import evolved
 from checkpoint_store.tables.table_version import (
     TableCompaction,
@@ -291,7 +292,7 @@ class TableStore:
 
     def shown_alive(self, writer: TableFileWriter) -> AbstractContextManager[None]:
         """Keeps the files of a task's batch from the orphan sweep for the time of a `with`."""
-        directory = BatchDirectory(writer.writer, writer.batch)
+        directory = str(BatchDirectory(writer.writer, writer.batch))
         return shown_alive(
             self._store,
             lambda: SignOfLife(directory, writer.subtask, writer.attempt, self._unique()),

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from checkpoint_store.files.document import encode_document
+from checkpoint_store.files.sign_of_life import SignOfLife, SignsOfLife
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.repeated_call import repeated
-from checkpoint_store.tables.table_layout import SignOfLife
 
 LEAST_GRACE_SECONDS = 3_600
 LOOK_AFTER_SECONDS = LEAST_GRACE_SECONDS / 2
@@ -27,19 +26,11 @@ _SIGN_SECONDS = LEAST_GRACE_SECONDS / 4
 def shown_alive(
     store: ObjectStore, next_sign: Callable[[], SignOfLife], every_seconds: float = _SIGN_SECONDS
 ) -> Iterator[None]:
-    """Put signs of life for the time of a `with`, each in the place of the one before it."""
-    signs: list[str] = []
-
-    def put() -> None:
-        sign = str(next_sign())
-        store.put(sign, encode_document("sign-of-life", {}))
-        store.delete(signs)
-        signs[:] = [sign]
-
-    with repeated(put, every_seconds, "to show that a batch is being written"):
+    """Put signs of life for the time of a `with`, and delete them at its end."""
+    signs = SignsOfLife(store, next_sign)
+    with repeated(signs.put, every_seconds, "to show that a batch is being written"):
         yield
-    if signs:
-        store.delete(signs)
+    signs.delete()
 
 
 def missing_files(store: ObjectStore, names: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import (
@@ -69,10 +70,18 @@ class EpochAttempt:
         self, data: bytes, broadcast: Mapping[str, str]
     ) -> OperatorStateHandle:
         """The object of the subtask's operator state, durable on return."""
-        own = key_group_range_of_subtask(
+        writer = self._writer(self._own_key_groups)
+        return self.checkpoints.write_operator_state(data, writer, broadcast)
+
+    def signs_of_life(self) -> SignsOfLife:
+        """Signs that keep the files of the attempt from the orphan sweep."""
+        return self.checkpoints.signs_of_life(self._writer(self._own_key_groups))
+
+    @property
+    def _own_key_groups(self) -> KeyGroupRange:
+        return key_group_range_of_subtask(
             self.spec.max_parallelism, self.spec.parallelism, self.task.subtask
         )
-        return self.checkpoints.write_operator_state(data, self._writer(own), broadcast)
 
     def _write(self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         return self.checkpoints.write_state(kind, rows, self._writer(key_groups))

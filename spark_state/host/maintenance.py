@@ -1,15 +1,16 @@
-"""Work of a host beside its tasks: snapshots, and the clean-up of stores.
+"""Work of a host beside its tasks: snapshots, signs of life, and the clean-up of stores.
 
-No task waits for snapshots and clean-up; an epoch may wait for a part of a snapshot. Each of the
-three has threads of its own, so that a large snapshot delays neither clean-up nor a part. At most
-one job of a store runs at once, and stores with work take turns, so that neither a large snapshot
-nor a store that does not answer delays the other stores of the host, while a thread is free. A part
-is in the queue of its subtask.
+No task waits for them; an epoch may wait for a part of a snapshot. Each kind has threads of its
+own, so that a large snapshot delays neither clean-up nor a part, and nothing delays signs of life.
+At most one job of a store runs at once, and stores with work take turns, so that neither a large
+snapshot nor a store that does not answer delays the other stores of the host, while a thread is
+free. A part is in the queue of its subtask.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ _T = TypeVar("_T")
 # Snapshots hold what they write in memory; clean-up mostly waits for its store.
 _SNAPSHOT_THREADS = 2
 _HOUSEKEEPING_THREADS = 4
+_SIGN_THREADS = 4
 
 
 class FairThreads:
@@ -65,18 +67,20 @@ class FairThreads:
 
 
 class Maintenance:
-    """The maintenance threads of a host. A context manager, at whose end it is closed."""
+    """The maintenance threads of a host. A context manager, at whose end it is closed. `clock`
+    gives seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self.snapshots = FairThreads(_SNAPSHOT_THREADS, "cowstate-snapshots")
         self.parts = FairThreads(_SNAPSHOT_THREADS, "cowstate-parts")
         self.housekeeping = FairThreads(_HOUSEKEEPING_THREADS, "cowstate-housekeeping")
+        self.signs = FairThreads(_SIGN_THREADS, "cowstate-signs")
 
     def close(self) -> None:
-        """Wait for snapshots and housekeeping under way."""
-        self.snapshots.close()
-        self.parts.close()
-        self.housekeeping.close()
+        """Wait for what is under way."""
+        for threads in (self.snapshots, self.parts, self.housekeeping, self.signs):
+            threads.close()
 
     def __enter__(self) -> Self:
         return self

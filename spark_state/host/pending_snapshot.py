@@ -2,14 +2,13 @@
 
 It stands for the files that the state was built from when it was taken, in its key groups. Once it
 is durable it may replace them there, but only where a chain of handles still begins with them: if
-the epoch it was taken after has been undone, the snapshot is an orphan. So is one that waited long:
-nothing names it yet, and the orphan sweep may take it.
+the epoch it was taken after has been undone, the snapshot is an orphan. Until a barrier names it,
+its files are kept from the orphan sweep, see unnamed_files.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.checkpointing.kept_state import Counts, RowsOfFiles, rows_of_snapshot
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
+from spark_state.host.epoch_request import CheckpointSettings
+from spark_state.host.unnamed_files import UnnamedFiles
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot, SnapshotFiles
 
 _log = logging.getLogger(__name__)
@@ -74,20 +75,20 @@ class PendingSnapshot:
     """A snapshot of the state that the files of a chain hold, or a merge of changelogs, being
     written by `writing`. It is to stand for what is `replaced`.
 
-    `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
-    it may still be named; `is_awaited`: whether the next barrier waits for it.
+    `unnamed`: its files; `begin(job)` runs a job in a thread of maintenance; `is_awaited`: whether
+    the next barrier waits for it.
     """
 
     def __init__(
         self,
         writing: Writing,
         replaced: Replaced,
+        unnamed: UnnamedFiles,
         begin: Begin,
-        useful_seconds: float,
         is_awaited: bool,
     ) -> None:
         self.is_awaited = is_awaited
-        self._useful_until = time.monotonic() + useful_seconds
+        self.unnamed = unnamed
         self._writing = writing
         self._replaced = replaced
         self._future = begin(writing.write)
@@ -113,6 +114,14 @@ class PendingSnapshot:
         """What was written."""
         return self._future.result()
 
+    def is_lost(self, settings: CheckpointSettings) -> bool:
+        """Whether the orphan sweep may have taken it, which is logged. `settings`: of the attempt
+        whose barrier is to name it."""
+        reason = self.unnamed.why_lost(settings)
+        if reason is not None:
+            _log.warning("%s took too long; changelogs are kept instead: %s", self._writing, reason)
+        return reason is not None
+
     def is_merge(self) -> bool:
         """Whether it is a part of the chain that is replaced, and not the state."""
         return self._replaced != Replaced.all(self._replaced.chain)
@@ -120,7 +129,7 @@ class PendingSnapshot:
     def shorten(self, handles: Handles) -> Handles:
         """`handles` with what was written in place of what it replaces, where it may be."""
         chain = self._replaced.chain
-        if handles[: len(chain)] != chain or time.monotonic() > self._useful_until:
+        if handles[: len(chain)] != chain:
             return handles
         written = [(part.key_groups, part.files) for part in self.written()]
         return (*self._replaced.by(written), *handles[len(chain) :])

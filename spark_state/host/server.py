@@ -71,6 +71,7 @@ class StateHost:
                         self._leave(listener)
                         return
                 self._sessions.drop_unused(self._idle_seconds)
+                self._sessions.show_alive()
         remove_directories_of_gone_executors()
 
     def remove_local_files(self) -> None:

@@ -29,6 +29,8 @@ from spark_state.host.subtask_session import SubtaskSession
 
 _log = logging.getLogger(__name__)
 
+_SECONDS_BETWEEN_SIGNS = 2.0
+
 
 class Sessions:
     """Safe to use from several threads. `clock` gives seconds; `executor`: the one that the process
@@ -45,6 +47,7 @@ class Sessions:
         self._held: dict[str, _HeldStore] = {}
         self._runs = RunRhythms()
         self._maintenance = Maintenance()
+        self._shown_alive = clock()
 
     def __len__(self) -> int:
         """The number of stores held."""
@@ -98,6 +101,17 @@ class Sessions:
         for held in dropped:
             held.close()
         self._backends.remove_unused_copies(seconds)
+
+    def show_alive(self) -> None:
+        """Keep files that no barrier names yet from the orphan sweep. Call it every few seconds."""
+        now = self._clock()
+        if now - self._shown_alive < _SECONDS_BETWEEN_SIGNS:
+            return
+        self._shown_alive = now
+        with self._lock:
+            stores = [*self._held.values()]
+        for held in stores:
+            held.show_alive()
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
         """Give up state of queries that have ended, until it fits. What was idle for longest goes
@@ -168,6 +182,11 @@ class _HeldStore:
                 if self._store is store:
                     store.run(request.task)  # a newer run may have come meanwhile
                     return self._kept(request, store)
+
+    def show_alive(self) -> None:
+        """See Sessions."""
+        for subtask in [*self._subtasks.values()]:  # no lock: a store may take long to open
+            subtask.show_alive()
 
     def give_up_state(self) -> bool:
         """Let go of the state of those subtasks that nobody uses; whether there was any."""

@@ -38,6 +38,7 @@ from spark_state.host.resident_state import EpochStart, ResidentState
 from spark_state.host.store_session import PublishedEpoch, StoreSession
 from spark_state.host.subtask_backends import Backend, SubtaskBackends, local_root
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
+from spark_state.host.unnamed_files import UnnamedFiles
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts, rows_by_key_group
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
@@ -90,6 +91,8 @@ class SubtaskSession:
         self._published: PublishedEpoch | None = None
         self._taken_over: KeyedStateSnapshot | None = None
         self._last_publish_ms: int | None = None
+        self._maintenance = maintenance
+        self._unnamed: UnnamedFiles | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
@@ -151,6 +154,13 @@ class SubtaskSession:
         nobody waits for a processor of an older run."""
         self._is_closed = True
         self._give_up_if_closed()
+
+    def show_alive(self) -> None:
+        """Keep files that no barrier names yet from the orphan sweep, if it is time to."""
+        unnamed = self._unnamed
+        if unnamed is not None:
+            unnamed.show_alive(lambda job: self._maintenance.signs.submit(self._store_url, job))
+        self.snapshots.show_alive()
 
     def give_up_state(self) -> bool:
         """Let go of what the state takes on the heap; whether there was any. It is in the store,
@@ -217,10 +227,13 @@ class SubtaskSession:
             raise
         try:
             deleted = backends.dropped.union(state.name for state in spec.deleted_states)
+            self._unnamed = UnnamedFiles(attempt, self._maintenance.clock)
             report = self._make_durable(attempt, base, arrival, spool.rows, len(deleted))
         except BaseException:
             spool.close()
             raise
+        finally:
+            self._unnamed = None
         return DurableEpoch(spool, report)
 
     def _check_of_run(self, attempt: EpochAttempt) -> Callable[[], None]:
@@ -324,7 +337,7 @@ class SubtaskSession:
         """The files of the state after the epoch, all durable. What another store holds is
         written here, too: that store may delete its files at any time."""
         if self._taken_over is None:
-            handles = self.snapshots.named(base, attempt.check)
+            handles = self.snapshots.named(base, attempt)
         else:
             handles = self._taken_over.write(attempt)
         attempt.check()
@@ -337,6 +350,13 @@ class SubtaskSession:
 
     def _publish(self, attempt: EpochAttempt, barrier: Barrier) -> None:
         attempt.check()
+        assert self._unnamed is not None
+        reason = self._unnamed.why_lost(attempt.settings)
+        if reason is not None:
+            raise StateHostError(
+                f"epoch {attempt.task.epoch} is not published, for its files may have been deleted "
+                f"as orphans: {reason}. Nothing was changed; Spark tries the task again"
+            )
         attempt.checkpoints.publish_barrier(barrier)
 
     def _after_barrier(self, attempt: EpochAttempt, barrier: Barrier) -> None:

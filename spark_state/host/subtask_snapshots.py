@@ -1,14 +1,15 @@
 """The snapshots of a subtask: when one begins, and which barrier names it.
 
 A merge of changelogs is begun and named like one. At most one of them is under way. See
-snapshot_policy for when, pending_snapshot for what may be named. One that fails stops no epoch: the
-changelogs still hold everything. It is tried again, after twice as many epochs each time.
+snapshot_policy for when, pending_snapshot for what may be named. One that fails, or whose files may
+have been swept, stops no epoch: the changelogs still hold everything. It is tried again, after
+twice as many epochs each time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -36,6 +37,7 @@ from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.pending_snapshot import PendingSnapshot, Replaced, SnapshotWriting
 from spark_state.host.subtask_backends import Backend
+from spark_state.host.unnamed_files import UnnamedFiles
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 
 _log = logging.getLogger(__name__)
@@ -137,8 +139,8 @@ class SubtaskSnapshots:
         self._pending = PendingSnapshot(
             SnapshotWriting(ranges, attempt, self._key_groups, entries),
             Replaced.all(held),
+            UnnamedFiles(attempt, self._maintenance.clock),
             lambda job: threads.submit(queue, job),
-            _useful_seconds(attempt),
             is_awaited=is_awaited,
         )
 
@@ -150,8 +152,8 @@ class SubtaskSnapshots:
         self._pending = PendingSnapshot(
             ChangelogMerge(self._key_groups, changelogs, attempt, kinds),
             Replaced(held, merge.first, merge.end),
+            UnnamedFiles(attempt, self._maintenance.clock),
             lambda job: self._maintenance.snapshots.submit(self._url, job),
-            _useful_seconds(attempt),
             is_awaited=False,
         )
 
@@ -182,17 +184,23 @@ class SubtaskSnapshots:
         entries = backend.entries_by_key_group()
         return KeptState.of(self._key_groups, handles, self._rows, entries, adds=_adds(attempt))
 
-    def named(self, base: Handles, check: Callable[[], None]) -> Handles:
-        """The files for the barrier of the epoch after `base`, without its changes."""
+    def named(self, base: Handles, attempt: EpochAttempt) -> Handles:
+        """The files for the barrier of the attempt, which starts from `base`, without its own
+        changes."""
         if self._pending is None:
             return base
         if self._pending.is_awaited:
-            self._pending.wait(check)
+            self._pending.wait(attempt.check)
         if not self._pending.done():
             return base
         if self._pending.has_failed():
             # Until a snapshot is named: one that fails mends nothing.
             self._merge_has_failed |= self._pending.is_merge()
+            self._pending = None
+            self._note_failure()
+            return base
+        handles = self._pending.shorten(base)
+        if handles != base and self._pending.is_lost(attempt.settings):
             self._pending = None
             self._note_failure()
             return base
@@ -203,11 +211,16 @@ class SubtaskSnapshots:
                 self._merged.update(part.rows)
             else:
                 self._merge_has_failed = False
-        handles = self._pending.shorten(base)
         if handles == base:
             self._pending = None  # else it is kept for another attempt of this epoch
             return base
         return without_empty_ends(handles, self._key_groups, self._rows)
+
+    def show_alive(self) -> None:
+        """Keep the files of a snapshot under way from the orphan sweep, if it is time to."""
+        pending = self._pending
+        if pending is not None:
+            pending.unnamed.show_alive(lambda job: self._maintenance.signs.submit(self._url, job))
 
     def _note_failure(self) -> None:
         self._pause_epochs = 2 ** min(self.failed, _MOST_DOUBLINGS) - 1
@@ -248,8 +261,3 @@ class SubtaskSnapshots:
 def _adds(attempt: EpochAttempt) -> bool:
     """Whether snapshots add to a database."""
     return attempt.spec.backend.kind == "rocksdb" and attempt.spec.backend.incremental
-
-
-def _useful_seconds(attempt: EpochAttempt) -> float:
-    """After that the orphan sweep may take what no barrier names."""
-    return attempt.settings.orphan_grace_seconds / 2

@@ -50,7 +50,7 @@ _GAUGES: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
         lambda numbers: _seconds(numbers.watermark_ms),
     ),
     "failed_snapshots": (
-        "Snapshots in a row that could not be written; they are tried again.",
+        "Snapshots in a row that could not be written or took too long; they are tried again.",
         lambda numbers: numbers.failed_snapshots,
     ),
 }

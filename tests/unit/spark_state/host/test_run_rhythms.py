@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from spark_state.errors import ConfigurationError, FencedError, MemoryLimitError
 from spark_state.host.pending_snapshot import PendingSnapshot, Replaced, Written
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.host.sessions import Sessions
+from spark_state.host.unnamed_files import UnnamedFiles
 from tests.support.processors import LongTexts
 from tests.support.subtasks import Host, operator
 
@@ -184,6 +186,9 @@ class TestWhatIsKept:
         session = queries.hosts["a"].session
         assert session is not None
         assert session.state.handles is not None
+        assert session._newest is not None
+        request = queries.hosts["a"].request(0, 1)
+        attempt = session._attempt(request, session._newest, lambda: None)
         writing, future = ScriptedWriting(), Future[list[Written]]()
         if job != "waiting":
             future.set_running_or_notify_cancel()
@@ -192,8 +197,8 @@ class TestWhatIsKept:
         session.snapshots._pending = PendingSnapshot(
             writing,
             Replaced(session.state.handles, 0, 0 if is_merge else len(session.state.handles)),
+            UnnamedFiles(attempt, time.monotonic),
             lambda job: future,
-            useful_seconds=60,
             is_awaited=False,
         )
         assert session.give_up_state() == is_given_up

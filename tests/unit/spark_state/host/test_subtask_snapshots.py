@@ -291,16 +291,6 @@ def test_a_part_does_not_keep_its_epoch_from_running_again(open_host: OpenHost) 
     assert open_host(run_id="run-11").epoch(11, ROWS_A) == {"a": (12, 12)}
 
 
-def test_a_part_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:
-    settings = replace(
-        operator(Path()).checkpoints, min_epochs_for_snapshot=2, orphan_grace_seconds=0
-    )
-    for epoch in range(6):
-        host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
-        host.epoch(epoch, ROWS_A)
-    assert {handle.kind for handle in host.handles} == {"changelog"}
-
-
 def test_a_part_that_cannot_be_written_does_not_stop_the_query(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,15 +306,6 @@ def test_a_part_that_cannot_be_written_does_not_stop_the_query(
     for epoch in range(5):
         host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
         assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
-
-
-def test_a_snapshot_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:
-    settings = replace(operator(Path()).checkpoints, orphan_grace_seconds=0)
-    host = open_host(checkpoints=settings)
-    for epoch in range(15):
-        host.epoch(epoch, ROWS_A)
-        host.finish_maintenance()
-    assert {handle.kind for handle in host.handles} == {"changelog"}
 
 
 def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:

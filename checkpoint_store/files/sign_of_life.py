@@ -1,0 +1,71 @@
+"""Signs of life: objects beside files that nothing names yet, kept from the orphan sweep (I8).
+
+    <directory>/alive-<subtask>-<attempt>-<unique>.json
+
+The sweep takes an unnamed file for as old as the newest object of its directory. A writer that
+needs long puts signs of life there until its files have their name. The numbers in a sign's name
+are those of a state file, see state_file_name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from checkpoint_store.files.document import encode_document
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+
+_NAME = re.compile(r"alive-(?P<subtask>\d{5})-(?P<attempt>\d{19})-(?P<unique>[0-9a-f]{12})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """The name of an object that says of a task that it still writes into a directory."""
+
+    directory: str
+    subtask: int
+    attempt: int
+    unique: str
+
+    def __str__(self) -> str:
+        return f"{self.directory}/alive-{self.subtask:05d}-{self.attempt:019d}-{self.unique}.json"
+
+
+def parse_sign_of_life(name: str) -> SignOfLife | None:
+    """The parts of a sign's name, whatever its directory is; None if it is not one."""
+    directory, _, file = name.rpartition("/")
+    match = _NAME.fullmatch(file)
+    if match is None:
+        return None
+    return SignOfLife(directory, int(match["subtask"]), int(match["attempt"]), match["unique"])
+
+
+class SignsOfLife:
+    """The signs of life of one task in `store`. `next_sign` draws a new name each time."""
+
+    def __init__(self, store: ObjectStore, next_sign: Callable[[], SignOfLife]) -> None:
+        self._store = store
+        self._next_sign = next_sign
+        self._put: list[str] = []
+
+    def put(self) -> None:
+        """Put a sign of life. The last one stays beside it: a listing that is read in pages may
+        miss both a new object and the object in whose place it was put."""
+        sign = str(self._next_sign())
+        self._store.put(sign, encode_document("sign-of-life", {}))
+        self._store.delete(self._put[:-1])
+        self._put = [*self._put[-1:], sign]
+
+    def delete(self) -> None:
+        """Delete the signs: the files are named, or given up."""
+        if self._put:
+            self._store.delete(self._put)
+
+
+def as_young_as_newest(infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+    """The entries of one directory, each with the time of the newest of them. Unknown times of any
+    make the time of all unknown."""
+    times = [info.modified for info in infos]
+    newest = max((time for time in times if time is not None), default=None)
+    return [replace(info, modified=None if None in times else newest) for info in infos]
