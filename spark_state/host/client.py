@@ -18,6 +18,9 @@ from spark_state.host.host_death import HeldMemory, WatchedHost
 
 _log = logging.getLogger(__name__)
 
+# A call that keeps Python's lock for so long ends its host, if another task waits.
+_SILENT_SECONDS = 300
+
 
 def run_epoch(
     connection: socket.socket, request: EpochRequest, batches: Iterator[pa.RecordBatch]
@@ -34,6 +37,7 @@ def run_epoch(
         watched, held = WatchedHost.at(connection), None
         try:
             first = next(batches, None)
+            _await_host(connection, stream)
             wire.send(stream, (request, first is not None))
             held = _expect(stream, wire.Accepted).held
             rows = 0
@@ -49,11 +53,34 @@ def run_epoch(
             end = _expect(stream, wire.EndOfOutput)
         except _HostFailureError as refused:
             refused.failed.reraise()
+        except _SilentHostError:
+            raise _silence(request, watched.end(connection)) from None
         except _InputFailureError as failure:
             raise failure.error from None
         except (EOFError, OSError, pa.ArrowException) as error:
             raise _death(request, watched, held, error) from error
         assert received == durable.rows == end.rows, (received, durable, end)
+
+
+def _await_host(connection: socket.socket, stream: BinaryIO) -> None:
+    """Wait until the host answers at all. Raises _SilentHostError."""
+    connection.settimeout(_SILENT_SECONDS)
+    try:
+        _expect(stream, wire.Present)
+    except TimeoutError as error:
+        raise _SilentHostError from error
+    connection.settimeout(None)
+
+
+def _silence(request: EpochRequest, has_ended: bool) -> StateHostError:
+    end = "It was ended" if has_ended else "End the executor, because nobody knows its process"
+    return StateHostError(
+        f"the state host of subtask {request.task.subtask} has not answered for "
+        f"{_SILENT_SECONDS} s: a processor, in a regular expression or an extension for example, "
+        f"keeps Python from running there. {end}; the executor's log says where its threads were. "
+        "A retry of the task or a restart of the query restores the state from "
+        f"{request.store_url}"
+    )
 
 
 def _death(
@@ -66,6 +93,10 @@ def _death(
         f"{request.store_url}. Its last words are in the executor's log."
         f"{death.advice(request.spec.max_memory_mb, held)}"
     )
+
+
+class _SilentHostError(Exception):
+    """The host took the connection, and did not say a word."""
 
 
 @dataclass(eq=False)

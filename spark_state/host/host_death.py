@@ -10,21 +10,28 @@ Other systems tell nothing of this.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 _CREDENTIALS = struct.Struct("3i")
 _PATIENCE_SECONDS = 0.5
+_LAST_WORDS_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 # What of /proc/<pid>/stat comes after the name: the state, and much later the exit status.
 _STATE, _EXIT_STATUS = 0, 49
 _SIGNAL_BITS = 0x7F
+HUNG_EXIT_CODE = 75
+"""The exit code of a host in which a subtask does not return."""
+LAST_WORDS_SIGNAL = signal.SIGUSR1
+"""Lets a host say where each of its threads is, and then ends it."""
 _MIB = 1 << 20
 
 
@@ -51,7 +58,7 @@ class HostDeath:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it got SIGKILL, which nobody of cowstate sends to a host that runs."""
+        """Whether it got SIGKILL, which nobody of cowstate sends to a host that answers."""
         return self._number == signal.SIGKILL
 
     @property
@@ -72,8 +79,12 @@ class HostDeath:
             return "killed by the operating system for memory"
         if self.status is None:
             return "nobody knows how"
+        if self._number == LAST_WORDS_SIGNAL:
+            return "ended, because it did not answer a task"
         if self._number:
             return f"ended by {signal.Signals(self._number).name}"
+        if self.status >> 8 == HUNG_EXIT_CODE:
+            return "it ended itself, because one of its subtasks did not return"
         return f"ended with exit code {self.status >> 8}"
 
     def advice(self, max_memory_mb: int | None, held: HeldMemory | None) -> str:
@@ -115,6 +126,18 @@ class WatchedHost:
         """Call it before the host works."""
         return cls(_peer(connection), oom_kills())
 
+    def end(self, connection: socket.socket) -> bool:
+        """End a host that does not answer, and wait for its end; whether it is known which process
+        it is. While the connection is open the host lives, and its number is no other process'."""
+        if not self.pid:
+            return False
+        for number in (LAST_WORDS_SIGNAL, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+            if _is_closed(connection):
+                break
+        return True
+
     def death(self) -> HostDeath:
         """How it died. It is gone, or about to be."""
         after = oom_kills()
@@ -128,6 +151,20 @@ def _peer(connection: socket.socket) -> int | None:
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(data)[0]
     return pid
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end is closed, or will be within a few seconds. A process is the last one
+    to know of its own end: the status of its first thread may be there while others still run."""
+    connection.settimeout(_LAST_WORDS_SECONDS)
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def _exit_status(pid: int) -> int | None:

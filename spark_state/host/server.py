@@ -1,14 +1,18 @@
 """The resident process, `python -m spark_state.host.server`, which the launcher starts.
 
 Listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state between
-them. It ends itself when its executor is gone, or after a time without a request; what it
-held is in the stores. Before it ends it takes its socket out of the directory and serves whoever
-had already connected, so that no task meets a host that is leaving.
+them. It ends itself when its executor is gone, or after a time without a request; what it held is
+in the stores. Before it ends it takes its socket out of the directory and serves whoever had
+already connected, so that no task meets a host that is leaving.
+
+It ends at once when a subtask does not return and another attempt has waited for it: nothing else
+ends a thread that hangs. The tasks of other subtasks fail then, and their next attempts restore.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
 import signal
@@ -19,7 +23,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
@@ -29,9 +33,10 @@ from spark_state.host import wire
 from spark_state.host.epoch_request import EpochRequest
 from spark_state.host.executor import Executor, remove_directories_of_gone_executors
 from spark_state.host.garbage import FrozenGarbage
+from spark_state.host.host_death import HUNG_EXIT_CODE, LAST_WORDS_SIGNAL
 from spark_state.host.received_input import ReceivedInput
 from spark_state.host.sessions import Sessions
-from spark_state.host.subtask_session import DurableEpoch
+from spark_state.host.subtask_session import DurableEpoch, HungSubtaskError
 
 _WATCH_SECONDS = 1.0
 
@@ -112,11 +117,14 @@ class StateHost:
             self._garbage.collect_if_due()
 
     def _converse(self, connection: socket.socket, stream: BinaryIO) -> None:
+        wire.send(stream, wire.Present())
         request, has_input = wire.receive(stream)
         try:
             epoch = self._run(connection, stream, request, has_input)
         except _TaskGoneError:
             return
+        except HungSubtaskError as error:
+            self._end_hung(stream, error)
         except BaseException as error:  # the processor's errors, sys.exit included, go to its task
             wire.send(stream, wire.Failed.of(error))
             return
@@ -127,6 +135,16 @@ class StateHost:
             schema = request.spec.processor.output_schema
             rows = wire.send_batches(stream, schema, spool.read())
             wire.send(stream, wire.EndOfOutput(rows))
+
+    def _end_hung(self, stream: BinaryIO, error: HungSubtaskError) -> NoReturn:
+        """End the process, with the threads that cannot be interrupted. Whoever runs in it restores
+        its state in another one."""
+        self._path.unlink(missing_ok=True)  # no task comes to this host any more
+        _log.critical("%s. Where each thread is:", error)
+        faulthandler.dump_traceback(all_threads=True)
+        with suppress(OSError):  # the task that waited may be gone
+            wire.send(stream, wire.Failed.of(error))
+        os._exit(HUNG_EXIT_CODE)
 
     def _run(
         self,
@@ -194,6 +212,8 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(format="cowstate host %(process)d: %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Python runs no handler while another thread keeps its lock; faulthandler's needs no lock.
+    faulthandler.register(LAST_WORDS_SIGNAL, all_threads=True, chain=True)
     executor = Executor(arguments.executor, arguments.executor_started)
     host = StateHost(arguments.socket, executor, arguments.idle_seconds)
     directory = arguments.socket.parent

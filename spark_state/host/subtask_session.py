@@ -35,6 +35,7 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.host.received_input import ReceivedInput
 from spark_state.host.resident_operator_state import ResidentOperatorState
 from spark_state.host.resident_state import EpochStart, ResidentState
+from spark_state.host.running_epoch import RunningEpoch
 from spark_state.host.store_session import PublishedEpoch, StoreSession
 from spark_state.host.subtask_backends import Backend, SubtaskBackends, local_root
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
@@ -57,6 +58,11 @@ class DurableEpoch:
 
     output: OutputSpool
     report: EpochReport
+
+
+class HungSubtaskError(StateHostError):
+    """An earlier attempt of a subtask neither returns nor can be interrupted: only the end of its
+    process frees the subtask. The state of a host is a cache, so nothing is lost."""
 
 
 class SubtaskSession:
@@ -93,6 +99,7 @@ class SubtaskSession:
         self._last_publish_ms: int | None = None
         self._maintenance = maintenance
         self._unnamed: UnnamedFiles | None = None
+        self._running: RunningEpoch | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
@@ -134,20 +141,24 @@ class SubtaskSession:
         """
         busy_seconds = _BUSY_SECONDS + request.spec.checkpoints.store_retry_seconds
         if not self._lock.acquire(timeout=busy_seconds):
-            # RocksDB gets the changes of an epoch behind its barrier: nothing may end that wait.
-            delayed = request.spec.backend.kind == "rocksdb"
-            raise StateHostError(
-                f"subtask {request.task.subtask} still runs an earlier attempt after "
-                f"{busy_seconds} s: it restores state, "
-                f"{'RocksDB delays its writes because the disk is slow, ' if delayed else ''}"
-                "or its processor does not return"
-            )
+            raise HungSubtaskError(self._waited_in_vain(request, busy_seconds))
+        self._running = RunningEpoch(request)
         try:
             self._check_fence(claim, request.task)
             return self._run_epoch(self._attempt(request, claim, check), rows)
         finally:
+            self._running = None
             self._lock.release()
             self._give_up_if_closed()
+
+    def _waited_in_vain(self, request: EpochRequest, seconds: float) -> str:
+        running, task = self._running, request.task
+        doing = "" if running is None else f": {running.described()}"
+        return (
+            f"subtask {task.subtask} does not get to epoch {task.epoch}, although it has waited "
+            f"for {seconds:.0f} s{doing}. The state host ends now, and an attempt after this one "
+            f"restores the state from {self._store_url} in a new host"
+        )
 
     def close(self) -> None:
         """Give up the state, which is in the store. An epoch that runs gives it up at its end:
@@ -214,15 +225,21 @@ class SubtaskSession:
         place = OutputPlace(
             self._memory.share_of_output(attempt.spec), str(local_root(attempt.request))
         )
-        backends = Backends(self.state.backend, self.operator_state.backend, place)
+        running = self._running
+        assert running is not None
+        backends = Backends(
+            self.state.backend, self.operator_state.backend, place, call=running.call
+        )
         try:
             with attempt.timed("process"):
                 arrival = Arrival.of(rows, spec.run_plan, base.times)
                 processor = pickle.loads(spec.pickled_processor)
+                running.processor, running.backend = type(processor).__name__, backends.keyed
                 inputs, time = arrival.inputs, arrival.time
                 check = self._check_of_run(attempt)
                 spool = run_processor(spec, processor, backends, inputs, time, check)
         except BaseException:
+            running.call.end()
             self._rollback()
             raise
         try:

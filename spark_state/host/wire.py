@@ -1,6 +1,7 @@
 """The conversation between a task and a state host, over a private Unix socket.
 
     task                                host
+                                  <-    Present
     EpochRequest, has input?      ->
                                   <-    Accepted, or Failed
     Arrow stream of the input     ->    (only when it has input)
@@ -33,6 +34,11 @@ from spark_state.host.host_death import HeldMemory
 from spark_state.processor.pickles import dumps
 
 _LENGTH = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The host runs. The kernel takes a connection for a process that cannot run any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
         """Keys that are about to be handled, for a backend that reads many of them together."""
 
+    @property
+    def current_key(self) -> Key:
+        """The key that states read and write."""
+        return self._current.key
+
     def set_current_key(self, key: Key, key_group: int) -> None:
         """The key that states read and write from now on."""
         current = self._current

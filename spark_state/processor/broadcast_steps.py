@@ -45,6 +45,7 @@ class HandleBroadcastRows:
                 continue
             run.check()
             states.broadcast_side.is_open = True
+            run.call.begin("handleBroadcastRows")
             output = handle_rows(name, _rows(run, given), states.broadcast)
             states.broadcast_side.is_open = False
             if output is not None:

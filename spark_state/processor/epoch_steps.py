@@ -20,6 +20,7 @@ from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.processor.epoch_inputs import KEYED_ROWS, RowsByKey
 from spark_state.processor.key_grouping import KeyedInput
 from spark_state.processor.row_form import RowForm
+from spark_state.processor.running_call import RunningCall
 
 KEYS_PER_CHECK = 256
 KEYS_AHEAD = 16 * KEYS_PER_CHECK
@@ -30,7 +31,8 @@ class EpochRun:
     """What the steps of an epoch work with. `processor` has run `init`.
 
     A step calls `backend.set_current_key` before it calls the processor, and `check` every few
-    hundred keys; this raises to give up. `backend.begin` was called.
+    hundred keys; this raises to give up. It notes in `call` which method it is going to call.
+    `backend.begin` was called.
     """
 
     processor: Any
@@ -41,6 +43,7 @@ class EpochRun:
     timer_values: TimerValues
     check: Callable[[], None]
     operator_states: OperatorStates
+    call: RunningCall
 
 
 Step = Callable[[EpochRun], Iterator[Any]]
@@ -59,6 +62,7 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
 def _handle_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Any]:
     check, set_current_key = run.check, run.backend.set_current_key
     handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
+    run.call.begin("handleInputRows", has_key=True)
     output_of_key = run.row_form.output_of_key
     rows_by_key = run.row_form.rows_by_key(keyed, names)
     shown_keys = run.key_columns.all_shown(keyed.keys)

@@ -31,6 +31,7 @@ def _handle_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> No
     rows_by_key = run.row_form.rows_by_key(keyed, names)
     handle_state, timer_values = run.processor.handleInitialState, run.timer_values
     shown_keys = run.key_columns.all_shown(keyed.keys)
+    run.call.begin("handleInitialState", has_key=True)
     keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
     for number, (key, key_group, shown_key, rows) in enumerate(keys):
         if not number % KEYS_PER_CHECK:

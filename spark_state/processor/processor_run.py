@@ -29,6 +29,7 @@ from spark_state.processor.event_times import EventTimes, check_emitted
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.running_call import RunningCall
 from spark_state.processor.serving_handles import Serve
 from spark_state.state_descriptor import StateDescriptor
 
@@ -75,12 +76,14 @@ class ProcessorSpec:
 @dataclass(frozen=True, slots=True)
 class Backends:
     """What a subtask has in one epoch: state with a key, state without, and a place where output
-    waits. `dropped`: the names of the states that were there and have been deleted."""
+    waits. `dropped`: the names of the states that were there and have been deleted; `call`: what is
+    noted of the processor's methods while they run."""
 
     keyed: KeyedStateBackend[Any]
     operator: OperatorStateBackend
     output: OutputPlace = field(default_factory=OutputPlace.unlimited)
     dropped: set[str] = field(default_factory=set)
+    call: RunningCall = field(default_factory=RunningCall)
 
     def drop(self, name: str) -> None:
         """Delete a state of either, with all it has, if it is there."""
@@ -115,10 +118,12 @@ def run_processor(
         timer_values=timer_values,
         check=check,
         operator_states=operator_states,
+        call=backends.call,
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes, backends.output)
     try:
         handle = plan.serve(backend, spec.states, operator_states, backends.drop)
+        run.call.begin("init")
         processor.init(handle)
         handle.end_init()
         output = chain.from_iterable(step(run) for step in plan.steps)
@@ -126,7 +131,9 @@ def run_processor(
             if plan.emitted_time is not None and time is not None:
                 check_emitted(batch, plan.emitted_time, time.late_watermark_ms)
             spool.append(batch)
+        run.call.begin("close")
         processor.close()
+        run.call.end()
         spool.finish()
     except BaseException:
         spool.close()

@@ -40,6 +40,7 @@ class FireTimers:
         due = run.backend.due_timers(self.timers, self.until_ms(timer_values))
         timers = run.backend.timers(self.timers)
         shown_keys = run.key_columns.all_shown([timer.key for timer in due])
+        run.call.begin("handleExpiredTimer", has_key=True)
         for number, (timer, key) in enumerate(zip(due, shown_keys, strict=True)):
             if not number % KEYS_PER_CHECK:
                 run.check()
@@ -72,6 +73,7 @@ def remove_expired(run: EpochRun) -> Iterator[Any]:
     epoch writes keep pace with any stream.
     """
     run.check()
+    run.call.end()
     run.backend.remove_expired(_EXPIRED_AT_LEAST + 2 * run.backend.number_of_changes())
     return iter(())
 

@@ -95,6 +95,7 @@ def test_a_host_killed_while_it_spills_leaves_nothing_and_loses_nothing(
     assert run(executor, host, 0, 1) == {f"key {key}": ROWS // KEYS for key in range(KEYS)}
     with connect(executor, 0, 600) as connection, connection.makefile("rwb") as file:
         stream: Any = file
+        assert isinstance(wire.receive(stream), wire.Present)
         wire.send(stream, (host.request(1, 2), True))
         assert isinstance(wire.receive(stream), wire.Accepted)
         sent = table()

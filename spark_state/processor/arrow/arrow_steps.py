@@ -26,6 +26,7 @@ class HandleInputBatches:
     def __call__(self, run: EpochRun) -> Iterator[Any]:
         """See Step."""
         for batch in _batches(run, KEYED_ROWS, self.size):
+            run.call.begin("handleInputBatch")
             output = run.processor.handleInputBatch(batch, run.timer_values)
             yield from _checked(run, "handleInputBatch", output)
 
@@ -39,6 +40,7 @@ class HandleInitialBatches:
     def __call__(self, run: EpochRun) -> Iterator[Any]:
         """See Step. It has no output."""
         for batch in _batches(run, INITIAL_ROWS, self.size):
+            run.call.begin("handleInitialBatch")
             output = run.processor.handleInitialBatch(batch, run.timer_values)
             if output is not None:
                 raise ConfigurationError(
@@ -67,6 +69,7 @@ class FireTimersInBulk:
         for first in range(0, len(due), self.size.rows):
             run.check()
             part = due[first : first + self.size.rows]
+            run.call.begin("handleExpiredTimers")
             output = run.processor.handleExpiredTimers(_expired(run, part), run.timer_values)
             yield from _checked(run, "handleExpiredTimers", output)
             for timer in part:

@@ -30,8 +30,9 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
         with host, host.makefile("rwb") as file:
             stream = cast(BinaryIO, file)
             try:
+                wire.send(stream, wire.Present())
                 wire.receive(stream)
-            except EOFError:
+            except (EOFError, ConnectionError):
                 return  # the task had nothing to ask
             answer(stream)
 

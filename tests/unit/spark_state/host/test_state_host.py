@@ -320,6 +320,7 @@ def test_any_error_can_cross_the_wire(
 def broken_off(after: Callable[[Any, pa.Table], None], executor: Executor, host: Host) -> None:
     """Send a request and some input, then go away without EndOfInput."""
     with connect(executor, 0, 600) as connection, connection.makefile("rwb") as file:
+        assert isinstance(wire.receive(file), wire.Present)  # type: ignore[arg-type]
         wire.send(file, (host.request(1, 50), True))  # type: ignore[arg-type]
         assert isinstance(wire.receive(file), wire.Accepted)  # type: ignore[arg-type]
         after(file, table_of([("a", 1000)], 8))

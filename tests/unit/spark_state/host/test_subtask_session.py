@@ -19,11 +19,9 @@ from checkpoint_store.operators.run_errors import ContradictingRunsError
 from spark_state.errors import (
     ConfigurationError,
     FencedError,
-    StateHostError,
     StateMigrationError,
     StateValueError,
 )
-from spark_state.host import subtask_session
 from spark_state.host.epoch_request import BackendSettings
 from tests.support.processors import FailingAt, KeepsValues, RunningTotals
 from tests.support.subtasks import OpenHost, operator
@@ -106,20 +104,6 @@ def test_a_task_that_is_gone_publishes_nothing(open_host: OpenHost) -> None:
     with pytest.raises(EOFError):
         host.epoch(1, ROWS_A, check=gone_before_the_barrier)
     assert open_host().epoch(1, ROWS_A, attempt=9) == {"a": (2, 2)}
-
-
-def test_an_attempt_that_waits_in_vain_is_told_what_the_one_before_may_be_doing(
-    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = open_host()
-    session = host.session
-    assert session is not None
-    retry_seconds = host.spec.checkpoints.store_retry_seconds
-    monkeypatch.setattr(subtask_session, "_BUSY_SECONDS", -retry_seconds)
-    with session._lock, pytest.raises(StateHostError, match="or its processor does not") as raised:
-        host.epoch(0, [("a", 1)])
-    uses_rocksdb = host.spec.backend.kind == "rocksdb"
-    assert ("RocksDB delays its writes" in str(raised.value)) == uses_rocksdb
 
 
 def test_a_host_refuses_older_runs_attempts_and_epochs(open_host: OpenHost) -> None:
