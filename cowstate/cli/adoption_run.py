@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from pyspark.sql import SparkSession
 
 from cowstate.cli.stopped_query_run import Report, StoppedQueryOptions, run_and_print
@@ -29,11 +27,7 @@ from spark_state.spark.adoption.operator_adoption_report import (
 )
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
-from spark_state.spark.stopped_query.checkpoint_change import (
-    ADOPTION,
-    last_change,
-    seconds_since_change,
-)
+from spark_state.spark.stopped_query.checkpoint_change import ADOPTION, last_change
 from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 
@@ -65,8 +59,7 @@ def _run(
             )
         return applied_as_text(applied), applied_as_json(applied)
     plan = target.plan(checkpoint)
-    quiet = _seconds_quiet(files, checkpoint)
-    return plan_as_text(plan, quiet), plan_as_json(plan)
+    return plan_as_text(plan), plan_as_json(plan)
 
 
 def _run_for_operator(
@@ -84,12 +77,11 @@ def _run_for_operator(
     if options.apply:
         with shown_progress("converting", "converted", "task") as progress:
             applied = operator_adoption.apply(
-                spark, files, checkpoint, target.to, progress, force=options.force
+                spark, files, target.to, progress, force=options.force
             )
         return adopted_as_text(applied), adopted_as_json(applied)
     checked = operator_adoption.check(spark, checkpoint, target.to)
-    quiet = _seconds_quiet(files, checkpoint)
-    return checked_as_text(checked, quiet), checked_as_json(checked)
+    return checked_as_text(checked), checked_as_json(checked)
 
 
 def _revert(files: CheckpointFiles, options: StoppedQueryOptions) -> Report:
@@ -98,10 +90,6 @@ def _revert(files: CheckpointFiles, options: StoppedQueryOptions) -> Report:
     if record is None or record.store is None:
         reverted = adoption.revert(folder, force=options.force)
         return reverted_as_text(reverted), reverted_as_json(reverted)
-    operator_adoption.revert(folder, record)
+    operator_adoption.revert(folder, record, force=options.force)
     place = files.url, folder.path
     return put_back_as_text(*place, record), put_back_as_json(*place, record)
-
-
-def _seconds_quiet(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> float:
-    return seconds_since_change(files, checkpoint, int(time.time() * 1000))

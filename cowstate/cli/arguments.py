@@ -51,7 +51,9 @@ def add_stopped_query_options(command: argparse.ArgumentParser) -> None:
     actions.add_argument("--apply", action="store_true", help="do it; otherwise nothing changes")
     actions.add_argument("--revert", action="store_true", help="undo the last --apply")
     command.add_argument(
-        "--force", action="store_true", help="do not check whether the query is running"
+        "--force",
+        action="store_true",
+        help="the query is certainly stopped",
     )
     add_session_options(command)
     command.set_defaults(stopped="the checkpoint is as it was")

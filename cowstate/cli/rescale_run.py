@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from pyspark.sql import SparkSession
 
 from cowstate.cli.stopped_query_run import Report, StoppedQueryOptions, run_and_print
@@ -19,11 +17,7 @@ from spark_state.spark.rescaling.rescale_report import (
     reverted_as_json,
     reverted_as_text,
 )
-from spark_state.spark.stopped_query.checkpoint_change import (
-    RESCALE,
-    last_change,
-    seconds_since_change,
-)
+from spark_state.spark.stopped_query.checkpoint_change import RESCALE, last_change
 from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 
@@ -59,5 +53,4 @@ def _run(spark: SparkSession, options: StoppedQueryOptions, partitions: int | No
         return applied_as_text(applied), applied_as_json(applied)
     checkpoint = read_checkpoint(files)
     plan = rescale.check(files, checkpoint, partitions)
-    quiet = seconds_since_change(files, checkpoint, int(time.time() * 1000))
-    return plan_as_text(plan, quiet), plan_as_json(plan)
+    return plan_as_text(plan), plan_as_json(plan)

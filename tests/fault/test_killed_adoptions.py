@@ -54,7 +54,7 @@ def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
         seconds = chance.uniform(0, 6) if kill_number else 0.0
         codes.append(adopt_and_kill(job.checkpoint, seconds, tmp_path / "log", "--conf", store))
         if [*job.checkpoint.glob("_cowstate_adopt/*")]:
-            assert job.adopt("--revert") == 0
+            assert job.adopt("--revert", "--force") == 0
         assert contents(job.checkpoint) == before
     assert -signal.SIGKILL in codes
     assert job.adopt("--apply", "--force") == 0

@@ -26,7 +26,7 @@ def test_a_key_that_is_a_struct_is_taken_over(spark: SparkSession, tmp_path: Pat
     base.feed([("a", 1), (None, 2), ("b", 3), ("b", 3)])
     base.on_spark()
     expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
-    assert job.adopt("--apply") == 0
+    assert job.adopt("--apply", "--force") == 0
     base.feed([("a", 1), (None, 2), ("b", 3), ("c", 4)])
     expected.on_spark()
     job.on_cowstate()
@@ -42,7 +42,7 @@ def test_a_float_in_a_struct_of_the_key_has_one_form_in_the_store(
     base.feed([("a", 1), ("a", 3), (None, 3)])
     base.on_spark()
     expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
-    assert job.adopt("--apply") == 0
+    assert job.adopt("--apply", "--force") == 0
     stored = open_store(store_of(job), state="total").read().column("key").to_pylist()
     numbers = sorted(math.copysign(1, row["inner"]["x"]) for row in stored)
     assert numbers == [1, 1, 1]

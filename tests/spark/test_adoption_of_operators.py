@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
 
 import spark_state
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
@@ -108,7 +109,7 @@ def test_a_query_goes_on_as_if_it_had_stayed_on_spark(
 ) -> None:
     base = stopped(name)
     expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
-    assert job.adopt("--apply") == 0
+    assert job.adopt("--apply", "--force") == 0
     if base.stream._files == 2:
         base.feed(BATCHES[2])
     expected.on_spark(JOBS[name][2])
@@ -165,12 +166,12 @@ def test_reverting_leaves_every_file_as_it_was_and_no_store(
 ) -> None:
     job = stopped("timed").copy(tmp_path / "job")
     before = contents(job.checkpoint)
-    assert job.adopt("--apply") == 0
+    assert job.adopt("--apply", "--force") == 0
     assert "all are as in Spark's store" in capsys.readouterr().out
     assert contents(job.checkpoint) != before
     assert job.adopt() == 2
     assert "is on cowstate already" in capsys.readouterr().err
-    assert job.adopt("--revert") == 0
+    assert job.adopt("--revert", "--force") == 0
     assert contents(job.checkpoint) == before
     assert contents(Path(store_of(job).removeprefix("file://"))) == {}
     assert job.adopt("--apply", "--force") == 0
@@ -180,7 +181,7 @@ def test_after_a_new_batch_reverting_is_refused_and_names_the_way_back(
     stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = stopped("unsaferow").copy(tmp_path / "job")
-    assert job.adopt("--apply") == 0
+    assert job.adopt("--apply", "--force") == 0
     (job.checkpoint / "offsets" / "2").write_text("v1\n{}")
     assert job.adopt("--revert") == 2
     assert "Back to Spark's own operator" in capsys.readouterr().err
@@ -201,21 +202,42 @@ def test_an_adoption_that_is_killed_at_any_write_is_undone_and_a_second_one_succ
                 pass
         if (job.checkpoint / "_cowstate_adopt").exists():
             assert job.adopt("--apply", "--force") == 2
-            assert job.adopt("--revert") == 0
+            assert job.adopt("--revert", "--force") == 0
         assert contents(job.checkpoint) == before, f"stopped after {writes} writes"
     assert writes >= 5
     assert not (job.checkpoint / "state").exists()
 
 
-def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
+@pytest.mark.parametrize("name", ["unsaferow", "timed"])
+def test_a_batch_without_rows_keeps_other_drivers_out_and_comes_first(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    base = stopped(name)
+    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
+    assert job.adopt("--apply") == 0
+    assert (job.checkpoint / "offsets" / "2").exists()
+    assert job.adopt("--revert") == 0
+    assert job.adopt("--apply") == 2
+    assert "batch 2" in capsys.readouterr().err
+    assert job.adopt("--apply", "--force") == 0
+    if base.stream._files == 2:
+        base.feed(BATCHES[2])
+    expected.on_spark(JOBS[name][2])
+    job.on_cowstate()
+    assert {*map(str, job.shown())} == {*map(str, expected.shown())}
+    assert (job.checkpoint / "commits" / "3").exists()
+
+
+def test_an_adoption_whose_store_a_run_uses_is_not_reverted_until_it_is_forced(
     stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = stopped("unsaferow").copy(tmp_path / "job")
-    (job.checkpoint / "commits" / "1").touch()
-    before = contents(job.checkpoint)
-    assert job.adopt("--apply") == 2
-    assert "the query seems to be running" in capsys.readouterr().err
-    assert contents(job.checkpoint) == before
+    assert job.adopt("--apply") == 0
+    store = CompletedCheckpointStore(open_object_store(store_of(job)))
+    store.register_run("run-of-the-query")
+    assert job.adopt("--revert") == 2
+    assert "run run-of-the-query of the query has begun to use" in capsys.readouterr().err
+    assert job.adopt("--revert", "--force") == 0
 
 
 @pytest.mark.parametrize("apply", [[], ["--apply", "--force"]])
@@ -326,7 +348,7 @@ def test_spark_s_own_operator_goes_on_from_what_is_read_of_cowstate(
 ) -> None:
     base = stopped("unsaferow")
     job = base.copy(tmp_path / "cowstate")
-    assert job.adopt("--apply") == 0
+    assert job.adopt("--apply", "--force") == 0
 
     def state(name: str) -> DataFrame:
         reader = job.spark.read.format("cowstate").option("stateVarName", name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -115,7 +114,8 @@ class TestDryRun:
             "deal out the rows of version 4 of operator 0 by the hash of window, key: 2 partitions "
             "of a store, ",
             "set spark.sql.shuffle.partitions = 5 in state/0/_metadata/metadata, offsets/3",
-            "Nothing was changed. Stop the query, then run this command with --apply. rescale only",
+            "Nothing was changed. Stop the query, then run this command with --apply.",
+            "It plans batch 4 first, without rows",
         ):
             assert part in text
 
@@ -175,15 +175,15 @@ class TestRefusals:
         message = "operator 0 of .*: Spark does not tell .* operator madeUpExec belongs"
         refused(checkpoint, message, capsys)
 
-    def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
+    def test_a_batch_that_may_be_running_is_refused_until_it_is_forced(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        os.utime(checkpoint / "commits" / "3")
+        forget_last_commit(checkpoint)
         before = contents(checkpoint)
         assert rescale(checkpoint, 5) == 0
-        assert "the query seems to be running, and --apply would refuse" in capsys.readouterr().out
+        assert "--apply would refuse, unless --force says" in capsys.readouterr().out
         assert rescale(checkpoint, 5, "--apply") == 2
-        assert "Stop the query and wait 30 s, or pass --force" in capsys.readouterr().err
+        assert "is planned and not committed: the query may be" in capsys.readouterr().err
         assert contents(checkpoint) == before
         rescaled(checkpoint, 5)
 
@@ -357,7 +357,7 @@ class TestUndo:
         for number in (5, 1):
             rescaled(checkpoint, number)
             assert contents(checkpoint) != before
-            assert main(["rescale", str(checkpoint), "--revert"]) == 0
+            assert main(["rescale", str(checkpoint), "--revert", "--force"]) == 0
             assert "has 2 partitions again" in capsys.readouterr().out
             assert contents(checkpoint) == before
             assert sorted(path.name for path in (checkpoint / "state" / "0").iterdir()) == [

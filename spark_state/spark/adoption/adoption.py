@@ -48,11 +48,15 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     check_edited,
     check_finished,
     check_not_run_since,
-    check_quiet,
     check_unchanged,
     digest,
     finish_last,
     put_back_edited,
+)
+from spark_state.spark.stopped_query.next_batch import (
+    check_not_started,
+    note_as_left,
+    take_next_batch,
 )
 from spark_state.spark.stopped_query.store_job import run_store_job
 
@@ -117,18 +121,19 @@ def apply(
 ) -> AppliedAdoption:
     """Let the query continue on `target`.
 
-    `force` skips the check whether the query is running. Raises the errors of `plan_adoption`,
-    ConfigurationError if the query seems to be running or another adoption is not finished, and
-    AdoptionError. After an error the checkpoint is as it was.
+    Unless `force` says that the query is stopped, its next batch is taken away from it first, see
+    next_batch. Raises the errors of `plan_adoption` and `take_next_batch`, ConfigurationError if
+    another change is not finished, and AdoptionError. After an error the query goes on as before.
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
     adoption = target.plan(read_checkpoint(files))
     check_finished(files, adoption.checkpoint)
+    if not force:
+        take_next_batch(files, adoption.checkpoint)
+        adoption = target.plan(read_checkpoint(files))
     folder = ChangeFolder.new(files, ADOPTION)
     try:
-        if not force:
-            check_quiet(adoption.checkpoint, folder)
         if adoption.place is not None:
             note_place(folder, adoption.place)
         converted = _convert(folder, adoption, progress)
@@ -142,6 +147,7 @@ def apply(
         raise
     try:
         _change(files, adoption, converted, texts)
+        note_as_left(folder)
     except BaseException as error:
         _note_left(error, _restore(folder, record))
         raise
@@ -164,9 +170,9 @@ def _change(
 
 
 def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
-    """Undo the last adoption, even one that was killed. `force` is as in `apply`.
+    """Undo the last adoption, even one that was killed. `force` says that the query is stopped.
 
-    Raises ConfigurationError if the query has run since, or if it seems to be running.
+    Raises ConfigurationError if the query has run since, or may have been started.
     """
     files = folder.files
     record = AdoptionRecord.of(folder)
@@ -178,7 +184,7 @@ def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
     )
     check_edited(folder, record.replaced, {})
     if not force:
-        check_quiet(checkpoint, folder)
+        check_not_started(folder)
     return RevertedAdoption(files.url, folder.path, record, _restore(folder, record))
 
 

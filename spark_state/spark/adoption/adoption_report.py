@@ -83,14 +83,14 @@ def _where(plan: AdoptionPlan) -> str:
     return " with its state in the checkpoint" if plan.leaves_store else ""
 
 
-def plan_as_text(plan: AdoptionPlan, seconds_quiet: float) -> str:
+def plan_as_text(plan: AdoptionPlan) -> str:
     lines = [
         *checkpoint_as_lines(plan.checkpoint),
         "",
         f"To continue on {short_name(plan.target)}{_where(plan)}, adopt would",
         *(f"  - {step}" for step in _steps(plan)),
         "",
-        *when_to_apply("adopt", seconds_quiet),
+        *when_to_apply(plan.checkpoint),
     ]
     return "\n".join(lines)
 

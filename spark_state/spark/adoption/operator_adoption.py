@@ -70,7 +70,11 @@ from spark_state.spark.operator.store_options import store_options
 from spark_state.spark.operator.worker_loading import called_in_workers
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.provider_class import ROCKSDB_CLASS
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
+from spark_state.spark.provider.query_checkpoint import (
+    QueryCheckpoint,
+    last_batches,
+    read_checkpoint,
+)
 from spark_state.spark.stopped_query.checkpoint_change import (
     ADOPTION,
     STATE,
@@ -78,13 +82,18 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     Progress,
     check_edited,
     check_finished,
-    check_quiet,
     check_unchanged,
     digest,
     put_back_edited,
 )
+from spark_state.spark.stopped_query.next_batch import (
+    check_not_started,
+    note_as_left,
+    take_next_batch,
+)
 
 _POLL_SECONDS = 0.1
+_RUN_OF_ADOPTION = "adoption-"
 _MOST_CHARACTERS = 400
 
 
@@ -130,19 +139,24 @@ def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedA
 def apply(
     spark: SparkSession,
     files: CheckpointFiles,
-    checkpoint: QueryCheckpoint,
     to: str,
     progress: Progress,
     *,
     force: bool = False,
 ) -> AppliedOperatorAdoption:
-    """Let the query continue on cowstate. `force` skips the check whether the query is running.
+    """Let the query continue on cowstate.
 
-    Raises the errors of `check`, ConfigurationError if the query seems to be running or another
-    adoption is not finished, and AdoptionError. After an error the checkpoint is as it was.
+    Unless `force` says that the query is stopped, its next batch is taken away from it first, see
+    next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if another
+    change is not finished, and AdoptionError. After an error the query goes on as before.
     """
+    checkpoint = read_checkpoint(files)
     check_finished(files, checkpoint)
     checked = check(spark, checkpoint, to)
+    if not force:
+        take_next_batch(files, checkpoint)
+        checkpoint = read_checkpoint(files)
+        checked = check(spark, checkpoint, to)
     folder = ChangeFolder.new(files, ADOPTION)
     texts = {entry.path: checked.plan.edited(entry) for entry in checked.plan.edits}
     record = AdoptionRecord(
@@ -154,8 +168,6 @@ def apply(
         store=checked.store_url,
     )
     try:
-        if not force:
-            check_quiet(checkpoint, folder)
         folder.back_up(record.edited)
         folder.write_record(record.content())
     except BaseException:
@@ -168,16 +180,18 @@ def apply(
         for path, text in texts.items():
             files.write_text(path, text)
         files.move(files.url_of(STATE), f"{folder.path}/{STATE}")
+        note_as_left(folder)
     except BaseException:
         put_back(folder, record)
         raise
     return AppliedOperatorAdoption(checked, folder.path, rows)
 
 
-def revert(folder: ChangeFolder, record: AdoptionRecord) -> None:
-    """Undo an adoption, even one that was killed.
+def revert(folder: ChangeFolder, record: AdoptionRecord, *, force: bool = False) -> None:
+    """Undo an adoption, even one that was killed. `force` says that the query is stopped.
 
-    Raises ConfigurationError if the query has run since, or somebody else has changed its log.
+    Raises ConfigurationError if the query has run since or may have been started, or somebody else
+    has changed its log.
     """
     files = folder.files
     planned, committed = last_batches(files)
@@ -190,7 +204,23 @@ def revert(folder: ChangeFolder, record: AdoptionRecord) -> None:
             "docs/how-to/adopt-a-checkpoint.md"
         )
     check_edited(folder, record.edited, {})
+    if not force:
+        check_not_started(folder)
+        _check_no_run(files, record)
     put_back(folder, record)
+
+
+def _check_no_run(files: CheckpointFiles, record: AdoptionRecord) -> None:
+    """Raise ConfigurationError if a run of the query has begun to use the store."""
+    assert record.store is not None
+    store = _object_store(record.store, store_options(files.settings()), RETRY_SECONDS)
+    runs = CompletedCheckpointStore(store).runs()
+    others = [run.run_id for run in runs if not run.run_id.startswith(_RUN_OF_ADOPTION)]
+    if others:
+        raise ConfigurationError(
+            f"run {others[0]} of the query has begun to use {record.store}. Nothing was changed; "
+            "stop the query, and pass --force once it is certainly stopped"
+        )
 
 
 def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
@@ -247,7 +277,7 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
         metadata=metadata,
         parallelism=configuration.parallelism,
         epoch=plan.epoch,
-        run=checkpoints.register_run(f"adoption-{uuid4().hex}"),
+        run=checkpoints.register_run(f"{_RUN_OF_ADOPTION}{uuid4().hex}"),
         keys=len(states.key_fields),
         file_schema=states.file_schema,
         timers=timers[0] if timers else None,

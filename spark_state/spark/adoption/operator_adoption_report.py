@@ -38,7 +38,7 @@ def checked_as_json(checked: CheckedAdoption) -> dict[str, Any]:
     }
 
 
-def checked_as_text(checked: CheckedAdoption, seconds_quiet: float) -> str:
+def checked_as_text(checked: CheckedAdoption) -> str:
     """A dry run."""
     plan = checked.plan
     lines = [*checkpoint_as_lines(plan.checkpoint), *_states(checked), ""]
@@ -54,7 +54,7 @@ def checked_as_text(checked: CheckedAdoption, seconds_quiet: float) -> str:
         "  - move state/ below _cowstate_adopt/",
         "",
         *_about_sources(checked),
-        *when_to_apply("adopt", seconds_quiet),
+        *when_to_apply(plan.checkpoint),
     ]
     return "\n".join(lines)
 

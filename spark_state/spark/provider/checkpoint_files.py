@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +114,23 @@ class CheckpointFiles:
             stream.close()
         return bytes(data).decode()
 
+    def create_text(self, path: str, text: str) -> bool:
+        """Create a file whole, as Spark creates an entry of a log; whether it was not there yet."""
+        target = self._path(path)
+        manager = getattr(self._jvm, _MANAGER).create(self._root, self._conf)
+        if manager.exists(target):
+            return False
+        out = manager.createAtomic(target, False)
+        try:
+            out.write(text.encode())
+            out.close()
+        except Py4JJavaError as error:
+            out.cancel()
+            if "FileAlreadyExists" not in error.java_exception.getClass().getName():
+                raise
+            return False
+        return True
+
     def write_text(self, path: str, text: str) -> None:
         """Write a file, whole or not at all. It replaces an existing file.
 
@@ -176,16 +192,6 @@ class CheckpointFiles:
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with its content. It may be gone already."""
         self._files.delete(self._path(path), True)
-
-    def now_ms(self, folder: str) -> int:
-        """The file system's time. Writes a file into `folder`, reads its time, and deletes it."""
-        probe = f"{folder}/.clock-{uuid.uuid4().hex}"
-        self._files.mkdirs(self._path(folder))
-        try:
-            self._files.create(self._path(probe), True).close()
-            return int(self._files.getFileStatus(self._path(probe)).getModificationTime())
-        finally:
-            self.delete(probe)
 
     def start_conversion(self, order: dict[str, Any]) -> Any:
         """Start the Spark job of the JVM's StateConversion, and return the running job."""

@@ -146,14 +146,6 @@ class QueryCheckpoint:
         index = operator.stores.index(directory.store)
         return self.state_ids[str(operator.number)][directory.partition][index]
 
-    @property
-    def changed_ms(self) -> int:
-        return max(file.changed_ms for file in self.files)
-
-    @property
-    def newest_file(self) -> CheckpointFile:
-        return max(self.files, key=lambda file: file.changed_ms)
-
     def state_files(self, directory: str) -> list[CheckpointFile]:
         return [file for file in self.files if file.folder == directory]
 

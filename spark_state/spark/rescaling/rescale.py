@@ -42,13 +42,17 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     check_edited,
     check_finished,
     check_not_run_since,
-    check_quiet,
     check_unchanged,
     finish,
     finish_last,
     has_own_text,
     took_effect,
     written_by,
+)
+from spark_state.spark.stopped_query.next_batch import (
+    check_not_started,
+    note_as_left,
+    take_next_batch,
 )
 from spark_state.spark.stopped_query.store_job import run_store_job
 
@@ -91,21 +95,24 @@ def apply(
 ) -> AppliedRescale:
     """Let the query continue with `target` partitions.
 
-    `force` skips the check whether the query is running. Raises the errors of `check`,
-    ConfigurationError if the query seems to be running or another change is not finished, and
-    RescaleError. After an error the checkpoint is as it was, or a note of the error says how to
-    undo the rescale; until then the query goes on with the former number or with the new one.
+    Unless `force` says that the query is stopped, its next batch is taken away from it first, see
+    next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if another
+    change is not finished, and RescaleError. After an error the query goes on as before, or a note
+    of the error says how to undo the rescale; until then the query goes on with the former number
+    or with the new one.
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
     checkpoint = read_checkpoint(files)
     plan = check(files, checkpoint, target)
     check_finished(files, checkpoint)
+    if not force:
+        take_next_batch(files, checkpoint)
+        checkpoint = read_checkpoint(files)
+        plan = check(files, checkpoint, target)
     folder = ChangeFolder.new(files, RESCALE)
     record = RescaleRecord.of_plan(plan)
     try:
-        if not force:
-            check_quiet(checkpoint, folder)
         folder.write_record(record.content())
         partitions = _write_state(files, plan, record, progress) if plan.moves_rows else []
         check_unchanged(checkpoint, folder, written_by([record.content()]))
@@ -117,6 +124,7 @@ def apply(
             _write(files, edit.path, edit.between)
         _write(files, edits.switch.path, edits.switch.after)
         finish(folder, record.content())
+        note_as_left(folder)
     except BaseException as error:
         _undo_after(error, folder, record, checkpoint.url)
         raise
@@ -124,10 +132,10 @@ def apply(
 
 
 def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedRescale:
-    """Undo the last rescale, even one that was killed. `force` is as in `apply`.
+    """Undo the last rescale, even one that was killed. `force` says that the query is stopped.
 
-    Raises ConfigurationError if the query has run with the new number, or if it seems to be
-    running.
+    Raises ConfigurationError if the query has run with the new number, or may have been started
+    with it.
     """
     files, content = folder.files, folder.record()
     if content is None:
@@ -139,7 +147,7 @@ def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedRescale:
         there = {path: new for path, new in record.edited.items() if files.exists(path)}
         check_edited(folder, there, record.between)
     if not force:
-        check_quiet(checkpoint, folder)
+        check_not_started(folder)
     _undo(folder, record)
     return RevertedRescale(files.url, folder.path, record)
 

@@ -58,7 +58,7 @@ def reverted_as_json(reverted: RevertedRescale) -> dict[str, Any]:
     }
 
 
-def plan_as_text(plan: RescalePlan, seconds_quiet: float) -> str:
+def plan_as_text(plan: RescalePlan) -> str:
     """A dry run."""
     lines = [
         *checkpoint_as_lines(plan.checkpoint),
@@ -66,7 +66,7 @@ def plan_as_text(plan: RescalePlan, seconds_quiet: float) -> str:
         f"To go on with {plan.target} partitions instead of {plan.partitions}, rescale would",
         *(f"  - {step}" for step in _steps(plan)),
         "",
-        *when_to_apply("rescale", seconds_quiet),
+        *when_to_apply(plan.checkpoint),
     ]
     return "\n".join(lines)
 

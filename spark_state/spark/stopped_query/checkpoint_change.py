@@ -4,6 +4,7 @@ In the folder <checkpoint>/<root of the kind>/<time>/:
 
     <record of the kind>   JSON, written before the checkpoint is changed
     files/<path>           edited and removed files, as they were
+    as-left                digest of the listing of the checkpoint, once all is changed
 
 All records have these entries, beside others of their kind:
 
@@ -32,11 +33,11 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import (
     QueryCheckpoint,
+    last_batches,
     list_files,
     partitions_of_last_batch,
 )
 
-QUIET_SECONDS = 30
 STATE = "state"
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do."""
@@ -129,13 +130,6 @@ def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
             f"cowstate {newest.kind.command} --revert {files.url}"
         )
     return newest
-
-
-def seconds_since_change(files: CheckpointFiles, checkpoint: QueryCheckpoint, now_ms: int) -> float:
-    """The age of the newest file that a running query may have changed, and not a command."""
-    is_own = written_by(record for change in changes_of(files) if (record := change.record()))
-    changed = max((file.changed_ms for file in checkpoint.files if not is_own(file)), default=0)
-    return (now_ms - changed) / 1000
 
 
 def written_by(records: Iterable[Mapping[str, Any]]) -> Callable[[CheckpointFile], bool]:
@@ -239,15 +233,10 @@ def delete_unfinished(files: CheckpointFiles, record: Mapping[str, Any]) -> None
         files.delete_unfinished(path)
 
 
-def check_quiet(checkpoint: QueryCheckpoint, folder: ChangeFolder) -> None:
-    """Raises ConfigurationError if the query seems to be running."""
-    files = folder.files
-    seconds = seconds_since_change(files, checkpoint, files.now_ms(folder.path))
-    if seconds < QUIET_SECONDS:
-        raise ConfigurationError(
-            f"{files.url} changed {max(seconds, 0):.0f} s ago: the query seems to be running. Stop "
-            f"the query and wait {QUIET_SECONDS} s, or pass --force if it is stopped already"
-        )
+def last_batches_are_equal(files: CheckpointFiles) -> bool:
+    """Whether the last planned batch is committed."""
+    planned, committed = last_batches(files)
+    return planned == committed
 
 
 def check_unchanged(

@@ -11,7 +11,7 @@ from typing import Any
 from checkpoint_store.amounts import size_text
 from spark_state.spark.provider.provider_class import short_name
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, StatefulOperator
-from spark_state.spark.stopped_query.checkpoint_change import QUIET_SECONDS, Progress
+from spark_state.spark.stopped_query.checkpoint_change import Progress
 
 _TENTHS = 10
 
@@ -106,17 +106,17 @@ def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
     return lines
 
 
-def when_to_apply(command: str, seconds_quiet: float) -> list[str]:
+def when_to_apply(checkpoint: QueryCheckpoint) -> list[str]:
     """The end of a dry run."""
-    lines = []
-    if seconds_quiet < QUIET_SECONDS:
-        lines.append(
-            f"The checkpoint changed {max(seconds_quiet, 0):.0f} s ago: the query seems to be "
-            "running, and --apply would refuse, unless --force says that it is stopped."
-        )
-    lines.append(
-        "Nothing was changed. Stop the query, then run this command with --apply. "
-        f"{command} only sees whether files change: it does not notice a query that runs and waits "
-        "for input."
-    )
-    return lines
+    if checkpoint.planned != checkpoint.committed:
+        return [
+            f"Batch {checkpoint.planned} is planned and not committed, so the query may be running "
+            "it: --apply would refuse, unless --force says that the query is stopped.",
+            "Nothing was changed. Stop the query, then run this command with --apply --force.",
+        ]
+    return [
+        "Nothing was changed. Stop the query, then run this command with --apply. It plans batch "
+        f"{checkpoint.planned + 1} first, without rows, and edits this entry of offsets/, too: "
+        "Spark refuses the batch to a query that still runs. --force, for a query that is "
+        "certainly stopped, leaves this out."
+    ]
