@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -27,13 +28,14 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
     task, host = socket.socketpair()
 
     def serve() -> None:
-        with host, host.makefile("rwb") as file:
+        # A task that has nothing to ask is gone before the host has said a word.
+        with suppress(ConnectionError), host, host.makefile("rwb") as file:
             stream = cast(BinaryIO, file)
+            wire.send(stream, wire.Present())
             try:
-                wire.send(stream, wire.Present())
                 wire.receive(stream)
-            except (EOFError, ConnectionError):
-                return  # the task had nothing to ask
+            except EOFError:
+                return
             answer(stream)
 
     thread = threading.Thread(target=serve)
