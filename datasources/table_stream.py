@@ -321,9 +321,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         ahead = {} if self._options.checkpointing_mode == "exactly_once" else channels.ahead()
         positions = {subtask: position_of(name) for subtask, name in ahead.items()}
         # List again: an epoch that was aligned in the meantime is released now.
-        versions = [version for version in history.versions() if version <= last]
-        uncertain = history.uncertain()
-        return [version for version in versions if version != uncertain], positions
+        return [version for version in history.versions() if version <= last], positions
 
     def _channels_on(self, history: OperatorHistory, versions: Sequence[int]) -> OperatorChannels:
         """The channels of the live timeline: new ones if it has left the present ones behind."""

@@ -19,7 +19,7 @@ store already belongs to this checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -29,6 +29,7 @@ from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
 from checkpoint_store.operators.run_errors import NoEpochToAttachError, RunChoiceError
 from checkpoint_store.operators.run_lineage import Lineage, lineage_of, owner_of, timeline_of
+from checkpoint_store.operators.whole_rivals import AreSame, Completed, whole_rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class StoredRuns:
     url: str
     begun: Sequence[BegunName]
     written: frozenset[EpochDirectory]
-    completed: Callable[[EpochDirectory], CompletedCheckpoint | None] = field(repr=False)
-    are_same: Callable[[CompletedCheckpoint, CompletedCheckpoint], bool] = field(repr=False)
+    completed: Completed = field(repr=False)
+    are_same: AreSame = field(repr=False)
 
     def begun_as(self, number: int) -> BegunName | None:
         """The start of the run with a number."""
@@ -174,21 +175,8 @@ def _newest_whole(
     PartialEpochError if there is only a part of it (I5)."""
     counting = (each for each in timeline if each.epoch <= committed)
     for _, directories in groupby(counting, key=lambda each: each.epoch):
-        whole: list[tuple[EpochDirectory, CompletedCheckpoint]] = []
-        partial: PartialEpochError | None = None
-        for directory in directories:
-            try:
-                checkpoint = runs.completed(directory)
-            except PartialEpochError as error:
-                partial = partial or error
-                continue
-            if checkpoint is None or any(runs.are_same(other, checkpoint) for _, other in whole):
-                continue
-            whole.append((directory, checkpoint))
-        if whole:
-            return [directory for directory, _ in whole]
-        if partial is not None:
-            raise partial
+        if whole := whole_rivals(directories, runs.completed, runs.are_same):
+            return whole
     return []
 
 

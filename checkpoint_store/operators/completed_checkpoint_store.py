@@ -4,9 +4,9 @@ A subtask writes its state files, then publishes its barrier (I3); whoever finds
 afterwards writes the manifest. Every object has a name of its own (I1), so writers never wait for
 each other, and two of them may write the same manifest.
 
-What counts is ordered by run first and epoch second: a newer run always builds on the lineage, so
-neither a zombie of an older run that publishes late, nor epochs of a timeline that was abandoned
-by a rollback, are ever built upon (I4). An aligned epoch without manifest counts: its last writer
+What counts is on the live timeline, see run_lineage: neither a zombie of an older run that
+publishes late, nor epochs of a timeline that was abandoned by a rollback, are ever built upon (I4).
+An aligned epoch without manifest counts: its last writer
 died between barrier and manifest. So does an aligned epoch whose manifest is damaged: the
 checkpoint is rebuilt from its barriers if these are intact; otherwise the error names what is
 damaged. Damage never leads to an older epoch.
@@ -71,6 +71,7 @@ from checkpoint_store.operators.operator_state_store import OperatorStateStore
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.operators.run_errors import RunOverError
+from checkpoint_store.operators.run_lineage import Lineage
 from checkpoint_store.operators.run_registry import RunRegistry
 from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.store_metadata import StoreMetadata
@@ -342,10 +343,9 @@ class CompletedCheckpointStore:
         CorruptObjectError, UnsupportedFormatError."""
         return self._bases.newest()
 
-    def reached(self) -> int:
-        """The newest epoch of the live timeline of which anything was written, -1 if there is none:
-        three listings."""
-        return self._bases.lineage().reached
+    def lineage(self) -> Lineage:
+        """The live timeline: three listings."""
+        return self._bases.lineage()
 
     def retain(self, min_epochs: int) -> int:
         """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were

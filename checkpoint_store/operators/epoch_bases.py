@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkpoint_store.errors import (
-    EpochNotRetainedError,
-    PartialEpochError,
-)
+from checkpoint_store.errors import EpochNotRetainedError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.checkpoint_reader import CheckpointReader
 from checkpoint_store.operators.checkpoint_share import (
@@ -33,6 +30,7 @@ from checkpoint_store.operators.run_errors import (
 )
 from checkpoint_store.operators.run_lineage import Lineage, is_overtaken, lineage_of
 from checkpoint_store.operators.run_starts import RunStarts, began_before
+from checkpoint_store.operators.whole_rivals import whole_rivals
 
 
 class EpochBases:
@@ -118,14 +116,19 @@ class EpochBases:
         self._check_certain(lineage, epoch)
         if run is not None:
             self._check_not_overtaken(lineage, epoch, run, is_under_way=is_under_way)
-        for key in lineage.epochs:
+        rivals = lineage.rivals
+        # A run that is past the epoch in question has had it committed as it wrote it.
+        if rivals and not is_under_way and rivals[0].epoch < epoch:
+            counting = self._whole_rivals(rivals, manifests)
+            epochs = (*counting, *lineage.epochs[len(rivals) :])
+        else:
+            epochs = lineage.epochs
+        for key in epochs:
             if key.epoch >= epoch:
                 continue
             names = [name for name in manifests if name.directory == key]
             share = self._reader.share_of(key, names, asked)
             if share is not None:
-                if run is not None and not is_under_way:
-                    self._check_no_rival(lineage, key, manifests)
                 return share
         self._check_retained(epoch, manifests)
         return None
@@ -148,30 +151,24 @@ class EpochBases:
                 self._store.url, run.run_id, epoch, lineage.newest_run, lineage.reached
             )
 
-    def _check_no_rival(
-        self, lineage: Lineage, key: EpochDirectory, manifests: Sequence[ManifestName]
-    ) -> None:
-        """Raise ContradictingRunsError if an older run has completed the same epoch with other
-        contents, and nothing tells which of the two Spark committed."""
-        if lineage.rivals is None or key != lineage.rivals[0]:
-            return
-        newer, older = (
-            self._whole(rival, [name for name in manifests if name.directory == rival])
-            for rival in lineage.rivals
-        )
-        if older is not None and (newer is None or not self._rivals.are_same(newer, older)):
-            raise ContradictingRunsError(
-                self._store.url, key.epoch, lineage.rivals[1].run_number, key.run_number
-            )
+    def _whole_rivals(
+        self, rivals: Sequence[EpochDirectory], manifests: Sequence[ManifestName]
+    ) -> list[EpochDirectory]:
+        """The run of several that counts in the newest epoch; empty if no run published anything.
+        Raises ContradictingRunsError if nothing tells which of them Spark committed."""
 
-    def _whole(
-        self, key: EpochDirectory, names: Sequence[ManifestName]
-    ) -> CompletedCheckpoint | None:
-        try:
+        def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
+            names = [name for name in manifests if name.directory == key]
             share = self._reader.share_of(key, names, None)
-        except PartialEpochError:
-            return None  # Spark commits no epoch that lacks subtasks
-        return None if share is None else share.whole
+            return None if share is None else share.whole
+
+        whole = whole_rivals(rivals, completed, self._rivals.are_same)
+        if len(whole) > 1:
+            newer, older = whole[:2]
+            raise ContradictingRunsError(
+                self._store.url, newer.epoch, older.run_number, newer.run_number
+            )
+        return whole
 
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
         """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing: only then

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import pyarrow as pa
 
@@ -79,7 +80,7 @@ class _Listed:
     manifests: Mapping[EpochDirectory, _WholeEpoch] = field(default_factory=dict)
     written: frozenset[EpochDirectory] = frozenset()
     timeline: tuple[EpochDirectory, ...] = ()
-    rivals: tuple[EpochDirectory, EpochDirectory] | None = None
+    rivals: tuple[EpochDirectory, ...] = ()
 
 
 @dataclass
@@ -116,7 +117,8 @@ class OperatorHistory:
 
     def versions(self) -> list[int]:
         """See StateHistory. Two listings, one more for a run that is new, and one for each epoch
-        that has no manifest."""
+        that has no manifest. The newest epoch is left out as long as the store cannot tell which of
+        several runs, that completed it with different changes, Spark commits."""
         times: dict[ManifestName, int] = {}
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):
@@ -130,7 +132,8 @@ class OperatorHistory:
             for directory, names in latest.items()
         }
         self._epochs = dict(reversed([*self._timeline(completed)]))
-        return list(self._epochs)
+        uncertain = self._uncertain()
+        return [epoch for epoch in self._epochs if epoch != uncertain]
 
     @property
     def timeline(self) -> tuple[EpochDirectory, ...]:
@@ -140,12 +143,6 @@ class OperatorHistory:
     def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
         """See run_lineage.left_behind. As of the last call of `versions`."""
         return left_behind(self._listed.begun, self._listed.written, read)
-
-    def uncertain(self) -> int | None:
-        """The newest version, if two runs completed it with different changes and the store cannot
-        tell yet which of them Spark commits; else None. As of the last call of `versions`."""
-        rivals = self._listed.rivals
-        return rivals[0].epoch if rivals and self.are_same(*rivals) is False else None
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
         """Whether two runs went from the same base to the same state; None if one of them has not
@@ -157,7 +154,7 @@ class OperatorHistory:
             if checkpoints[0] is None or checkpoints[1] is None:
                 return None
             rivals = RivalCheckpoints(self.store)
-            self._same = {runs: rivals.are_same(checkpoints[0], checkpoints[1])}
+            self._same[runs] = rivals.are_same(checkpoints[0], checkpoints[1])
         return self._same[runs]
 
     def at(self, version: int) -> StateVersion:
@@ -265,6 +262,13 @@ class OperatorHistory:
             if whole_epoch is not None:
                 last_whole = directory.epoch
                 yield directory.epoch, whole_epoch
+
+    def _uncertain(self) -> int | None:
+        """The newest epoch, if runs completed it with different changes."""
+        pairs = combinations(self._listed.rivals, 2)
+        return next(
+            (newer.epoch for newer, older in pairs if self.are_same(newer, older) is False), None
+        )
 
     def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
         times = self.barrier_times(directory)

@@ -72,8 +72,10 @@ class ContradictingRunsError(CheckpointStoreError):
         return (
             f"runs {self.older_run} and {self.newer_run} of the query have both written epoch "
             f"{self.epoch} in {self.url}, with different contents, and the store cannot tell "
-            "which of them Spark has committed; nothing was changed. Stop all queries but one, and "
-            f"choose the run whose output counts: {_ATTACH} --run {self.newer_run} --apply"
+            "which of them Spark has committed; nothing was changed. Stop all drivers of the query "
+            f"and name the run whose batch {self.epoch} Spark has committed: {_ATTACH} --run <run> "
+            "--apply. Without --run and --apply it lists the runs. A driver that failed with "
+            f"'Concurrent update to the log' for batch {self.epoch} did not commit it"
         )
 
 

@@ -8,8 +8,9 @@ number alone says nothing. What decides are the epochs that runs have gone past:
     run 2          6          run 2 ran epoch 6 again and never epoch 7: a stray
 
 A run plans an epoch only after Spark has committed the epoch before it. So a run that has written
-anything of a later epoch, or says that it has `reached` one, has gone past its first epoch, which
-was committed as this run wrote it.
+anything of a later epoch has gone past its first epoch, which was committed as this run wrote it.
+So has a run that says that it has `reached` a later epoch: Spark has committed the epoch before
+that one, and has maybe not planned it.
 Spark commits an epoch once. The runs are looked at in the order of their numbers:
 
     the older runs have not gone past the run's first epoch    the run counts from there: a restart
@@ -30,8 +31,8 @@ that an operator of the query has chosen.
 From the run that counts last, the timeline follows the bases of runs (I4): each run's epochs down
 to its first one, then the epochs of the run that it started from.
 
-If the last run has written its first epoch only, and an older run has the same epoch, nobody can
-tell from the store which of the two Spark committed: `rivals` has both.
+If the last run has written its first epoch only, and older runs have the same epoch, nobody can
+tell from the store which of them Spark committed: `rivals` has all.
 """
 
 from __future__ import annotations
@@ -57,25 +58,27 @@ class Contradiction:
 class Lineage:
     """The live timeline.
 
-    `epochs`: newest first. An epoch number is there twice if the newest run has run the last epoch
-    of the run before it again: then the older run's follows the newer run's, and counts if the
-    newer run published nothing. `newest_run`: the number of the run that counts last, 0 if there is
-    none. `reached`: the newest epoch of the timeline, -1 if there is none; of a query that was
-    taken back the epoch that it goes on from. `contradiction`: None if the timeline is certain;
-    otherwise the one that begins first, and `epochs` holds what all runs have in common.
+    `epochs`: newest first. The newest epoch is there several times if the newest runs have all run
+    it: then those of older runs follow the newest run's. `newest_run`: the number of the run that
+    counts last, 0 if there is none. `written`: the newest epoch of which it has written anything,
+    -1 if there is none; of a query that was taken back the epoch that it goes on from. `reached`:
+    the same, or a later epoch that the run says it has reached. `contradiction`: None if the
+    timeline is certain; otherwise the one that begins first, and `epochs` holds what all runs have
+    in common.
     """
 
     epochs: tuple[EpochDirectory, ...]
     newest_run: int
+    written: int
     reached: int
     contradiction: Contradiction | None = None
 
     @property
-    def rivals(self) -> tuple[EpochDirectory, EpochDirectory] | None:
-        """The newest epoch as the newest run and as the run before it wrote it, if both did."""
-        if len(self.epochs) < 2 or self.epochs[0].epoch != self.epochs[1].epoch:
-            return None
-        return self.epochs[0], self.epochs[1]
+    def rivals(self) -> tuple[EpochDirectory, ...]:
+        """The newest epoch of each of the runs that wrote it, newest run first; empty if only one
+        run did."""
+        newest = tuple(each for each in self.epochs if each.epoch == self.epochs[0].epoch)
+        return newest if len(newest) > 1 else ()
 
 
 def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
@@ -164,7 +167,7 @@ class _Scan:
         if contradiction is not None:
             first = contradiction.newer.first_epoch
             epochs = tuple(each for each in epochs if each.epoch < first)
-        return Lineage(epochs, newest, self._reached(newest), contradiction)
+        return Lineage(epochs, newest, self._written(newest), self._reached(newest), contradiction)
 
     def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
         """The run that counts last after a run that took the query back: an older run, if it was
@@ -218,9 +221,13 @@ class _Scan:
         return self._epochs[number][-1] if name is None else name.first_epoch
 
     def _reached(self, number: int) -> int:
+        """The newest epoch of the timeline that ends with a run, or that the run has reached."""
+        return self._reach.get(number, self._written(number))
+
+    def _written(self, number: int) -> int:
         """The newest epoch of the timeline that ends with a run."""
-        if number in self._reach:
-            return self._reach[number]
+        if number in self._epochs:
+            return self._epochs[number][0]
         base = self._begun[number].base if number in self._begun else None
         return -1 if base is None else base.epoch
 
@@ -234,11 +241,18 @@ class _Scan:
                 yield from self._replaced(directory)
 
     def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
-        """The same epoch as the run before wrote it, unless the query was taken back."""
-        if not self._was_taken_back(directory.run_number):
-            for older in self.chain(self._before.get(directory.run_number, 0)):
-                if older.epoch == directory.epoch:
-                    yield older
+        """The same epoch as the runs before wrote it, until the query was taken back or a run
+        wrote an epoch before it."""
+        number, epoch = directory.run_number, directory.epoch
+        while number and not self._was_taken_back(number) and self._first_epoch(number) == epoch:
+            older = (
+                each for each in self.chain(self._before.get(number, 0)) if each.epoch == epoch
+            )
+            rival = next(older, None)
+            if rival is None:
+                return
+            yield rival
+            number = rival.run_number
 
     def chain(self, number: int) -> Iterator[EpochDirectory]:
         """The epochs of a run, and of its bases, newest first. After `lineage`."""

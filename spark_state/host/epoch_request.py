@@ -83,14 +83,18 @@ class OperatorSpec:
     max_memory_mb: int | None = None
 
 
+NEVER_RUN = -1
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorStart:
     """Facts that the driver of a run found in the query's checkpoint and in the operator's store
     when the query started.
 
     `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
-    have, because Spark committed its batch, None if there is none or it is not known; `goes_back`:
-    whether the store has epochs of batches that the checkpoint does not have any more.
+    have, because Spark committed its batch, NEVER_RUN if it has run in none, None if that is not
+    known; `goes_back`: whether the store has epochs of batches that the checkpoint does not have
+    any more.
     """
 
     checkpoint: str

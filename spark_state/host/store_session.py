@@ -24,6 +24,7 @@ from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import (
+    NEVER_RUN,
     CheckpointSettings,
     EpochRequest,
     EpochTask,
@@ -149,6 +150,7 @@ class StoreSession:
                 origin = RunOrigin(start.checkpoint, start.goes_back)
                 self.checkpoints.starts.note_origin(run, origin)
             self._run = run
+            self._looked_at = task.epoch
             self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
             return run
 
@@ -187,7 +189,8 @@ class StoreSession:
         if base is not None and base.run != run:
             self._check_newest(task, base)
         had_state = resident_epoch is not None and resident_epoch < epoch
-        lost = had_state or not spec.checkpoints.start_empty
+        has_run = task.start is None or task.start.newest_epoch != NEVER_RUN
+        lost = had_state or (has_run and not spec.checkpoints.start_empty)
         if base is None and epoch > 0 and lost:
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self.url} holds no state of the "

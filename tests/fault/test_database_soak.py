@@ -181,7 +181,7 @@ class RandomQuery:
                 host.spec, host.run_id = spec, f"run-{self._runs}"
         self._spec = spec
         # A run that failed in the next epoch may be followed by one that undoes the last epoch.
-        reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).reached()
+        reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).lineage().reached
         self._start = OperatorStart("file:/checkpoint", goes_back=reached > self.epoch)
         for host in self._hosts:
             host.start = self._start

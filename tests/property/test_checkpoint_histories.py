@@ -98,7 +98,7 @@ class History:
     def start(self, parallelism: int) -> None:
         run_id = f"run-{len(self.runs)}"
         # The driver of a run sees epochs that Spark's log does not have any more.
-        goes_back = CompletedCheckpointStore(self.objects).reached() > self.newest() + 1
+        goes_back = CompletedCheckpointStore(self.objects).lineage().reached > self.newest() + 1
         operator = ScriptedOperator(self.objects, run_id, parallelism, goes_back=goes_back)
         self.runs.append(operator)
         # Spark begins a run with the epoch after the last one it committed.

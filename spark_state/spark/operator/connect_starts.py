@@ -22,6 +22,7 @@ from spark_state.spark.operator.connect_runs import StoredQuery
 from spark_state.spark.operator.connect_sessions import called_in_task
 from spark_state.spark.operator.operator_starts import (
     SETTING_OF_STARTS,
+    Reached,
     Store,
     reached_in_store,
     told_starts,
@@ -29,24 +30,21 @@ from spark_state.spark.operator.operator_starts import (
 from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
 from spark_state.spark.operator.query_runs import PROGRESS_RETRY_SECONDS
 
-_METADATA, _LOGS = "metadata", ("offsets", "commits")
+_METADATA = "metadata"
 
 
 class ConnectFiles:
-    """The metadata and the logs of a checkpoint on the server. `url`: its location as the server
-    tells it; as it was given if it has no metadata yet."""
+    """The metadata and the logs of a checkpoint on the server. A log is read whenever its numbers
+    are asked for. `url`: its location as the server tells it; as it was given if it has no metadata
+    yet."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._reader = spark.read.format("binaryFile")
         self._texts: dict[str, str] = {}
-        self.url = location
+        self.url = self._location = location
         for row in self._rows(f"{location}/{_METADATA}"):
             self.url = str(row["path"]).rpartition("/")[0]
             self._texts[_METADATA] = bytes(row["content"]).decode()
-        for log in _LOGS if self._texts else ():
-            for row in self._rows(f"{location}/{log}"):
-                number = str(row["path"]).rpartition("/")[2]
-                self._texts[f"{log}/{number}"] = bytes(row["content"]).decode()
 
     def _rows(self, path: str) -> Sequence[Any]:
         try:
@@ -58,8 +56,12 @@ class ConnectFiles:
 
     def numbers(self, log: str) -> list[int]:
         """See HadoopFiles."""
-        names = (name.partition("/") for name in self._texts)
-        return [int(name) for folder, _, name in names if folder == log and name.isdecimal()]
+        texts = {
+            str(row["path"]).rpartition("/")[2]: bytes(row["content"]).decode()
+            for row in self._rows(f"{self._location}/{log}")
+        }
+        self._texts |= {f"{log}/{name}": text for name, text in texts.items()}
+        return [int(name) for name in texts if name.isdecimal()]
 
     def text(self, name: str) -> str | None:
         """See HadoopFiles."""
@@ -77,12 +79,13 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
         return  # the first start: the server does not tell the location yet
     operators = [_inputs(files, name, root, stores) for name, root in stores.roots or ()]
 
-    def reached(query_id: str) -> list[int]:
+    def reached(query_id: str) -> list[Reached]:
         asked: list[Store] = [
             (inputs.operator.store_url(query_id), PROGRESS_RETRY_SECONDS, stores.store_options)
             for inputs in operators
         ]
-        return [called_in_task(spark, reached_in_store, *store, files.url) for store in asked]
+        answers = [called_in_task(spark, reached_in_store, *store, files.url) for store in asked]
+        return [Reached(*answer) for answer in answers]
 
     text, _ = told_starts(files, reached, operators)
     spark.conf.set(SETTING_OF_STARTS, text)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from spark_state.host.epoch_request import NEVER_RUN
+
 _NO_OFFSET = "-"
 
 
@@ -20,8 +22,9 @@ def newest_epoch(
 ) -> int | None:
     """The newest epoch, not after `committed`, of an operator that reads the sources at `places`.
 
-    `entry_of`: the offset log; `sources`: the number of sources of the query. None if the operator
-    has no epoch yet, or if the log does not tell: an entry is gone, or its form is not known.
+    `entry_of`: the offset log; `sources`: the number of sources of the query. NEVER_RUN if the
+    operator has run in no batch; None if the log does not tell: an entry is gone, or its form is
+    not known.
     """
     reads_all = len(places) == sources
     for batch in range(committed, -1, -1):
@@ -33,7 +36,7 @@ def newest_epoch(
             return None
         if any(_has_moved(before[place], offsets[place]) for place in places):
             return batch
-    return None
+    return NEVER_RUN
 
 
 def _offsets(entry: str | None, sources: int, *, reads_all: bool) -> list[str] | None:

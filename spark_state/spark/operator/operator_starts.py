@@ -7,7 +7,8 @@ are told to the tasks of the run, in a local property of the thread that starts 
 thread of the query inherits.
 
 A store is looked at before the logs are: an epoch that is in the store then was planned before, so
-if the offset log does not have its batch afterwards, somebody has cut the log.
+if the offset log does not have its batch afterwards, somebody has cut the log. So has somebody if
+the commit log lacks a batch that a run has noted as committed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext, TaskContext
@@ -46,6 +47,14 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 Store = tuple[str, float, Mapping[str, Any]]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+class Reached(NamedTuple):
+    """How far an operator has come in its store; -1 if it has no epoch. `written`: its newest
+    epoch; `reached`: the same, or a later epoch, all before which are noted as committed."""
+
+    written: int = -1
+    reached: int = -1
 
 
 class CheckpointLogs(Protocol):
@@ -75,23 +84,24 @@ def name_starts(
         return lambda query: None
     files = HadoopFiles(spark, location)
     reached = partial(_reached, context, files.url, operators)
-    text, written = told_starts(files, reached, operators)
+    text, repeated = told_starts(files, reached, operators)
     context.setLocalProperty(_STARTS, text)
-    return partial(_watch_first_commit, context, written) if written else lambda query: None
+    return partial(_watch_first_commit, context, repeated) if repeated else lambda query: None
 
 
 def told_starts(
     files: CheckpointLogs,
-    reached_of: Callable[[str], list[int]],
+    reached_of: Callable[[str], list[Reached]],
     operators: Sequence[OperatorInputs],
 ) -> tuple[str, list[OperatorInputs]]:
-    """The text for the tasks; and the operators whose next epoch an older run has written already.
+    """The text for the tasks; and the operators whose next epoch an older run has written already,
+    or may have.
 
-    `files`: of the checkpoint; `reached_of` gives the newest epoch in the store of each operator of
-    a query. Raises as name_starts.
+    `files`: of the checkpoint; `reached_of` says how far each operator of a query has come in its
+    store. Raises as name_starts.
     """
     query_id = _query_id(files)
-    reached = [-1] * len(operators) if query_id is None else reached_of(query_id)
+    reached = [Reached()] * len(operators) if query_id is None else reached_of(query_id)
     # After the stores, see above.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     starts = {}
@@ -99,14 +109,16 @@ def told_starts(
         must_have = newest_epoch(
             lambda batch: files.text(f"offsets/{batch}"), committed, inputs.places, inputs.sources
         )
-        if must_have is not None and -1 < has_reached < must_have:
+        if must_have is not None and -1 < has_reached.written < must_have:
             url = inputs.operator.store_url(str(query_id))
-            raise EpochsLostError(url, must_have, has_reached)
-        goes_back = has_reached > min(planned, committed + 1)
+            raise EpochsLostError(url, must_have, has_reached.written)
+        goes_back = has_reached.written > planned or has_reached.reached > committed + 1
         starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, goes_back))
+    # A task of a driver that was killed may write the epoch that it planned after the look.
+    is_under_way = planned > committed
     newest_of = zip(operators, reached, strict=True)
-    written = [inputs for inputs, epoch in newest_of if epoch > committed]
-    return json.dumps({"query": query_id, "operators": starts}), written
+    repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
+    return json.dumps({"query": query_id, "operators": starts}), repeated
 
 
 def _watch_first_commit(
@@ -160,14 +172,14 @@ def _query_id(files: CheckpointLogs) -> str | None:
 
 def _reached(
     context: SparkContext, checkpoint: str, operators: Sequence[OperatorInputs], query_id: str
-) -> list[int]:
-    """The newest epoch in the store of each operator."""
+) -> list[Reached]:
+    """How far each operator has come in its store."""
     stores = [(*_store_of(inputs, query_id), checkpoint) for inputs in operators]
     outcomes = _in_task_or_here(context, _reached_or_error, stores)
     for outcome in outcomes:
         if isinstance(outcome, CheckpointStoreError):
             raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, int)]
+    return [outcome for outcome in outcomes if isinstance(outcome, Reached)]
 
 
 def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
@@ -190,7 +202,7 @@ def _in_task_or_here(
     return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
 
 
-def _reached_or_error(store: tuple[*Store, str]) -> int | CheckpointStoreError:
+def _reached_or_error(store: tuple[*Store, str]) -> Reached | CheckpointStoreError:
     """The error is returned: if a task raised it, Spark would try the task again."""
     try:
         return reached_in_store(*store)
@@ -200,9 +212,10 @@ def _reached_or_error(store: tuple[*Store, str]) -> int | CheckpointStoreError:
 
 def reached_in_store(
     url: str, retry_seconds: float, options: Mapping[str, Any], checkpoint: str
-) -> int:
-    """The newest epoch in a store, -1 if there is none. Raises StoreOfOtherCheckpointError unless
-    the store belongs to a checkpoint, and the errors of the store."""
+) -> Reached:
+    """How far an operator has come in a store. Raises StoreOfOtherCheckpointError unless the store
+    belongs to a checkpoint, and the errors of the store."""
     checkpoints = _opened(url, retry_seconds, options)
     checkpoints.starts.check_checkpoint(checkpoint)
-    return checkpoints.reached()
+    lineage = checkpoints.lineage()
+    return Reached(lineage.written, lineage.reached)

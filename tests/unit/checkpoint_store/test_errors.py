@@ -118,7 +118,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (
         ContradictingRunsError(URL, 6, 1, 2),
-        ["runs 1 and 2", "epoch 6", URL, "cowstate attach", "--run 2"],
+        ["runs 1 and 2", "epoch 6", URL, "cowstate attach", "--run <run>"],
     ),
     (EpochsLostError(URL, 9, 3), ["epoch 9", "epoch 3", URL, "Restore", "older copy"]),
     (EpochsLostError(URL, 9, None), ["epoch 9", "no epoch"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_state.host.epoch_request import NEVER_RUN
 from spark_state.spark.operator.offset_log import newest_epoch
 
 
@@ -25,7 +26,7 @@ def test_the_last_batch_in_which_a_source_of_the_operator_moved_counts() -> None
 
 def test_the_first_offset_of_a_source_is_a_move() -> None:
     assert newest(log(("-", "3")), 1, sources=2) == 0
-    assert newest(log(("-", "3")), 0, sources=2) is None
+    assert newest(log(("-", "3")), 0, sources=2) == NEVER_RUN
 
 
 def test_offsets_are_compared_as_json() -> None:
@@ -41,7 +42,7 @@ def test_offsets_by_name_tell_whether_any_source_has_moved() -> None:
 
 
 def test_no_batch_has_no_epoch() -> None:
-    assert newest({}, 0) is None
+    assert newest({}, 0) == NEVER_RUN
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from checkpoint_store.operators.checkpoint_codec import encode_metadata
 from checkpoint_store.operators.checkpoint_share import share_of_all
 from checkpoint_store.operators.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.run_errors import RunOverError
+from checkpoint_store.operators.run_errors import ContradictingRunsError, RunOverError
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import (
     METADATA,
@@ -241,10 +241,14 @@ class TestLatestBefore:
         ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2})
         assert start_of(objects, 1) == (0, "run-b")
 
-    def test_the_newest_run_of_an_epoch_wins(self, objects: DictObjectStore) -> None:
-        ScriptedOperator(objects, "run-z").run_epoch(0, {0: 1}, attempt=100)
+    def test_no_run_of_an_epoch_wins_by_its_number(self, objects: DictObjectStore) -> None:
+        first = ScriptedOperator(objects, "run-z")
+        first.run_epoch(0, {0: 1}, attempt=100)
         ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2}, attempt=1)
-        assert state_before(objects, 1) == {0: 2}
+        with pytest.raises(ContradictingRunsError, match=r"runs 1 and 2 .* epoch 0"):
+            state_before(objects, 1)
+        first.checkpoints.starts.note_reached("run-z", 1)
+        assert state_before(objects, 1) == {0: 1}
 
     def test_a_zombie_that_publishes_late_is_not_picked_up(self, objects: DictObjectStore) -> None:
         zombie = ScriptedOperator(objects, "run-z")
@@ -256,6 +260,7 @@ class TestLatestBefore:
         for subtask in range(2):
             zombie.run_subtask(1, subtask, {0: 666}, base, attempt=99)
         zombie.checkpoints.complete(1, zombie.run, 2)
+        operator.checkpoints.starts.note_reached("run-b", 2)
         assert start_of(objects, 3) == (1, "run-b")
         operator.run_epoch(3, {1: 3})
         assert state_before(objects, 4) == {0: 2, 1: 3}

@@ -41,13 +41,13 @@ FIRST = begun(1, 0, None)
 
 
 def test_a_store_without_runs_has_no_timeline() -> None:
-    assert lineage([], {}) == Lineage((), 0, -1)
+    assert lineage([], {}) == Lineage((), 0, -1, -1)
 
 
 def test_a_restart_goes_on_where_the_run_before_ended() -> None:
     timeline = lineage([FIRST, begun(2, 3, (1, 2))], {1: [0, 1, 2], 2: [3, 4]})
     assert live(timeline) == [(1, 0), (1, 1), (1, 2), (2, 3), (2, 4)]
-    assert (timeline.newest_run, timeline.reached, timeline.rivals) == (2, 4, None)
+    assert (timeline.newest_run, timeline.reached, timeline.rivals) == (2, 4, ())
 
 
 ATTACHED = begun(3, 2, (1, 1), "back")
@@ -104,7 +104,7 @@ def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() 
     assert replayed.rivals == (EpochDirectory(2, 2), EpochDirectory(2, 1))
     gone_on = lineage(starts, {1: [0, 1, 2], 2: [2, 3]})
     assert live(gone_on) == [(1, 0), (1, 1), (2, 2), (2, 3)]
-    assert gone_on.rivals is None
+    assert gone_on.rivals == ()
 
 
 def test_a_run_that_was_asked_for_a_later_epoch_has_gone_past_the_one_before() -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_was_asked_for_a_later_epoch_has_gone_past_the_one_before() -
 
 def test_a_first_epoch_that_is_known_to_be_committed_has_no_rival() -> None:
     starts = [FIRST, begun(2, 2, (1, 1)), begun(2, 3, (1, 1), "reached")]
-    assert lineage(starts, {1: [0, 1, 2], 2: [2]}).rivals is None
+    assert lineage(starts, {1: [0, 1, 2], 2: [2]}).rivals == ()
 
 
 def test_a_second_driver_whose_epoch_the_first_one_has_gone_past_is_a_stray() -> None:
@@ -153,7 +153,7 @@ def test_a_query_that_was_taken_back_leaves_later_epochs(written: list[int]) -> 
         starts, {1: [0, 1, 2, 3, 4], 2: written} if written else {1: [0, 1, 2, 3, 4]}
     )
     assert live(timeline) == [(1, 0), (1, 1), *((2, epoch) for epoch in written)]
-    assert timeline.rivals is None
+    assert timeline.rivals == ()
     assert timeline.reached == max(written, default=1)
 
 

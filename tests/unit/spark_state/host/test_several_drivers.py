@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 from checkpoint_store.operators.completed_checkpoint import Barrier
 from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.run_errors import (
+    ContradictingRunsError,
     EpochsLostError,
     OvertakenRunError,
     StoreOfOtherCheckpointError,
 )
 from spark_state.errors import FencedError
-from spark_state.host.epoch_request import OperatorStart
+from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
 from tests.support.subtasks import Host, OpenHost
 
@@ -121,6 +123,60 @@ def test_an_epoch_that_runs_wrote_alike_is_the_same_epoch(open_host: OpenHost) -
     for run_id in ("run-2", "run-3", "run-4"):
         assert open_host(run_id=run_id).epoch(1, ROWS_A) == {"a": (2, 2)}
     assert open_host(run_id="run-5").epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_all_runs_that_wrote_the_last_epoch_are_compared(open_host: OpenHost) -> None:
+    drivers = Drivers.at_epoch(open_host, 6)
+    drivers.first.epoch(6, ROWS_A)
+    late = open_host(run_id="run-3", start=OperatorStart(PLACE, newest_epoch=5))
+    for host in (drivers.second, late):
+        host.epoch(6, [("a", 1000)], attempt=9)
+    restarted = open_host(run_id="run-4", start=OperatorStart(PLACE, newest_epoch=6))
+    with pytest.raises(ContradictingRunsError, match=r"runs 1 and 3 .* epoch 6"):
+        restarted.epoch(7, ROWS_A)
+
+
+def test_a_part_of_an_epoch_does_not_hide_that_another_run_has_it_whole(
+    open_host: OpenHost,
+) -> None:
+    rows = [(key, 1) for key in "abcdefgh"]
+
+    def run(
+        run_id: str, epoch: int, subtasks: Sequence[int] = (0, 1)
+    ) -> dict[str, tuple[int, int]]:
+        start = OperatorStart(PLACE, newest_epoch=epoch - 1)
+        attempt = int(run_id[-1])
+        emitted = {}
+        for subtask in subtasks:
+            host = open_host(parallelism=2, subtask=subtask, run_id=run_id, start=start)
+            emitted |= host.epoch(epoch, rows, attempt=attempt)
+        return emitted
+
+    run("run-1", 0)
+    run("run-1", 1)  # Spark commits it; a driver beside it has come half as far
+    run("run-2", 1, (0,))
+    assert run("run-3", 2) == dict.fromkeys("abcdefgh", (3, 3))
+
+
+def test_an_operator_whose_rows_come_late_begins_with_nothing(open_host: OpenHost) -> None:
+    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN)
+    assert open_host(run_id="run-1", start=start).epoch(3, ROWS_A) == {"a": (1, 1)}
+
+
+def test_a_run_that_goes_back_looks_for_newer_runs_as_often(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(40):
+        host.epoch(epoch, ROWS_A)
+    host.run_id, host.start = "run-2", OperatorStart(PLACE, newest_epoch=3, goes_back=True)
+    looks: list[int] = []
+    monkeypatch.setattr(
+        host.checkpoints.starts, "check_newest", lambda run: looks.append(run.number)
+    )
+    for epoch in range(4, 4 + 2 * EPOCHS_BETWEEN_LOOKS + 2):
+        host.epoch(epoch, ROWS_A, attempt=100)
+    assert len(looks) == 2
 
 
 def test_noticing_a_newer_run_costs_a_request_in_sixteen_epochs(

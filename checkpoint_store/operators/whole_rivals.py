@@ -1,0 +1,40 @@
+"""Which of the runs that wrote the same epoch may count. Pure.
+
+Spark commits no epoch that lacks subtasks. So a run that wrote only a part of the epoch does not
+count if another run has the whole epoch. Runs that went from the same base to the same state are
+as good as each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from checkpoint_store.errors import PartialEpochError
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.operators.operator_layout import EpochDirectory
+
+# What a run completed at an epoch, None if it published nothing there. Raises PartialEpochError.
+Completed = Callable[[EpochDirectory], CompletedCheckpoint | None]
+AreSame = Callable[[CompletedCheckpoint, CompletedCheckpoint], bool]
+
+
+def whole_rivals(
+    directories: Iterable[EpochDirectory], completed: Completed, are_same: AreSame
+) -> list[EpochDirectory]:
+    """The runs that completed an epoch, in the given order, without those that did the same as an
+    earlier one of them: more than one if nobody can tell which counts, none if nobody published
+    anything. `directories`: of one epoch. Raises PartialEpochError if there are only parts (I5)."""
+    whole: list[tuple[EpochDirectory, CompletedCheckpoint]] = []
+    partial: PartialEpochError | None = None
+    for directory in directories:
+        try:
+            checkpoint = completed(directory)
+        except PartialEpochError as error:
+            partial = partial or error
+            continue
+        if checkpoint is None or any(are_same(other, checkpoint) for _, other in whole):
+            continue
+        whole.append((directory, checkpoint))
+    if not whole and partial is not None:
+        raise partial
+    return [directory for directory, _ in whole]

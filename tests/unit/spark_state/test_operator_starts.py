@@ -1,0 +1,112 @@
+"""What a driver tells the tasks of a query, from the logs of a checkpoint and from a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from checkpoint_store.operators.run_errors import EpochsLostError
+from spark_state.host.epoch_request import NEVER_RUN
+from spark_state.spark.operator.connect_starts import ConnectFiles
+from spark_state.spark.operator.operator_starts import Reached, told_starts
+from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
+
+ONLY = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 1)
+FIRST_OF_TWO = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 2)
+
+
+class Logs:
+    """The logs of a query; each batch has its number as the offset of every source."""
+
+    url = "file:/checkpoint"
+
+    def __init__(self, planned: int, committed: int, sources: int = 1) -> None:
+        self.planned, self.committed = planned, committed
+        self._sources = sources
+
+    def numbers(self, folder: str) -> list[int]:
+        return [*range((self.planned if folder == "offsets" else self.committed) + 1)]
+
+    def text(self, name: str) -> str | None:
+        folder, _, number = name.partition("/")
+        if folder == "metadata":
+            return '{"id": "query"}'
+        return "\n".join(["v1", "{}", *[number] * self._sources])
+
+
+def told(logs: Logs, reached: Reached, operator: OperatorInputs = ONLY) -> dict[str, Any]:
+    text, repeated = told_starts(logs, lambda query: [reached], [operator])
+    start: dict[str, Any] = json.loads(text)["operators"]["totals"]
+    return start | {"is_repeated": bool(repeated)}
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "reached", "goes_back"),
+    [
+        (6, 6, Reached(6, 6), False),
+        (7, 6, Reached(7, 7), False),
+        (6, 6, Reached(6, 7), False),  # the run noted that batch 6 was committed
+        (4, 3, Reached(6, 6), True),
+        (3, 3, Reached(4, 4), True),  # the offsets of batch 4 were deleted
+        (4, 3, Reached(4, 5), True),  # batch 4 was noted as committed
+    ],
+)
+def test_a_query_was_taken_back_if_the_logs_lack_what_the_store_has(
+    planned: int, committed: int, reached: Reached, goes_back: bool
+) -> None:
+    assert told(Logs(planned, committed), reached)["goes_back"] == goes_back
+
+
+def test_the_first_commit_is_watched_if_another_run_may_write_the_epoch_too() -> None:
+    assert told(Logs(7, 6), Reached(6, 6))["is_repeated"]  # a task may write late
+    assert told(Logs(6, 6), Reached(7, 7))["is_repeated"]
+    assert not told(Logs(6, 6), Reached(6, 6))["is_repeated"]
+
+
+def test_a_store_without_a_committed_epoch_is_refused() -> None:
+    with pytest.raises(EpochsLostError, match=r"committed epoch 6 .* has epoch 4"):
+        told(Logs(6, 6), Reached(4, 5))
+
+
+def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
+    class Idle(Logs):
+        def text(self, name: str) -> str | None:
+            return "v1\n{}\n-\n7" if name.startswith("offsets") else super().text(name)
+
+    assert told(Idle(2, 2, sources=2), Reached(), FIRST_OF_TWO)["newest_epoch"] == NEVER_RUN
+
+
+class Server:
+    """Stands for a session of Spark Connect, whose query has committed so many batches."""
+
+    committed = 0
+
+    class read:  # noqa: N801 - as the session's attribute is called
+        @staticmethod
+        def format(name: str) -> None:
+            return None
+
+    def rows(self, path: str) -> Sequence[dict[str, Any]]:
+        folder = path.rpartition("/")[2]
+        if folder == "metadata":
+            return [{"path": path, "content": b'{"id": "query"}'}]
+        return [
+            {"path": f"{path}/{n}", "content": b"v1\n{}\n%d" % n} for n in range(self.committed)
+        ]
+
+
+def test_connect_reads_the_logs_after_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    monkeypatch.setattr(ConnectFiles, "_rows", lambda files, path: server.rows(path))
+    files = ConnectFiles(server, "file:/checkpoint")  # type: ignore[arg-type]
+    assert files.numbers("offsets") == []
+
+    def reached(query: str) -> list[Reached]:
+        server.committed = 9  # a driver goes on meanwhile
+        return [Reached(8, 8)]
+
+    text, _ = told_starts(files, reached, [ONLY])
+    assert not json.loads(text)["operators"]["totals"]["goes_back"]
