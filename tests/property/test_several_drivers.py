@@ -1,7 +1,8 @@
 """Random histories of several drivers against an oracle of Spark's commit log.
 
 A world has one store, a query's checkpoint and perhaps copies of it. Drivers start, run the next
-epoch, commit it, move to another host and are killed, in any order. Checkpoints are moved, and the
+epoch or a part of it, commit it, note their first commit, move to other hosts and are killed, in
+any order. Checkpoints are moved, and the
 store is attached to them. Spark's log lets one driver commit an epoch. Every epoch of every driver
 adds another number, so that a state shows which epochs it was made of. Whatever happens, an epoch
 starts from the state that its checkpoint has committed before it, or there is an error.
@@ -33,6 +34,9 @@ from tests.support.subtasks import Host, operator
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 
+KEYS = "abcdefgh"
+"""Keys of both subtasks."""
+
 Total = tuple[int, int]
 """How many epochs a state is made of, and the sum of their numbers."""
 
@@ -61,14 +65,17 @@ class Checkpoint:
 
 @dataclass
 class Driver:
-    """A run. `epoch`: the one that it runs next; `total`: of the epoch that it ran and has not
-    committed."""
+    """A run. `epoch`: the one that it runs next; `repeats`: whether another run may have written
+    its first epoch; `total`: of the epoch that it ran and has not committed; `to_note`: the epoch
+    that it reached with its first commit, until it has noted it."""
 
     checkpoint: Checkpoint
-    host: Host
+    hosts: list[Host]
     run_id: str
     epoch: int
+    repeats: bool
     total: Total | None = None
+    to_note: int | None = None
 
 
 class World:
@@ -92,24 +99,40 @@ class World:
         newest = checkpoint.newest()
         checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
         checkpoints.starts.check_checkpoint(checkpoint.location)
-        reached = checkpoints.reached()
-        if -1 < reached < newest:
-            raise EpochsLostError(str(self.store), newest, reached)
-        last = min(max(checkpoint.offsets, default=-1), newest + 1)
-        start = OperatorStart(checkpoint.location, newest if newest >= 0 else None, reached > last)
+        lineage = checkpoints.lineage()
+        if -1 < lineage.written < newest:
+            raise EpochsLostError(str(self.store), newest, lineage.written)
+        planned = max(checkpoint.offsets, default=-1)
+        goes_back = lineage.written > planned or lineage.reached > newest + 1
+        start = OperatorStart(checkpoint.location, newest, goes_back)
         self._numbers += 1
         run_id = f"run-{self._numbers}"
-        host = Host(operator(self._folder), run_id=run_id, start=start)
-        self.drivers.append(Driver(checkpoint, host.open(self._maintenance), run_id, newest + 1))
+        spec = operator(self._folder, parallelism=2)
+        hosts = [Host(spec, subtask=subtask, run_id=run_id, start=start) for subtask in (0, 1)]
+        for host in hosts:
+            host.open(self._maintenance)
+        repeats = planned > newest or lineage.written > newest
+        self.drivers.append(Driver(checkpoint, hosts, run_id, newest + 1, repeats))
 
-    def run(self, driver: Driver) -> None:
-        """Run the next epoch, and check what it started from."""
+    def run(self, driver: Driver, subtasks: int = 2) -> None:
+        """Run the next epoch, or a part of it, and check what it started from."""
         self._numbers += 1
         driver.checkpoint.offsets.add(driver.epoch)
-        emitted = driver.host.epoch(driver.epoch, [("a", self._numbers)], attempt=self._numbers)
         rows, total = driver.checkpoint.commits.get(driver.epoch - 1, (0, 0))
-        driver.total = (rows + 1, total + self._numbers)
-        assert emitted == {"a": driver.total}
+        after = (rows + 1, total + self._numbers)
+        input_rows = [(key, self._numbers) for key in KEYS]
+        emitted: dict[str, Total] = {}
+        for host in driver.hosts[:subtasks]:
+            emitted |= host.epoch(driver.epoch, input_rows, attempt=self._numbers)
+        assert {*emitted.values()} == {after}
+        if subtasks == len(driver.hosts):
+            assert len(emitted) == len(KEYS)
+            driver.total = after
+
+    def run_a_part(self, driver: Driver) -> None:
+        """The driver is killed after the first subtask of an epoch."""
+        self.run(driver, 1)
+        self.kill(driver)
 
     def commit(self, driver: Driver) -> None:
         """Spark's commit log takes a batch once."""
@@ -121,14 +144,26 @@ class World:
         driver.checkpoint.commits[driver.epoch] = driver.total
         driver.checkpoint.writers[driver.epoch] = driver.run_id
         driver.epoch, driver.total = driver.epoch + 1, None
+        if driver.repeats:
+            driver.to_note, driver.repeats = driver.epoch, False
+
+    def note(self, driver: Driver) -> None:
+        """As a driver does after the first commit, see operator_starts."""
+        if driver.to_note is not None:
+            checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
+            checkpoints.starts.note_reached(driver.run_id, driver.to_note)
+            driver.to_note = None
 
     def move(self, driver: Driver) -> None:
-        """The subtask goes to a host that has no state."""
-        driver.host.open(self._maintenance)
+        """The subtasks go to hosts that have no state."""
+        for host in driver.hosts:
+            host.open(self._maintenance)
 
     def kill(self, driver: Driver) -> None:
-        driver.host.close()
-        self.drivers.remove(driver)
+        for host in driver.hosts:
+            host.close()
+        if driver in self.drivers:
+            self.drivers.remove(driver)
 
     def is_stopped(self, checkpoint: Checkpoint) -> bool:
         return all(driver.checkpoint is not checkpoint for driver in self.drivers)
@@ -162,7 +197,7 @@ class World:
         if not self.store.exists():
             return False
         checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
-        return checkpoints.reached() <= self.checkpoints[0].newest()
+        return checkpoints.lineage().written <= self.checkpoints[0].newest()
 
     def apply(self, action: str, number: int) -> None:
         driver = self.drivers[number % len(self.drivers)] if self.drivers else None
@@ -181,8 +216,15 @@ class World:
         elif driver is None and action == "put back" and (self._folder / "backup").exists():
             shutil.rmtree(self.store)
             shutil.copytree(self._folder / "backup", self.store)
-        elif driver is not None and action in ("run", "commit", "move", "kill"):
-            getattr(self, action)(driver)
+        elif driver is not None and action in (
+            "run",
+            "run a part",
+            "commit",
+            "note",
+            "move",
+            "kill",
+        ):
+            getattr(self, action.replace(" ", "_"))(driver)
 
     def try_to(self, action: str, number: int) -> None:
         """An error ends the driver that meets it."""
@@ -192,17 +234,17 @@ class World:
             self.outcomes[f"{action}: done"] += 1
         except CowstateError as error:
             self.outcomes[f"{action}: {type(error).__name__}"] += 1
-            if action == "run":
+            if action.startswith("run"):
                 self.kill(drivers[number % len(drivers)])
 
     def close(self) -> None:
-        for driver in self.drivers:
-            driver.host.close()
+        for driver in [*self.drivers]:
+            self.kill(driver)
 
 
 ACTIONS = (
-    *("start", "run", "commit", "kill", "move", "copy", "relocate", "attach"),
-    *("go back", "back up", "put back"),
+    *("start", "run", "run a part", "commit", "note", "kill", "move", "copy", "relocate"),
+    *("attach", "go back", "back up", "put back"),
 )
 actions = st.tuples(st.sampled_from([*ACTIONS, *["start", "run", "commit"] * 4]), st.integers(0, 5))
 
