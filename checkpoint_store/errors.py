@@ -14,6 +14,7 @@
     ├── NotAStoreError          there is no state at a URL: name another one
     ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
+    ├── UncertainCommitError    a commit waited too long: look whether its rows are there
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
     ├── NotATableError          a table is to be where something else is: name another place
     ├── StoreMismatchError      the store belongs to another operator or configuration
@@ -231,6 +232,23 @@ class LostVersionError(CheckpointStoreError):
             f"{self.name} of {self.url} is lost: query {self.query} writes batch {self.batch} and "
             f"has written others before it, but the table holds {held}. Restore it from a backup, "
             f"or let the query run again from batch {first}: {HOW_TO_GO_BACK}"
+        )
+
+
+@dataclass(eq=False)
+class UncertainCommitError(CheckpointStoreError):
+    """A commit of `version` waited until retention had deleted the version before it."""
+
+    url: str
+    version: int
+    newest: int
+    writer: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.writer} waited while it committed version {self.version} of {self.url}, until "
+            f"retention reached it: version {self.newest} is the newest. Nobody can tell whether "
+            "its rows are in the table: look for them, and write them again if they are missing"
         )
 
 

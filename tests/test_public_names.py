@@ -45,6 +45,7 @@ PUBLIC_NAMES = {
         "TableMismatchError",
         "TableSchemaError",
         "TimestampOutOfRangeError",
+        "UncertainCommitError",
         "UnknownColumnError",
         "UnreadableStateError",
         "UnsupportedFormatError",

@@ -35,6 +35,7 @@ from checkpoint_store.errors import (
     NotATableError,
     ObjectMissingError,
     TableMismatchError,
+    UncertainCommitError,
     WrittenTwiceError,
 )
 from checkpoint_store.files.document import Source
@@ -52,6 +53,7 @@ from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.states.event_time import WriterWatermarks
 from checkpoint_store.tables import table_layout as layout
+from checkpoint_store.tables.late_commits import standing_of
 from checkpoint_store.tables.table_codec import (
     decode_compaction,
     decode_table,
@@ -314,8 +316,8 @@ class TableStore:
         hold the same, and `failed_upkeep`, which is that of the version before. It is called once:
         a version that has to be built anew keeps its files as they are.
         Raises ConflictingWriterError, TableSchemaError, LostVersionError, LostFilesError,
-        CorruptObjectError, and WrittenTwiceError when one run of a query writes a batch again: it
-        is no repetition after a failure.
+        UncertainCommitError, CorruptObjectError, and WrittenTwiceError when one run of a query
+        writes a batch again: it is no repetition after a failure.
         """
         newest = self._newest_for(commit)
         for number in range(_COMMIT_TRIES):
@@ -326,7 +328,7 @@ class TableStore:
             if finish is not None:
                 version, finish = finish(version), None
             self._check_files_there(commit)
-            if self._put_version(version):
+            if self._put_version(version, newest, commit):
                 return version
             self._pause(number)
             newest = self._after(newest) or self.newest()
@@ -420,15 +422,32 @@ class TableStore:
             failed_upkeep=0 if newest is None else newest.failed_upkeep,
         )
 
-    def _put_version(self, version: TableVersion) -> bool:
-        """Whether the version is the table's now; False if another one took its name."""
+    def _put_version(
+        self, version: TableVersion, before: TableVersion | None, commit: TableCommit
+    ) -> bool:
+        """Whether the version is the table's now; False if another one took its name, or if it was
+        put when retention had deleted its number. It then is deleted again; see late_commits."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False
         try:
-            return self._store.get(name) == data
+            if self._store.get(name) != data:
+                return False
+            is_there = True
         except ObjectMissingError:
-            return False
+            is_there = False
+        if is_there and before is not None and self.read_version(before.version) == before:
+            return True
+        numbers = self.versions()
+        if not numbers or numbers[-1] <= version.version:
+            return is_there
+        newest = self._read_listed(numbers[-1])
+        standing = standing_of(version, commit.writer, newest, numbers)
+        if standing == "unknown":
+            raise UncertainCommitError(self.url, version.version, newest.version, _named(commit))
+        if standing == "late":
+            self._store.delete([name])
+        return standing == "counts"
 
     def publish_compaction(self, compaction: TableCompaction) -> None:
         """Let readers, and the next commit, use other files for the same state.

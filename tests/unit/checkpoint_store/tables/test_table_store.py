@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
@@ -16,11 +15,11 @@ from checkpoint_store.errors import (
     WrittenTwiceError,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_codec import encode_table
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableCommit, TableStore
-from tests.support.fake_object_store import DictObjectStore
+from tests.support.fake_object_store import DictObjectStore, InterruptedObjectStore
 from tests.support.keyed_operator import KeyedOperator
 from tests.support.table_rows_of import (
     COLUMNS,
@@ -45,41 +44,6 @@ class OverwritingObjectStore(DictObjectStore):
     def put(self, name: str, data: bytes) -> None:
         self.delete([name])
         super().put(name, data)
-
-
-@dataclass
-class InterruptedObjectStore:
-    """`store`; around the first write of a version, another process does something."""
-
-    store: ObjectStore
-    before: list[Callable[[], object]] = field(default_factory=list)
-    after: list[Callable[[], object]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return self.store.url
-
-    def put(self, name: str, data: bytes) -> None:
-        if name.startswith("versions/") and self.before:
-            self.before.pop(0)()
-        self.store.put(name, data)
-        if name.startswith("versions/") and self.after:
-            self.after.pop(0)()
-
-    def get(self, name: str) -> bytes:
-        return self.store.get(name)
-
-    def get_range(self, name: str, start: int, length: int) -> bytes:
-        return self.store.get_range(name, start, length)
-
-    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        return self.store.list(directory, prefix)
-
-    def list_directories(self, directory: str) -> Sequence[str]:
-        return self.store.list_directories(directory)
-
-    def delete(self, names: Sequence[str]) -> None:
-        self.store.delete(names)
 
 
 @pytest.fixture

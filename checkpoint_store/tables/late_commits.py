@@ -1,0 +1,35 @@
+"""Whether a version that was put took a number that retention had freed. Pure.
+
+A writer reads version n, and puts n + 1. If it pauses between the two until others have committed
+many versions and retention has deleted n and n + 1, the name of n + 1 is free again: the put
+succeeds, and the version counts for nobody. Retention deletes the oldest version first, so while n
+is there, no n + 1 was deleted. If n is gone, the newest version tells:
+
+    it holds the batch, or the files, of the commit     the put came in time
+    it is of a query whose batch it does not hold       too late
+    versions between the two are missing                too late, for retention leaves no gap
+    otherwise                                           nobody can tell
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from checkpoint_store.tables.table_version import TableVersion
+
+Standing = Literal["counts", "late", "unknown"]
+
+
+def standing_of(
+    put: TableVersion, writer: str, newest: TableVersion, numbers: Sequence[int]
+) -> Standing:
+    """What became of a version that was put when the version before it is gone. `newest` and
+    `numbers`: the versions that are there."""
+    if {handle.name for handle in put.changes} & newest.object_names():
+        return "counts"
+    if put.run is not None:
+        is_held = newest.batches.get(writer, -1) >= put.batches[writer]
+        return "counts" if is_held else "late"
+    has_gap = put.version in numbers and put.version + 1 not in numbers
+    return "late" if has_gap else "unknown"

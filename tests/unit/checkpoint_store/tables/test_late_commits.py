@@ -1,0 +1,87 @@
+"""A writer that pauses between reading a version and putting the next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from checkpoint_store.errors import UncertainCommitError
+from checkpoint_store.tables.table_layout import version_name
+from checkpoint_store.tables.table_retention import TableRetention
+from tests.support.fake_object_store import DictObjectStore, InterruptedObjectStore
+from tests.support.table_rows_of import ScriptedTable, put, state_of
+
+NEWEST = 30
+KEPT = 5
+
+
+@pytest.fixture
+def shared() -> DictObjectStore:
+    """A table with versions 0 and 1."""
+    store = DictObjectStore()
+    for number in range(2):
+        ScriptedTable(store, f"job-{number}", is_query=False).commit(0, put(number, "a", number))
+    return store
+
+
+def others_commit(store: DictObjectStore, *, merges: bool = False) -> None:
+    """Other jobs commit until retention has deleted the versions that were there."""
+    job = ScriptedTable(store, "other", is_query=False)
+    for number in range(2, NEWEST):
+        files = [job.write(number, [put(number, "b", number)])]
+        # All files of a table may be folded into new ones.
+        whole = (job.write(number, [put(0, "folded", number)], kind="snapshot"),)
+        job.publish(number, files, finish=partial(replace, state=whole) if merges else None)
+        TableRetention(store, job.table).retain(KEPT)
+    assert job.table.versions()[0] > 2
+
+
+@pytest.mark.parametrize("is_query", [False, True])
+def test_a_number_that_retention_freed_is_not_taken(
+    shared: DictObjectStore, is_query: bool
+) -> None:
+    store = InterruptedObjectStore(shared, before=[lambda: others_commit(shared)])
+    late = ScriptedTable(store, "late", is_query=is_query)
+    assert late.commit(0, put(99, "late", 1)).version == NEWEST
+    assert state_of(shared)[99] == ("late", 1)
+    assert late.table.versions() == [*range(late.table.versions()[0], NEWEST + 1)]
+
+
+def test_a_commit_in_time_is_not_made_twice(shared: DictObjectStore) -> None:
+    store = InterruptedObjectStore(shared, after=[lambda: others_commit(shared)])
+    writer = ScriptedTable(store, "slow", is_query=False)
+    assert writer.commit(0, put(99, "slow", 1)).version == 2
+    assert state_of(shared)[99] == ("slow", 1)
+    assert version_name(2) not in shared.objects
+
+
+def test_a_commit_whose_files_were_folded_meanwhile_is_uncertain(shared: DictObjectStore) -> None:
+    store = InterruptedObjectStore(shared, after=[lambda: others_commit(shared, merges=True)])
+    writer = ScriptedTable(store, "slow", is_query=False)
+    with pytest.raises(UncertainCommitError, match=r"batch job slow waited .* version 2 of .*"):
+        writer.commit(0, put(99, "slow", 1))
+
+
+def test_retention_that_has_deleted_one_version_only_is_no_reason_to_commit_again(
+    shared: DictObjectStore,
+) -> None:
+    store = InterruptedObjectStore(shared, after=[lambda: shared.delete([version_name(1)])])
+    writer = ScriptedTable(store, "slow", is_query=False)
+    assert writer.commit(0, put(99, "slow", 1)).version == 2
+    assert writer.table.versions() == [0, 2]
+
+
+def test_the_first_version_of_a_table_may_be_late_too() -> None:
+    shared = DictObjectStore()
+    store = InterruptedObjectStore(shared, before=[lambda: others_begin(shared)])
+    late = ScriptedTable(store, "late", is_query=False)
+    assert late.commit(0, put(99, "late", 1)).version == NEWEST
+    assert state_of(shared)[99] == ("late", 1)
+
+
+def others_begin(store: DictObjectStore) -> None:
+    for number in range(2):
+        ScriptedTable(store, f"job-{number}", is_query=False).commit(0, put(number, "a", number))
+    others_commit(store)
