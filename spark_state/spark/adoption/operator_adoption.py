@@ -227,8 +227,7 @@ def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
     """Put Spark's files back, and delete the store. May be called again."""
     assert record.store is not None
     files = folder.files
-    if files.exists(f"{folder.path}/{STATE}"):
-        files.move(files.url_of(f"{folder.path}/{STATE}"), STATE)
+    files.move_back(f"{folder.path}/{STATE}", STATE)
     put_back_edited(folder, record.edited)
     _delete_store(_object_store(record.store, store_options(files.settings()), RETRY_SECONDS))
     folder.forget()

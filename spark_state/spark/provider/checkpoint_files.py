@@ -184,6 +184,28 @@ class CheckpointFiles:
         if self.exists(path) or not self._files.rename(source, self._path(path)):
             raise OSError(f"{source_url} could not be moved to {self.url_of(path)}")
 
+    def move_back(self, source: str, target: str) -> None:
+        """Move a folder to the place from where it was moved. May be called again.
+
+        A file system without atomic renames copies the files of a folder and then deletes them, so
+        a call of `move` or of this that was killed has left some of the files in both folders, and
+        some in either of them. Of a file that is in both, the longer one is whole.
+        """
+        if not self.exists(source):
+            return
+        if not self.exists(target):
+            self.move(self.url_of(source), target)
+            return
+        lengths = {file.path: file.length for file in self.below(target)}
+        for file in self.below(source):
+            path = target + file.path.removeprefix(source)
+            if path in lengths and lengths[path] >= file.length:
+                continue
+            self.delete(path)
+            self._files.mkdirs(self._path(path).getParent())
+            self.move(self.url_of(file.path), path)
+        self.delete(source)
+
     def relative(self, url: str) -> str:
         """The path of a file below the checkpoint, given by its URL."""
         path = self._files.makeQualified(self._jvm.org.apache.hadoop.fs.Path(url))
