@@ -88,14 +88,24 @@ def _pid_namespace() -> int:
 
 
 def executor_of_worker() -> Executor:
-    """The executor of this Python worker: its nearest ancestor that is no Python of Spark's."""
+    """The executor of this Python worker: its nearest ancestor that is no Python of Spark's.
+
+    Spark starts a daemon as `python -m <daemon module> <worker module>`, and the daemon forks
+    workers. The setting spark.python.daemon.module may name another module than Spark's.
+    """
     process = psutil.Process()
     parent = process.parent()
-    while parent is not None and "pyspark.daemon" in parent.cmdline():
+    while parent is not None and _is_daemon(parent.cmdline()):
         process, parent = parent, parent.parent()
     if parent is None:
         raise StateHostError("this Python worker has no executor above it: it is being killed")
     return Executor(parent.pid, _start_of(parent.pid))
+
+
+def _is_daemon(command: list[str]) -> bool:
+    """Whether a command line is of a daemon of Spark's Python workers. A forked daemon may have
+    more than one process with this command line above a worker."""
+    return len(command) == 4 and command[1] == "-m" and command[3].startswith("pyspark.")
 
 
 @contextmanager

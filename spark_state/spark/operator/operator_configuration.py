@@ -261,7 +261,8 @@ class SessionFacts:
     """The facts of a session that defaults and checks depend on.
 
     `cores_per_executor`: task slots of one executor; `is_connect`: whether it is a session of Spark
-    Connect, whose server may be on another machine.
+    Connect, whose server may be on another machine; `python_memory`: the setting
+    spark.executor.pyspark.memory, None if it is not set.
     """
 
     master: str
@@ -269,6 +270,7 @@ class SessionFacts:
     cores_per_executor: int
     speculation: bool
     is_connect: bool = False
+    python_memory: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -299,7 +301,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     """The configuration of a session with these settings, which may have any keys.
 
     Raises ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on
-    a cluster, or speculative execution.
+    a cluster, speculative execution, or a limit of the memory of Python workers.
     """
     check_keys(settings)
     given = {
@@ -313,6 +315,12 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         raise ConfigurationError(
             "spark.speculation is true: two attempts of one task could run at once and both change "
             "the state; set spark.speculation to false"
+        )
+    if (facts.python_memory or "0").strip("0"):
+        raise ConfigurationError(
+            f"spark.executor.pyspark.memory is {facts.python_memory}: a state host would inherit "
+            "the limit of one Python worker, which its state outgrows; leave the setting out, and "
+            "limit the memory of state with spark.cowstate.maxMemoryMB"
         )
     defaults = _DEFAULTS | {
         "parallelism": _default_parallelism(given, facts),

@@ -15,6 +15,7 @@ from spark_state.spark.operator.operator_configuration import SessionFacts
 
 _LOCAL = re.compile(r"local\[\s*(\d+|\*)")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,")
+_PYTHON_MEMORY_KEY = "spark.executor.pyspark.memory"
 _PARALLELISM_KEY = "spark.default.parallelism"
 _ROWS_FOR_EVERY_CORE = 100_000
 
@@ -33,6 +34,7 @@ def session_facts(spark: SparkSession) -> SessionFacts:
             master, settings.get("spark.executor.cores"), lambda: _processors(context)
         ),
         speculation=_is_speculative(settings.get("spark.speculation")),
+        python_memory=settings.get(_PYTHON_MEMORY_KEY),
     )
 
 
@@ -48,6 +50,7 @@ def _connect_facts(spark: SparkSession) -> SessionFacts:
             master, settings.get("spark.executor.cores"), lambda: parallelism
         ),
         speculation=_is_speculative(settings.get("spark.speculation")),
+        python_memory=settings.get(_PYTHON_MEMORY_KEY),
         is_connect=True,
     )
 

@@ -98,6 +98,14 @@ def test_speculative_execution_is_refused() -> None:
         parse_configuration(STORE, facts(speculation=True))
 
 
+def test_a_limit_of_a_python_worker_is_refused_because_hosts_would_inherit_it() -> None:
+    expected = r"spark\.executor\.pyspark\.memory is 2g: .*spark\.cowstate\.maxMemoryMB"
+    with pytest.raises(ConfigurationError, match=expected):
+        parse_configuration(STORE, facts(python_memory="2g"))
+    for unlimited in (None, "0"):
+        parse_configuration(STORE, facts(python_memory=unlimited))
+
+
 @pytest.mark.parametrize(
     ("key", "told"),
     [
