@@ -8,7 +8,6 @@ nothing of the attempt is ever named. Output leaves only afterwards (I3).
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -233,7 +232,7 @@ class SubtaskSession:
         try:
             with attempt.timed("process"):
                 arrival = Arrival.of(rows, spec.run_plan, base.times)
-                processor = pickle.loads(spec.pickled_processor)
+                processor = spec.processor()
                 running.processor, running.backend = type(processor).__name__, backends.keyed
                 inputs, time = arrival.inputs, arrival.time
                 check = self._check_of_run(attempt)

@@ -26,6 +26,7 @@ from spark_state.processor.epoch_inputs import EpochInputs, RowsByKey
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
 from spark_state.processor.event_times import EventTimes, check_emitted
+from spark_state.processor.module_sources import ModuleSource, load_processor
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.rows import STATE_FORMS
@@ -60,7 +61,7 @@ class ProcessorSpec:
     `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
     `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
     temporary file; `operator_states`: those that the processor declares; `deleted_states`: states
-    of keys that `init` declares and then deletes.
+    of keys that `init` declares and then deletes; `sources`: modules that the pickle names.
     """
 
     pickled_processor: bytes
@@ -71,6 +72,12 @@ class ProcessorSpec:
     spool_bytes: int
     operator_states: tuple[OperatorStateMetaInfo, ...] = ()
     deleted_states: tuple[StateDescriptor, ...] = ()
+    sources: tuple[ModuleSource, ...] = ()
+
+    def processor(self) -> Any:
+        """A new processor. Raises ConfigurationError if a module that it needs differs from that
+        of the driver."""
+        return load_processor(self.pickled_processor, self.sources)
 
 
 @dataclass(frozen=True, slots=True)

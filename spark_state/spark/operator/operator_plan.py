@@ -27,6 +27,7 @@ from spark_state.operator_state.meta_info import OperatorStateMetaInfo, Operator
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
 from spark_state.processor.handles import DeclaredStates, record_states
+from spark_state.processor.module_sources import sources_of
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, by_key, in_arrow
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
@@ -234,8 +235,10 @@ def _processor_spec(
     spark, mode = rows.by_subtask.sparkSession, time_mode_of(call.time_mode)
     states = _states(spark, call.processor, mode, api)
     steps = (*rows.first_steps, *api.steps(mode.value, states.keyed))
+    pickled = _pickle(call.processor)
     return ProcessorSpec(
-        pickled_processor=_pickle(call.processor),
+        pickled_processor=pickled,
+        sources=sources_of(pickled),
         run_plan=RunPlan(
             rows.inputs,
             steps,

@@ -8,7 +8,6 @@ their key group, so the function notices a wrong number before anything is durab
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
             HeapKeyedStateBackend(key_groups, spec.key_columns, STATE_FORMS),
             OperatorStateBackend(STATE_FORMS),
         )
-        processor = pickle.loads(spec.pickled_processor)
+        processor = spec.processor()
         table, inputs = pa.Table.from_batches(received), spec.run_plan.inputs
         batch_ms = inputs.batch_ms(table)
         time = None if batch_ms is None else EpochTime(batch_ms, NO_WATERMARK, NO_WATERMARK)
