@@ -246,9 +246,9 @@ class UncertainCommitError(CheckpointStoreError):
 
     def __str__(self) -> str:
         return (
-            f"{self.writer} waited while it committed version {self.version} of {self.url}, until "
-            f"retention reached it: version {self.newest} is the newest. Nobody can tell whether "
-            "its rows are in the table: look for them, and write them again if they are missing"
+            f"{self.writer} put version {self.version} of {self.url} so late that retention may "
+            f"have been there before, for version {self.newest} is the newest. Nobody can tell "
+            "whether its rows are in the table: look for them, and write them again if not"
         )
 
 

@@ -189,7 +189,7 @@ class CheckpointFiles:
 
         A file system without atomic renames copies the files of a folder and then deletes them, so
         a call of `move` or of this that was killed has left some of the files in both folders, and
-        some in either of them. Of a file that is in both, the longer one is whole.
+        some in either of them. Where a file is in both, the longer one is whole.
         """
         if not self.exists(source):
             return

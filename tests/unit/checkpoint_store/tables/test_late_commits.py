@@ -60,7 +60,7 @@ def test_a_commit_in_time_is_not_made_twice(shared: DictObjectStore) -> None:
 def test_a_commit_whose_files_were_folded_meanwhile_is_uncertain(shared: DictObjectStore) -> None:
     store = InterruptedObjectStore(shared, after=[lambda: others_commit(shared, merges=True)])
     writer = ScriptedTable(store, "slow", is_query=False)
-    with pytest.raises(UncertainCommitError, match=r"batch job slow waited .* version 2 of .*"):
+    with pytest.raises(UncertainCommitError, match=r"batch job slow put version 2 of .* so late"):
         writer.commit(0, put(99, "slow", 1))
 
 
