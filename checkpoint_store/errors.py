@@ -246,9 +246,8 @@ class UncertainCommitError(CheckpointStoreError):
 
     def __str__(self) -> str:
         return (
-            f"{self.writer} put version {self.version} of {self.url} so late that retention may "
-            f"have been there before, for version {self.newest} is the newest. Nobody can tell "
-            "whether its rows are in the table: look for them, and write them again if not"
+            f"{self.writer} put version {self.version} of {self.url} so late that nobody can tell "
+            f"whether version {self.newest} has its rows: look for them, and write what is missing"
         )
 
 

@@ -25,6 +25,7 @@ from checkpoint_store.errors import (
     TableMismatchError,
     TableSchemaError,
     TimestampOutOfRangeError,
+    UncertainCommitError,
     UnknownColumnError,
     UnsupportedFormatError,
     VersionMissingError,
@@ -169,6 +170,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (
         LostFilesError(URL, "data/q/7/a", "batch job q", 3),
         ["data/q/7/a", URL, "2 other files", "batch job q", "orphanGraceSeconds", "again"],
+    ),
+    (
+        UncertainCommitError(URL, 7, 30, "batch job q"),
+        ["version 7", URL, "version 30", "batch job q", "write what is missing"],
     ),
     (
         LostVersionError(URL, "versions/7.json", "q", 9, 6),
