@@ -123,7 +123,7 @@ def _is_of_user(name: str) -> bool:
 def _source(name: str) -> str | None:
     """The source of a module as it is on the disk now; None if it has none."""
     module: ModuleType = sys.modules[name]
-    loader: Any = getattr(module.__spec__, "loader", None)
+    loader: Any = getattr(getattr(module, "__spec__", None), "loader", None)
     if not hasattr(loader, "get_source"):
         return None
     try:
