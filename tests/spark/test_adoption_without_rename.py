@@ -109,7 +109,7 @@ class TestStoresWithoutAtomicRename:
             job.on_cowstate()
         assert job.adopt("--apply", "--force") == 2
         assert "--revert" in capsys.readouterr().err
-        assert job.adopt("--revert") == 0
+        assert job.adopt("--revert", "--force") == 0
         assert contents(job.checkpoint, [".crc"]) == before
         expected.on_spark(UNSAFE_ROWS)
         job.on_spark(UNSAFE_ROWS)
