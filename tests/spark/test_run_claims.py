@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from tests.support.misbehaving_gateway import end_gateways
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
+RUNS_WITH_CLAIMS = 100
 
 
 class Directory:
@@ -23,11 +25,18 @@ class Directory:
         self.checkpoint = folder / "checkpoint"
         self.runs = folder / "store" / "runs"
 
-    def held(self, run: str, retry_seconds: int = 5) -> Any:
+    def held(self, run: str, retry_seconds: int = 5, version: int = 1) -> Any:
         store = self.runs.parent.as_uri()
         claim = self._jvm.new("ClaimScript", str(self.checkpoint), store, "{}", run, retry_seconds)
-        claim.hold()
+        claim.hold(version)
         return claim
+
+    def commit(self, batch: int) -> None:
+        """Note a batch as Spark's commit log does."""
+        log = self.checkpoint / "commits"
+        log.mkdir(exist_ok=True)
+        (log / str(batch)).write_text("v1\n{}")
+        (log / f".{batch}.crc").write_bytes(b"")
 
 
 @pytest.fixture
@@ -77,6 +86,38 @@ def test_a_look_that_the_store_does_not_answer_puts_none_off(directory: Director
     directory.runs.unlink()
     away.rename(directory.runs)
     assert "run second has taken over" in claim.refusal()
+
+
+def test_a_run_of_long_ago_that_begins_anew_somewhere_takes_no_claim_over(
+    directory: Directory,
+) -> None:
+    """More runs came since than claims are kept, and the log has no more its first commits."""
+    directory.held("first")
+    for number in range(2, RUNS_WITH_CLAIMS + 3):
+        directory.commit(number - 2)
+        last = directory.held(f"run-{number}", version=number)
+    assert not list(directory.runs.glob("*-first.json"))
+    for old in (0, 1, 2):
+        (directory.checkpoint / "commits" / str(old)).unlink()
+    with pytest.raises(Py4JJavaError) as error:
+        directory.held("first")
+    assert "CowStateFencedException: Run first does not write" in str(error.value)
+    assert "has a commit of batch 0, so a later run has gone on" in str(error.value)
+    last.waitSeconds(31)
+    assert last.refusal() == ""
+
+
+def test_a_run_that_goes_on_behind_the_last_commit_claims_with_any_later_batch(
+    directory: Directory,
+) -> None:
+    """Another executor of the run has no claim to make, also when a batch is committed."""
+    directory.held("first")
+    directory.commit(0)
+    claim = directory.held("second", version=2)
+    directory.commit(1)
+    directory.held("second", version=2)
+    claim.waitSeconds(31)
+    assert claim.refusal() == ""
 
 
 def test_a_store_that_is_down_is_waited_for_once_by_tasks_that_come_at_once(

@@ -28,10 +28,12 @@ trait StateDirectory {
   /** Whether it is in an object store: no batch waits there for a snapshot. */
   def isInStore: Boolean = false
   /**
-   * Before the first bytes of a changelog. Whether what was listed before may have changed: the
-   * caller then lists again. Throws if this run may not write here.
+   * Before the first bytes of the changelog of `version`. Whether what was listed before may have
+   * changed: the caller then lists again. Throws if this run may not write here.
    */
-  def beginWriting(): Boolean = false
+  def beginWriting(version: Long): Boolean = false
+  /** Whether this run may write and delete files: not before it has begun, if it needs a claim. */
+  def mayWrite: Boolean = true
   /** A file to be written. One that is durable outlives a power failure once `commit` returns. */
   def create(name: String, isDurable: Boolean): StateFileOutput
   /** Throws CowStateMissingException. */

@@ -6,7 +6,8 @@ import scala.collection.concurrent.TrieMap
 
 /**
  * The files of one store as objects below `path`. A file is an object, put when it is committed,
- * and durable then. `claim` is what a writer needs; None where nobody else can write.
+ * and durable then. `claim` is what a writer needs, from `beginWriting` on; None where nobody else
+ * can write.
  *
  * Lengths of files that were listed or written here are kept, so that a restore asks once for a
  * small file: whole. The end of a large one, with its footer, comes with the first request.
@@ -21,13 +22,15 @@ private[cowstate] final class GatewayStateDirectory(
   override val url: String = s"${objects.url}/$path"
   override val isInStore: Boolean = true
 
-  override def beginWriting(): Boolean = {
-    claim.foreach(_.hold())
+  override def beginWriting(version: Long): Boolean = {
+    claim.foreach(_.hold(version))
     !isListedByWriter
   }
 
+  override def mayWrite: Boolean = claim.forall(_.isHeld)
+
   override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
-    claim.foreach(_.hold())
+    assert(mayWrite, s"$name is written without a claim of $url")
     private val spooled = new SpooledObject
     override def stream: OutputStream = spooled
     override def commit(): Unit =
@@ -81,7 +84,7 @@ private[cowstate] final class GatewayStateDirectory(
   }
 
   override def delete(names: Seq[String]): Unit = if (names.nonEmpty) {
-    claim.foreach(_.hold())
+    assert(mayWrite, s"files are deleted without a claim of $url")
     objects.delete(names.map(name => s"$path/$name"))
     lengthsOfFiles --= names
   }

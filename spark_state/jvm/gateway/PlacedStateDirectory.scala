@@ -47,15 +47,15 @@ private[cowstate] final class PlacedStateDirectory(
     new GatewayStateDirectory(objects, StatePlaces.pathOf(id), Some(claim))
   }
 
-  override def beginWriting(): Boolean = synchronized {
+  override def beginWriting(version: Long): Boolean = synchronized {
     val before = directory
-    val now = settled(StatePlaces.ofWriter(root, settings, conf, isBegun = hasFiles))
+    val now = settled(StatePlaces.ofWriter(root, settings, conf, version, isBegun = hasFiles))
     isSettled = true
     if (place.isDefined && !isNoted) {
       PlacedStateDirectory.note(id, conf)
       isNoted = true
     }
-    now.beginWriting() || before.exists(_ ne now)
+    now.beginWriting(version) || before.exists(_ ne now)
   }
 
   private def hasFiles: Boolean = inCheckpoint.list().exists { name =>
@@ -64,6 +64,7 @@ private[cowstate] final class PlacedStateDirectory(
 
   override def url: String = current.url
   override def isInStore: Boolean = current.isInStore
+  override def mayWrite: Boolean = current.mayWrite
   override def create(name: String, isDurable: Boolean): StateFileOutput =
     current.create(name, isDurable)
   override def open(name: String): StateFileInput = current.open(name)

@@ -48,7 +48,7 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
   /** A run that the copy of the checkpoint does not have that has had `runs`. */
   def strange(runs: Set[String]): Option[RunClaimName] = newest.find(name => !runs(name.run))
 
-  /** Claims of runs so long ago that no task of theirs can be left that has not written yet. */
+  /** Claims of runs so long ago that what Spark has committed tells them, if one is left. */
   def outdated: Seq[RunClaimName] = {
     val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(RunClaims.Kept).toSet
     names.filterNot(name => kept(name.number)).toSeq
@@ -73,7 +73,10 @@ private[cowstate] object RunClaims {
  *     checkpoint that was moved: nobody can tell it from a copy;
  *   - a copy that is at the same place, on another machine, is refused as soon as the other one has
  *     run since they parted. If both run, the one that claimed first is fenced;
- *   - two that claim at once both stop.
+ *   - two that claim at once both stop;
+ *   - so is a run that begins anew somewhere with a batch that is committed: a later run has gone on.
+ *     Claims tell that of the last 100 runs only. Spark commits no batch twice, and takes no commit
+ *     back.
  *
  * A run that is fenced notices it with its next listing, or when it commits. A commit looks first if
  * the last look that the store answered was half a minute ago. If it was some seconds ago, the look
@@ -105,17 +108,17 @@ private[cowstate] final class RunClaim(
   def isHeld: Boolean = held
 
   /**
-   * Claim the directory for this run. Tasks that come at once wait for the first of them, and fail
-   * as it does: a store that is down makes none of them wait twice. Throws CowStatePlaceException,
-   * CowStateFencedException.
+   * Claim the directory for this run, which is to write `version`. Tasks that come at once wait for
+   * the first of them, and fail as it does: a store that is down makes none of them wait twice.
+   * Throws CowStatePlaceException, CowStateFencedException.
    */
-  def hold(): Unit = if (!held) {
+  def hold(version: Long): Unit = if (!held) {
     val failuresBefore = failures
     claiming.lockInterruptibly()
     try {
       if (!held) {
         if (failures != failuresBefore) throw failure
-        try claimOnce()
+        try claimOnce(version)
         catch {
           // That this task is to end says nothing to the others.
           case e: InterruptedIOException => throw e
@@ -128,17 +131,22 @@ private[cowstate] final class RunClaim(
     } finally claiming.unlock()
   }
 
-  private def claimOnce(): Unit = {
-    StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
+  private def claimOnce(version: Long): Unit = {
     val beganNs = nanoTime()
     val claims = listed()
     if (claims.isLost(run)) throw fenced(claims)
-    if (!claims.isOf(run)) claim(claims)
+    if (!claims.isOf(run)) {
+      // After the listing: what was committed until then, the runs that have claims may have.
+      val batch = version - 1
+      if (StatePlaces.lastCommitted(root, conf).exists(_ >= batch)) throw overtaken(batch)
+      claim(claims)
+    }
     verifiedNs = beganNs
     held = true
   }
 
   private def claim(claims: RunClaims): Unit = {
+    StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
     claims.strange(noted().map(_.getName).toSet).foreach(other => throw forked(other))
     claims.newest.headOption.foreach { last =>
       val place = checkpointOf(last)
@@ -230,13 +238,18 @@ private[cowstate] final class RunClaim(
 
   private def fenced(claims: RunClaims) = {
     val others = claims.newest.map(_.run).filter(_ != run).mkString(", ")
-    val why =
-      if (others.isEmpty) s"its claim is gone from $Runs/" else s"run $others has taken over"
+    refused(
+      if (others.isEmpty) s"its claim is gone from $Runs/" else s"run $others has taken over")
+  }
+
+  private def overtaken(batch: Long) = refused(
+    s"${root.getParent} has a commit of batch $batch, so a later run has gone on")
+
+  private def refused(why: String) =
     new CowStateFencedException(
       s"Run $run does not write to ${objects.url} any more: $why. Nothing is lost. If two " +
         "queries use this checkpoint, or copies of it, stop one of them; otherwise start the " +
         "query again")
-  }
 }
 
 private object RunClaim {

@@ -39,18 +39,19 @@ private[cowstate] object StatePlaces {
   }
 
   /**
-   * The place that a query with these settings writes to; `isBegun`: whether a store has files in
-   * the checkpoint. Throws CowStatePlaceException if the state is elsewhere.
+   * The place that a query with these settings writes to, from `version` on; `isBegun`: whether a
+   * store has files in the checkpoint. Throws CowStatePlaceException if the state is elsewhere.
    */
   def ofWriter(
       root: Path,
       settings: StoreSettings,
       conf: Configuration,
+      version: Long,
       isBegun: => Boolean): Option[StateMarker] = {
     val asked = (root, runOf(conf), settings.url)
     Option(settled.get(asked)).getOrElse {
       // Other queries do not wait for its store, and tasks that come at once settle the same.
-      val place = newlySettled(root, settings, conf, isBegun)
+      val place = newlySettled(root, settings, conf, version, isBegun)
       settled.put(asked, place)
       place
     }
@@ -60,16 +61,17 @@ private[cowstate] object StatePlaces {
       root: Path,
       settings: StoreSettings,
       conf: Configuration,
+      version: Long,
       isBegun: => Boolean): Option[StateMarker] =
     (StateMarker.read(root, conf), settings.url) match {
       case (Some(marker), Some(url)) if marker.url != url =>
         throw CowStatePlaceException.elsewhere(root, marker.url, url)
-      case (None, Some(url)) if isBegun || hasCommits(root, conf) =>
+      case (None, Some(url)) if isBegun || lastCommitted(root, conf).isDefined =>
         throw CowStatePlaceException.elsewhere(root, root.toString, url)
       case (None, Some(url)) =>
         val directory = newDirectory(root, conf)
         // A store that cannot be used fails here, so a checkpoint never names one.
-        claimOf(new GatewayObjects(settings.at(url, directory)), root, conf).hold()
+        claimOf(new GatewayObjects(settings.at(url, directory)), root, conf).hold(version)
         Some(StateMarker.create(root, conf, StateMarker(url, directory)))
       case (marker, _) => marker
     }
@@ -96,10 +98,14 @@ private[cowstate] object StatePlaces {
     catch { case _: FileNotFoundException => runOf(conf) }
   }
 
-  private def hasCommits(root: Path, conf: Configuration): Boolean = {
+  /** The last batch that Spark has committed to a checkpoint, in whatever run. */
+  def lastCommitted(root: Path, conf: Configuration): Option[Long] = {
     val commits = new Path(root.getParent, Commits)
-    try commits.getFileSystem(conf).listStatus(commits).exists(_.getPath.getName.forall(_.isDigit))
-    catch { case _: FileNotFoundException => false }
+    try {
+      commits.getFileSystem(conf).listStatus(commits).flatMap { file =>
+        Option(file.getPath.getName).filter(_.forall(_.isDigit)).map(_.toLong)
+      }.maxOption
+    } catch { case _: FileNotFoundException => None }
   }
 
   private def runOf(conf: Configuration): String =

@@ -153,11 +153,11 @@ class CowStateStoreProvider
       unique: Option[String],
       forceSnapshot: Boolean,
       loadEmpty: Boolean): CowStateStore = {
-    val session = new WriteSession(forceSnapshot, unique)
+    val session = new WriteSession(version + 1, forceSnapshot, unique)
     lock.acquire(session)
     try {
       if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
-      if (session.isOfRun) checkpoints.directory.beginWriting(): Unit
+      if (session.isOfRun) checkpoints.directory.beginWriting(version + 1): Unit
       val (state, base) =
         if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
         else synchronized(find(version, unique)).getOrElse(reload(version, unique))
@@ -178,7 +178,8 @@ class CowStateStoreProvider
    * out. Others claim it with their first changelog: Spark 4.2 reads the state of a join from stores
    * that it opens as if it wrote to them.
    */
-  private final class WriteSession(isSnapshotAsked: Boolean, override val askedFor: Option[String])
+  private final class WriteSession(
+      version: Long, isSnapshotAsked: Boolean, override val askedFor: Option[String])
     extends StoreSession {
     override def forcesSnapshot: Boolean = isSnapshotAsked && !checkpoints.directory.isInStore
     val isOfRun: Boolean = StoresOfRuns.isOfRun(CowStateStoreProvider.this, hadoopConf)
@@ -193,7 +194,7 @@ class CowStateStoreProvider
     }
 
     override def beginWriting(state: LoadedState): Unit = if (!hasBegun) {
-      val isOutdated = checkpoints.directory.beginWriting()
+      val isOutdated = checkpoints.directory.beginWriting(version)
       if (!isFirst || !continues || isOutdated) state.outrank(checkpoints.list())
       hasBegun = true
     }
@@ -286,7 +287,7 @@ class CowStateStoreProvider
 
   override def doSnapshotMaintenance(): Unit = triedAgainLater("writing a snapshot") {
     val state = loaded
-    if (state == null || state.isDamaged) {
+    if (state == null || state.isDamaged || !checkpoints.directory.mayWrite) {
       handover.clear()
     } else if (state.snapshotIsDue || handover.isForced) {
       handover.take(state).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
@@ -350,7 +351,7 @@ class CowStateStoreProvider
   override def doCleanupMaintenance(): Unit = triedAgainLater("deleting orphans") {
     cleanup.sweepOrphans()
     val state = loaded
-    if (state != null) cleanup.deleteUnneeded(state.versions.head)
+    if (state != null && checkpoints.directory.mayWrite) cleanup.deleteUnneeded(state.versions.head)
   }
 
   override def replayStateFromSnapshot(
@@ -367,7 +368,7 @@ class CowStateStoreProvider
       override def begin(state: LoadedState, base: StateId): CowStateStore =
         open(state, base, this)
       override def beginWriting(state: LoadedState): Unit =
-        if (checkpoints.directory.beginWriting()) state.outrank(checkpoints.list())
+        if (checkpoints.directory.beginWriting(endVersion + 1)) state.outrank(checkpoints.list())
       override def committed(store: CowStateStore): Unit = state.close()
       override def aborted(): Unit = state.close()
     }

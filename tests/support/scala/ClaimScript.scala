@@ -20,7 +20,8 @@ final class ClaimScript(
     new GatewayObjects(location), new Path(checkpoint, "state"), run, new Configuration(false),
     () => clock.get)
 
-  def hold(): Unit = claim.hold()
+  /** Claim the directory to write this version. */
+  def hold(version: Long): Unit = claim.hold(version)
 
   def waitSeconds(seconds: Int): Unit = clock.addAndGet(seconds * 1000000000L)
 
@@ -34,7 +35,7 @@ final class ClaimScript(
     val threads = Seq.fill(tasks)(new Thread(() => {
       begun.countDown()
       begun.await()
-      Try(claim.hold()).failed.foreach(failures.add)
+      Try(claim.hold(1)).failed.foreach(failures.add)
     }))
     threads.foreach(_.start())
     threads.foreach(_.join())
