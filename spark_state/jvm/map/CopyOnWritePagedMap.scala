@@ -95,8 +95,14 @@ private[cowstate] final class CopyOnWritePagedMap(
    */
   def trim(): Unit = synchronized(index.trim())
 
-  /** Give all memory back, but for pages that views read. The map cannot be used any more. */
-  def close(): Unit = synchronized(memory.close(isRead = views.newest > 0))
+  /**
+   * Give all memory back, but for pages that views read. The map cannot be used any more, also not
+   * to tell that a key is absent which was looked for before.
+   */
+  def close(): Unit = synchronized {
+    fetched.clear()
+    memory.close(isRead = views.newest > 0)
+  }
 
   /** A copy of the value of a key, null if there is none. */
   def get(key: UnsafeRow, valueFields: Int): UnsafeRow = synchronized {

@@ -33,7 +33,7 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
 private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, views: OpenViews) {
   import RecordPages._
 
-  private var pages = new Array[Block](8)
+  private val pages = new NumberedBlocks
   private var used = new Array[Int](8)
   private var dead = new Array[Int](8)
   private var born = new Array[Int](8)
@@ -65,10 +65,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def liveBytes: Long = usedTotal - deadTotal
   def pageCount: Int = count
 
-  def base(address: Long): AnyRef = pages(pageOf(address)).base
+  def base(address: Long): AnyRef = pages.base(pageOf(address))
 
   def offset(address: Long): Long =
-    pages(pageOf(address)).start + ((address & OffsetMask) << 3)
+    pages.start(pageOf(address)) + ((address & OffsetMask) << 3)
 
   def getLong(address: Long, field: Int): Long =
     Platform.getLong(base(address), offset(address) + field)
@@ -141,7 +141,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def pollSparse(): Int = {
     while (!sparse.isEmpty) {
       val number = sparse.poll().intValue
-      if (number != tail && pages(number) != null && isSparse(number)) return number
+      if (number != tail && pages.has(number) && isSparse(number)) return number
     }
     0
   }
@@ -162,7 +162,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   def isAlive(address: Long): Boolean = {
     val number = pageOf(address)
-    pages(number) != null && !isDead(deaths(number), (address & OffsetMask).toInt << 3)
+    pages.has(number) && !isDead(deaths(number), (address & OffsetMask).toInt << 3)
   }
 
   /** Whether the record at an address has a key. */
@@ -183,7 +183,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     if (deaths(number) != null) {
       views.drop(deaths(number).length * 8L, deathsBorn(number), epoch)
     }
-    pages(number) = null
+    pages.remove(number)
     deaths(number) = null
     allocated -= page.bytes
     deadTotal -= dead(number)
@@ -196,7 +196,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   /** Drop a page, in an epoch, if all of its records are dead and no other ones will come. */
   def dropIfDead(number: Int, epoch: Int): Unit =
-    if (number != tail && pages(number) != null && dead(number) == used(number)) {
+    if (number != tail && pages.has(number) && dead(number) == used(number)) {
       drop(number, epoch)
     }
 
@@ -207,7 +207,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   }
 
   /** The numbers of pages that hold anything, ascending. */
-  def numbers: Iterator[Int] = Iterator.range(1, nextNumber).filter(pages(_) != null)
+  def numbers: Iterator[Int] = Iterator.range(1, nextNumber).filter(pages.has)
 
   /** All pages as they are now, with nothing to read in those that are not wanted. */
   def contents(isWanted: Int => Boolean = _ => true): Array[PageContents] = numbers.map { number =>
@@ -235,8 +235,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def mayBegin(address: Long): Boolean = {
     val number = pageOf(address)
     var at = number.toLong << OffsetBits
-    if (pages(number) != null) while (at != 0 && at < address) at = after(at)
-    pages(number) == null || at == address
+    if (pages.has(number)) while (at != 0 && at < address) at = after(at)
+    !pages.has(number) || at == address
   }
 
   private def recordBytes(keyLength: Int, valueLength: Int): Int = {
@@ -249,7 +249,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     val page = memory.allocate(wanted)
     nextPageBytes = math.min(nextPageBytes * 2, MaxPageBytes)
     val number = if (freeNumbers.isEmpty) newNumber() else freeNumbers.poll().intValue
-    pages(number) = page
+    pages.add(number, page)
     born(number) = epoch
     nextSerial += 1
     serials(number) = nextSerial
@@ -264,8 +264,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     val number = nextNumber
     if (number > MaxPages) throw CowStateException.ofManyPages(memory.account.owner, MaxPages)
     nextNumber += 1
-    if (number == pages.length) {
-      pages = util.Arrays.copyOf(pages, number * 2)
+    if (number == used.length) {
       used = util.Arrays.copyOf(used, number * 2)
       dead = util.Arrays.copyOf(dead, number * 2)
       born = util.Arrays.copyOf(born, number * 2)

@@ -19,6 +19,8 @@ import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
 private[cowstate] final class Block(
     val base: AnyRef, first: Long, val bytes: Long, val holder: AnyRef = null) {
   private var revokedFrom: String = _
+  private var copiedTo: NumberedBlocks = _
+  private var number = 0
 
   def start: Long = {
     if (revokedFrom != null) throw CowStateException.ofUnloaded(revokedFrom)
@@ -26,7 +28,66 @@ private[cowstate] final class Block(
   }
 
   /** Give the address out no more; `owner`: whose state it was, for the error. */
-  def revoke(owner: String): Unit = revokedFrom = owner
+  def revoke(owner: String): Unit = {
+    revokedFrom = owner
+    if (copiedTo != null) copiedTo.forget(number)
+  }
+
+  /** `blocks` has a copy of the address, by a number, until it is revoked; null: nobody has. */
+  private[cowstate] def copyTo(blocks: NumberedBlocks, number: Int): Unit = {
+    copiedTo = blocks
+    this.number = number
+  }
+}
+
+/**
+ * Blocks by their numbers, for whoever asks for their bytes with each record: the addresses lie in
+ * an array, and asking for one reads no block. A block is in one of these at most.
+ */
+private[cowstate] final class NumberedBlocks {
+  import NumberedBlocks._
+
+  private var blocks = new Array[Block](8)
+  private var bases = new Array[AnyRef](8)
+  private var starts = new Array[Long](8)
+
+  def apply(number: Int): Block = blocks(number)
+
+  def has(number: Int): Boolean = blocks(number) != null
+
+  def base(number: Int): AnyRef = bases(number)
+
+  /** As the block's: throws for a block that is revoked. */
+  def start(number: Int): Long = {
+    val first = starts(number)
+    if (first == Nowhere) blocks(number).start else first
+  }
+
+  def add(number: Int, block: Block): Unit = {
+    if (number >= blocks.length) {
+      blocks = util.Arrays.copyOf(blocks, number * 2)
+      bases = util.Arrays.copyOf(bases, number * 2)
+      starts = util.Arrays.copyOf(starts, number * 2)
+    }
+    blocks(number) = block
+    bases(number) = block.base
+    starts(number) = block.start
+    block.copyTo(this, number)
+  }
+
+  def remove(number: Int): Unit = {
+    blocks(number).copyTo(null, 0)
+    forget(number)
+    blocks(number) = null
+    bases(number) = null
+  }
+
+  private[cowstate] def forget(number: Int): Unit = starts(number) = Nowhere
+}
+
+private object NumberedBlocks {
+  /** No block begins there: an array has its header in front, and the system maps nothing. */
+  private final val Nowhere = 0L
 }
 
 /**

@@ -57,6 +57,7 @@ private final class StressedState(directory: String, seed: Long, isViewed: Boole
     Option(walked.get).foreach(_.release())
     assert(memory.mappedBytes == 0, s"${memory.mappedBytes} bytes stay mapped")
     assert(isRefused(map.get(key(1), ValueFields)), "a state that is closed was read")
+    assert(isRefused(map.contains(key(Keys))), "a prefetch outlived its state")
     assert(isRefused(old.next((_, _) => ())), "old records of a state that is closed were read")
   }
 
@@ -67,6 +68,7 @@ private final class StressedState(directory: String, seed: Long, isViewed: Boole
     }
     isClosing = true
     map.synchronized {
+      if (!isViewed) map.prefetch(Array(KeyIndex.hashOf(key(Keys))), 1): Unit
       account.close()
       map.close()
     }

@@ -60,7 +60,8 @@ object HeldBytes {
 
     def add(map: CopyOnWritePagedMap, views: Iterable[MapView]): Unit = {
       val records = field[RecordPages](map, "records")
-      field[Array[Block]](records, "pages").filter(_ != null).foreach(add)
+      val pages = field[NumberedBlocks](records, "pages")
+      field[Array[Block]](pages, "blocks").filter(_ != null).foreach(add)
       field[Array[Array[Long]]](records, "deaths").filter(_ != null).foreach(add)
       views.foreach { view =>
         field[Array[PageContents]](view, "pages").foreach { contents =>
