@@ -136,7 +136,7 @@ class TestAKilledGateway:
 
 
 SILENT = """
-import pathlib, socket, sys, tempfile
+import socket, sys, tempfile
 path = tempfile.mkdtemp() + "/socket"
 with socket.socket(socket.AF_UNIX) as listener:
     listener.bind(path)
@@ -144,6 +144,32 @@ with socket.socket(socket.AF_UNIX) as listener:
     print(path, flush=True)
     sys.stdin.read()
 """
+# Connections wait to be taken, as many as the system keeps, and the next one waits to connect.
+FULL = """
+import socket, sys, tempfile
+path = tempfile.mkdtemp() + "/socket"
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(path)
+    listener.listen(0)
+    waiting = []
+    try:
+        while True:
+            waiting.append(socket.socket(socket.AF_UNIX))
+            waiting[-1].setblocking(False)
+            waiting[-1].connect(path)
+    except BlockingIOError:
+        print(path, flush=True)
+    sys.stdin.read()
+"""
+
+
+def python_that_runs(folder: Path, program: str) -> Path:
+    """A program that an executor takes for its Python, and that runs another program instead."""
+    (folder / "program.py").write_text(program)
+    python = folder / "other-python"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/program.py\n")
+    python.chmod(0o755)
+    return python
 
 
 class TestAGatewayThatLivesAndDoesNotAnswer:
@@ -166,16 +192,24 @@ class TestAGatewayThatLivesAndDoesNotAnswer:
         directory = directory_at(
             provider_jvm, tmp_path / "store", retry_seconds=1, silent_seconds=1
         )
-        (tmp_path / "silent.py").write_text(SILENT)
-        python = tmp_path / "silent-python"
-        python.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/silent.py\n")
-        python.chmod(0o755)
-        with python_of_executors(directory, python):
+        with python_of_executors(directory, python_that_runs(tmp_path, SILENT)):
             result = directory.result("put a.arrow 10")
         assert result.startswith("error ObjectStoreException the gateway to the object store ")
         assert "could not be asked 2 times in" in result
         assert "did not answer for 1 s, and was ended" in result
         assert "memoryOverhead" not in result
+        assert directory.result("list") == ""
+
+    def test_those_that_take_no_connection_fail_the_request_in_the_end(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(
+            provider_jvm, tmp_path / "store", retry_seconds=1, silent_seconds=1
+        )
+        with python_of_executors(directory, python_that_runs(tmp_path, FULL)):
+            result = directory.result("put a.arrow 10")
+        assert "could not be asked 2 times in" in result
+        assert "took no connection (within 1 s), and was ended" in result
         assert directory.result("list") == ""
 
     def test_one_that_answers_others_is_spared_by_a_request_without_an_answer(

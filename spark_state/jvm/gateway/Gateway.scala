@@ -51,7 +51,7 @@ private[cowstate] object Gateway extends Logging {
   }
 
   private def opened(location: StoreLocation): GatewayConnection = {
-    val connection = new GatewayConnection(process())
+    val connection = new GatewayConnection(process(), location.silentSeconds)
     try {
       val request = JObject(
         "do" -> JString("open"), "format" -> JInt(Format), "url" -> JString(location.url),

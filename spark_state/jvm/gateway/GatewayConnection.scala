@@ -29,11 +29,14 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
  * A request without an answer for too long is given up with its connection: the gateway waits for
  * the store in a client library that has no time-out. If it answers nobody, it is ended: it may be
  * stopped.
+ *
+ * @param silentSeconds for how long the gateway may keep silent about a call that moves no bytes
  */
-private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends Closeable {
+private[cowstate] final class GatewayConnection(gateway: GatewayProcess, silentSeconds: Long)
+  extends Closeable {
   import GatewayConnection._
 
-  private val channel = connected(gateway)
+  private val channel = connected(gateway, math.min(silentSeconds, MostConnectSeconds))
   // Java copies a buffer in the heap to one outside of it, which the thread keeps.
   private val buffer = ByteBuffer.allocateDirect(BufferBytes)
   var lastUsedNs: Long = System.nanoTime
@@ -111,10 +114,10 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends
 private object GatewayConnection {
   private val BufferBytes = 64 << 10
   /** The system connects, unless more connections wait than it keeps for a gateway that is stopped. */
-  private val ConnectSeconds = 60L
+  private val MostConnectSeconds = 60L
 
   /** A channel to a gateway. One that takes no connection, though it lives, is ended. */
-  private def connected(gateway: GatewayProcess): SocketChannel = {
+  private def connected(gateway: GatewayProcess, seconds: Long): SocketChannel = {
     val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
     def ended(why: String, e: IOException) = {
       gateway.end()
@@ -123,8 +126,8 @@ private object GatewayConnection {
     }
     val address = UnixDomainSocketAddress.of(gateway.socketPath)
     try {
-      within(channel, ConnectSeconds) { channel.connect(address) } { e =>
-        throw ended(s"within $ConnectSeconds s", e)
+      within(channel, seconds) { channel.connect(address) } { e =>
+        throw ended(s"within $seconds s", e)
       }
       channel
     } catch {
