@@ -11,8 +11,9 @@ Batch n makes version n + 1. `unique` stands for the state that an attempt made;
 unique of the state that it started from, "0" for the empty one. A merged file leads to its state
 from the one `versions` before it, which is `base`; `attempt` is drawn by who merged, or took the
 snapshot, and missing in files of early builds. If two attempts made one version, that of the higher
-generation counts, unless Spark's commit log names one (checkpoint format 2). A state is restored
-along its lineage: from the version asked for, over the bases, to a snapshot or to the empty state.
+generation counts, unless Spark's commit log names one (checkpoint format 2). An attempt that has
+not written all stores of a join counts in none of them. A state is restored along its lineage: from
+the version asked for, over the bases, to a snapshot or to the empty state.
 
 A rescaled file is what `cowstate rescale` makes of the former partitions of a version: a state of
 its own, in place of `base`, or of none ("0"). It counts as long as the query has `partitions` at
@@ -219,6 +220,18 @@ class ProviderFiles:
         gone. A rescaled state counts if it is for so many partitions; it goes by its own name and
         by that of the state which it replaces, and for the other number that one goes by its
         name."""
+        there = self._newest_first(version, partitions)
+        if uniques is not None:
+            named = self._with_replaced(version, uniques)
+            there = [file for file in there if {file.unique, file.replaced} & named]
+        if there:
+            return there[0].state
+        if uniques is None and version in self._foreign:
+            return StateId(version, _ADOPTED_UNIQUE)
+        return None
+
+    def _newest_first(self, version: int, partitions: int | None) -> list[ProviderFileName]:
+        """A file of each state of a version, the one that counts first."""
         there: list[ProviderFileName] = []
         for state in {*self._snapshots, *self._changes}:
             if state.version == version:
@@ -226,14 +239,15 @@ class ProviderFiles:
                 others = [*self._snapshots.get(state, ()), *self._changes.get(state, ())]
                 there += others if made is None else [made]
         there = [file for file in there if file.partitions in (None, partitions)]
-        if uniques is not None:
-            named = self._with_replaced(version, uniques)
-            there = [file for file in there if {file.unique, file.replaced} & named]
-        if there:
-            return max(there, key=lambda file: (file.generation, file.unique)).state
-        if uniques is None and version in self._foreign:
-            return StateId(version, _ADOPTED_UNIQUE)
-        return None
+        return sorted(there, key=lambda file: (file.generation, file.unique), reverse=True)
+
+    def attempts_at(self, version: int, partitions: int | None = None) -> list[str]:
+        """The attempts that made a version, the one that counts first; empty if it was rescaled
+        to so many partitions, which gives each store a state of its own."""
+        there = self._newest_first(version, partitions)
+        if there and there[0].partitions is not None:
+            return []
+        return [*dict.fromkeys(file.unique for file in there if file.partitions is None)]
 
     def _with_replaced(self, version: int, uniques: Collection[str]) -> set[str]:
         """`uniques`, and those of the states that rescaled ones among them replace."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ from checkpoint_store.provider.provider_file_names import (
     ProviderFiles,
     StateId,
 )
-from checkpoint_store.provider.provider_store import DEFAULT_STORE
+from checkpoint_store.provider.provider_store import DEFAULT_STORE, stores_beside
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
@@ -136,11 +136,13 @@ class PartitionReader:
         self._objects = objects
         self._query = query or QueryPartitions(objects)
         self._where = where
-        listed = {
-            info.name.rpartition("/")[2]: info.length for info in objects.list(where.directory)
-        }
-        self._lengths = listed
-        self._files = ProviderFiles(listed)
+        self._lengths = self._listed(where)
+        self._files = ProviderFiles(self._lengths)
+
+    def _listed(self, where: StorePartition) -> dict[str, int]:
+        """The lengths of the files of a store, by name."""
+        objects = self._objects.list(where.directory)
+        return {info.name.rpartition("/")[2]: info.length for info in objects}
 
     @property
     def has_rescaled(self) -> bool:
@@ -172,6 +174,8 @@ class PartitionReader:
         """The state that counts for so many partitions; None: for as many as the query has."""
         if partitions is None and self._files.is_rescaled_at(version):
             partitions = self._query.after(version - 1)
+        if uniques is None:
+            uniques = self._whole_attempt(version, partitions)
         state = self._files.state_at(version, uniques, partitions)
         if state is None and (rocksdb := self._files.rocksdb_file_of(version)) is not None:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
@@ -180,6 +184,18 @@ class PartitionReader:
                 self._objects.url, self._where.directory, version, (*self._files.versions,)
             )
         return state
+
+    def _whole_attempt(self, version: int, partitions: int | None) -> list[str] | None:
+        """The attempt that counts if several made a version: it has written all stores of a join.
+        An attempt that was killed before that counts in none. None if there is no choice."""
+        attempts = self._files.attempts_at(version, partitions)
+        if len(attempts) < 2:
+            return None
+        for name in stores_beside(self._where.store_name):
+            beside = ProviderFiles(self._listed(replace(self._where, store_name=name)))
+            whole = beside.attempts_at(version, partitions)
+            attempts = [unique for unique in attempts if unique in whole]
+        return attempts[:1] or None
 
     def made_by_batch(self, state: StateId) -> StateId | None:
         """The state that the batch made, if a rescaled one has replaced it; None if this partition

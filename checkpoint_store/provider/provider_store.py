@@ -9,6 +9,17 @@ DEFAULT_STORE = "default"
 
 JoinSide = Literal["left", "right"]
 
+JOIN_STORES = tuple(
+    f"{side}-{store}"
+    for side in ("left", "right")
+    for store in ("keyToNumValues", "keyWithIndexToValue")
+)
+
+
+def stores_beside(name: str) -> tuple[str, ...]:
+    """The stores that the tasks of a join write together with this one; none beside others."""
+    return tuple(other for other in JOIN_STORES if other != name) if name in JOIN_STORES else ()
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderStore:

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider_jvm import ProviderJvm, Value, provider_jvm, shown
+from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.provider.provider_state import StorePartition, read_partition_state
+from tests.support.provider_jvm import STEP, ProviderJvm, Value, provider_jvm, shown
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 SIDES = ("left", "right")
+STORES_OF_JOIN = [
+    f"0/{side}-{store}" for side in SIDES for store in ("keyToNumValues", "keyWithIndexToValue")
+]
 VALUE = Value(3, 7)
 
 
@@ -159,3 +164,100 @@ def test_the_same_one_of_two_attempts_counts_in_each_store(
         lines += [f"entries 0/{side}" for side in SIDES]
         results = run(provider_jvm, root, *lines)
         assert results[-2] == results[-1] != ""
+
+
+KILLED, SUCCESSOR = Value(2, 2), Value(2, 4)
+
+
+def begun_join(version: int) -> list[str]:
+    return [f"begin {store} {version}" for store in STORES_OF_JOIN]
+
+
+def put_in_join(value: Value) -> list[str]:
+    return [f"put {store} 1 {value}" for store in STORES_OF_JOIN]
+
+
+def committed(stores: list[str]) -> list[str]:
+    return [f"commit {store}" for store in stores]
+
+
+def rows_of_join(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    """The rows of the four stores after the lines, whose last task has begun all of them."""
+    results = run(provider_jvm, root, *lines, *(f"entries {store}" for store in STORES_OF_JOIN))
+    assert not [result for result in results if result.startswith("error")]
+    return results[-4:]
+
+
+def attempts_in(root: Path, store: str) -> list[str]:
+    """The attempts that have written changelogs of a store, rising."""
+    return sorted(
+        path.name.split("-")[2] for path in (root / "0" / store).glob("*.changelog.arrow")
+    )
+
+
+def value_without_spark(root: Path, store: str) -> int:
+    """The value of the only row, in the numbers of its JVM."""
+    where = StorePartition(0, 0, store.removeprefix("0/"))
+    (row,) = read_partition_state(LocalObjectStore(root.parent), where, 1)["value"].to_pylist()
+    return int(row["value"]) % (1 << 64)
+
+
+def leave_of_attempt(root: Path, attempt: str, stores: list[str]) -> None:
+    """Delete what an attempt wrote of the other stores, as if it had been killed before."""
+    for store in STORES_OF_JOIN:
+        (path,) = (root / "0" / store).glob(f"*-{attempt}-*.changelog.arrow")
+        if store not in stores:
+            path.unlink()
+
+
+def two_attempts(provider_jvm: ProviderJvm, root: Path) -> list[str]:
+    """Two attempts at a version that have not seen each other: of KILLED, and of SUCCESSOR."""
+    lines = [*begun_join(0), *put_in_join(KILLED), "task 1", *begun_join(0)]
+    lines += [*put_in_join(SUCCESSOR), *committed(STORES_OF_JOIN), "end"]
+    lines += [f"attempts {STORES_OF_JOIN[0]}", "task 0", *committed(STORES_OF_JOIN), "end"]
+    results = run(provider_jvm, root, *lines)
+    assert not [result for result in results if result.startswith("error")]
+    successor = results[-7].split("-")[1]
+    (killed,) = set(attempts_in(root, STORES_OF_JOIN[0])) - {successor}
+    return [killed, successor]
+
+
+def test_an_attempt_that_was_killed_in_the_middle_counts_in_no_store_of_a_join(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """Its successor has not seen its files, so only their `unique` would choose between the two."""
+    greater_was_killed = set()
+    for number in range(40):
+        root = tmp_path / str(number) / "state"
+        killed, successor = two_attempts(provider_jvm, root)
+        leave_of_attempt(root, killed, STORES_OF_JOIN[: 1 + number % 3])
+        assert rows_of_join(provider_jvm, root, *begun_join(1)) == [shown({1: SUCCESSOR})] * 4
+        values = {value_without_spark(root, store) for store in STORES_OF_JOIN}
+        assert values == {SUCCESSOR.seed + STEP}
+        greater_was_killed.add(killed > successor)
+        if len(greater_was_killed) == 2:
+            break
+    assert greater_was_killed == {True, False}
+
+
+def test_what_a_killed_attempt_left_in_memory_counts_in_no_store_of_a_join(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """Its executor runs the next batch, after another one has run the batch again."""
+    lines = [*begun_join(0), *put_in_join(KILLED), *committed(STORES_OF_JOIN[:2]), "end"]
+    lines += ["task 1", *begun_join(0), *put_in_join(SUCCESSOR), *committed(STORES_OF_JOIN), "end"]
+    rows = rows_of_join(provider_jvm, tmp_path, *lines, "task 0", *begun_join(1))
+    assert rows == [shown({1: SUCCESSOR})] * 4
+
+
+def test_stores_of_a_join_of_different_attempts_are_an_error(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """Somebody has deleted files: each attempt is in two stores only."""
+    attempts = two_attempts(provider_jvm, tmp_path)
+    leave_of_attempt(tmp_path, attempts[0], STORES_OF_JOIN[::2])
+    leave_of_attempt(tmp_path, attempts[1], STORES_OF_JOIN[1::2])
+    results = run(provider_jvm, tmp_path, *begun_join(1))
+    assert f"of attempt {attempts[1]}, and another store of the same join" in results[1]
+    assert f"that of attempt {attempts[0]}" in results[1]
+    assert "restart the query from batch 0" in results[1]

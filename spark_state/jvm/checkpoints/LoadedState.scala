@@ -18,6 +18,8 @@ private[cowstate] final class LoadedState(
   private val users = new AtomicInteger(1)
   private var current = listing
   private var continued = Option(at)
+  /** Whether the newest state is in all stores that its attempt wrote beside this one. */
+  private var isWhole = () => true
 
   /** The generation of the files that are written from it. */
   def generation: Long = synchronized(current)
@@ -55,10 +57,20 @@ private[cowstate] final class LoadedState(
 
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = schedule.restored(files)
 
-  def committed(changelog: StateFileName, bytes: Long): Unit = synchronized {
-    schedule.committed(changelog, bytes)
-    continued = Some(changelog.state)
-  }
+  /** `isWhole`: whether the attempt has committed all stores that it writes beside this one. */
+  def committed(changelog: StateFileName, bytes: Long, isWhole: () => Boolean): Unit =
+    synchronized {
+      schedule.committed(changelog, bytes)
+      continued = Some(changelog.state)
+      this.isWhole = isWhole
+    }
+
+  /**
+   * Whether a held state may count without a look at the files: not the newest if its attempt was
+   * killed before it had committed the stores beside this one. A batch began upon all others.
+   */
+  def mayCount(state: StateId): Boolean =
+    synchronized(state != versions.head || isWhole())
 
   def snapshotIsDue: Boolean = {
     val rowBytes = versions.map.synchronized(versions.map.rowBytes)

@@ -37,8 +37,9 @@ final case class Rescale(former: Int, partitions: Int) {
  * That may be a zombie whose file comes after its successor looked, or a second action of
  * foreachBatch that goes, as a first attempt, to an executor that holds the state. Then either may
  * count, as a whole: both ran one batch upon one base, but their results may differ. It is the same
- * one in all stores of the operator, because an attempt gives them one generation and one `unique`.
- * Checkpoint format 2 names the one that Spark took.
+ * one in all stores of the operator, because an attempt gives them one generation and one `unique`,
+ * and because one that was killed before it had written all of them counts in none, see
+ * WholeAttempts. Checkpoint format 2 names the one that Spark took.
  *
  * StateFiles says which files make up a state.
  */

@@ -67,21 +67,38 @@ final class StateFiles(
    */
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
-    val made = changelogs.getOrElse(version, Nil)
-    val there = made ++ names.filter { file =>
-      file.version == version && !file.isChangelog && !made.exists(_.unique == file.unique)
-    }
+    val there = newestFirst(version)
     unique match {
-      case Some(id) =>
-        newest(there.filter(file => file.unique == id || file.isRescaled && file.base.contains(id)))
+      case Some(id) => there.find(file =>
+          file.unique == id || file.isRescaled && file.base.contains(id)).map(_.state)
       case None =>
-        newest(there).orElse(
+        there.headOption.map(_.state).orElse(
           Option.when(adopted.has(version))(StateId(version, StateId.Adopted)))
     }
   }
 
-  private def newest(files: Iterable[StateFileName]): Option[StateId] =
-    files.maxByOption(file => (file.generation, file.unique)).map(_.state)
+  /** A file of each state of a version, the one that counts first. */
+  private def newestFirst(version: Long): Seq[StateFileName] = {
+    val made = changelogs.getOrElse(version, Nil)
+    val there = made ++ names.filter { file =>
+      file.version == version && !file.isChangelog && !made.exists(_.unique == file.unique)
+    }
+    there.toSeq.sortBy(file => (file.generation, file.unique)).reverse
+  }
+
+  /**
+   * The attempts that made a version, the one that counts first. Empty if it was rescaled: a rescale
+   * gives each store a state of its own.
+   */
+  def attemptsAt(version: Long): Seq[String] = {
+    val there = newestFirst(version)
+    if (there.headOption.exists(_.isRescaled)) Nil
+    else there.filterNot(_.isRescaled).map(_.unique).distinct
+  }
+
+  /** Whether an attempt made a state, and no conversion or rescale. */
+  def isOfAttempt(state: StateId): Boolean =
+    changelogs.getOrElse(state.version, Nil).exists(_.state == state)
 
   /**
    * The lineage of a state, which prefers files of many versions; or, if a file is missing, the

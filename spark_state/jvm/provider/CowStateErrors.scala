@@ -31,6 +31,13 @@ object CowStateException {
   def ofUnloaded(owner: String): CowStateException =
     new CowStateException(s"$owner was unloaded; Spark will try the task again")
 
+  /** Two stores that tasks write together do not have the same attempt at a version. */
+  def ofOtherAttempt(url: String, state: StateId, beside: String): CowStateException =
+    new CowStateException(
+      s"$url has version ${state.version} of attempt ${state.unique}, and another store of the same " +
+        s"join that of attempt $beside: files of one of them were deleted. Restore them " +
+        WaysOut.restoreOrRestartFrom(state.version - 1))
+
   /** A row needs more bytes than a file has that can be mapped. */
   def ofLongRow(owner: String, mostBytes: Long): CowStateException = new CowStateException(
     s"$owner: a row has more than ${mostBytes >> 20} MiB, and ${CowStateConf.Backend} = " +

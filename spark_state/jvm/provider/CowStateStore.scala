@@ -150,6 +150,8 @@ private[cowstate] final class CowStateStore(
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version
+  /** The attempt that made the state upon which the batch began. */
+  def begunUpon: String = base.unique
   override def hasCommitted: Boolean = phase == Committed
   override def isWriting: Boolean = phase == Updating || phase == Ending
 
@@ -292,7 +294,9 @@ private[cowstate] final class CowStateStore(
     StoresOfTask.hasEvicted(id)
     versions.commit(newState)
     committedSize = versions.size
-    state.committed(changelogName, changelog.rows.writtenBytes)
+    attempt.committed(id)
+    state.committed(
+      changelogName, changelog.rows.writtenBytes, () => attempt.isWhole(id.partitionId))
     phase = Committed
     commitMs = (System.nanoTime - started) / 1000000
     session.committed(this)

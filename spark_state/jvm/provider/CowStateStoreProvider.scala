@@ -108,7 +108,7 @@ class CowStateStoreProvider
         val reader = new Object
         if (!lock.tryAcquire(reader)) readerOf(restores.load(version, stateStoreCkptId))
         else {
-          try of(reload(version, stateStoreCkptId))
+          try of(reload(version, stateStoreCkptId, beside = None))
           finally lock.release(reader)
         }
       }
@@ -160,7 +160,11 @@ class CowStateStoreProvider
       if (session.isOfRun) checkpoints.directory.beginWriting(version + 1): Unit
       val (state, base) =
         if (loadEmpty) install(restores.empty(StateId(version, StateId.Empty.unique)))
-        else synchronized(find(version, unique)).getOrElse(reload(version, unique))
+        else {
+          val beside = if (unique.isEmpty) begunBeside(version) else None
+          synchronized(find(version, unique.orElse(beside)))
+            .getOrElse(reload(version, unique, beside))
+        }
       session.begin(state, base)
     } catch {
       case e: Throwable =>
@@ -168,6 +172,14 @@ class CowStateStoreProvider
         throw e
     }
   }
+
+  /** The attempt upon which the task has begun in other stores of the operator and the partition. */
+  private def begunBeside(version: Long): Option[String] =
+    StoresOfTask.ofOperatorOf(id).collectFirst {
+      case store: CowStateStore
+          if store.isWriting && store.id.partitionId == id.partitionId && store.id != id &&
+            store.version == version => store.begunUpon
+    }
 
   private def isFirstAttempt: Boolean =
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
@@ -237,7 +249,7 @@ class CowStateStoreProvider
   private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] = {
     val held = Option(loaded).filterNot(_.isDamaged).flatMap { state =>
       state.versions.held
-        .find(s => s.version == version && unique.forall(_ == s.unique))
+        .find(s => s.version == version && unique.fold(state.mayCount(s))(_ == s.unique))
         .map((state, _))
     }
     if (version > 0) metrics.versionAsked(isHeld = held.isDefined)
@@ -259,9 +271,11 @@ class CowStateStoreProvider
    * given up first: two at once may be more than memory permits. Call it with the lock of the store,
    * and without the monitor: Spark closes a provider while all stores of the executor wait.
    */
-  private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
+  private def reload(
+      version: Long, unique: Option[String], beside: Option[String]): (LoadedState, StateId) = {
     val files = restores.filesOf(version)
-    val at = restores.stateAt(version, unique, files)
+    val at = beside.fold(restores.stateAt(version, unique, files))(
+      restores.stateBeside(_, version, files))
     synchronized(giveUp())
     install(restores.load(files, at))
   }

@@ -29,6 +29,9 @@ private[cowstate] final class RescaledPlace(
     new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
     StateFileContent(shape.keySchema, shape.valueSchema, codec, checksums, id.toString))
 
+  private val attempts =
+    new WholeAttempts(id, directoryOf(_, storeConf, hadoopConf).list())
+
   val url: String = checkpoints.directory.url
 
   def partitionOf(partitions: Int): UnsafeRow => Int =
@@ -66,7 +69,7 @@ private[cowstate] final class RescaledPlace(
     checkpoints.list().dealtOut(order.version, _ => order.from)
 
   private def oldState(files: StateFiles): StateId =
-    files.stateAt(order.version, unique).getOrElse(
+    attempts.stateAt(order.version, unique, files).getOrElse(
       throw CowStateMissingException.ofVersion(
         url, order.version, unique, files, storeConf.minVersionsToRetain))
 

@@ -167,10 +167,12 @@ private final class StoreConversion(
     if (order.sourceClass != order.targetClass) None
     else {
       val source = idIn(s"${order.checkpoint}/state")
-      val there = new PlacedStateDirectory(source, CowStateConf(storeConf).store, hadoopConf)
+      val directoryOf =
+        new PlacedStateDirectory(_: StateStoreId, CowStateConf(storeConf).store, hadoopConf)
       val partitions = new QueryPartitions(source.checkpointRootLocation, hadoopConf)
-      checkpointsIn(there).list().dealtOut(order.version, partitions.at)
-        .stateAt(order.version, store.unique).map(_.unique).filterNot(_ == StateId.Adopted)
+      val files = checkpointsIn(directoryOf(source)).list().dealtOut(order.version, partitions.at)
+      new WholeAttempts(source, directoryOf(_).list())
+        .stateAt(order.version, store.unique, files).map(_.unique).filterNot(_ == StateId.Adopted)
     }
 
   /** The provider's version of a state that was put into an empty store. */

@@ -24,6 +24,8 @@ private[cowstate] final class StateRestores(
   extends Logging {
   private val conf = CowStateConf(storeConf)
   private val partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
+  private val attempts =
+    new WholeAttempts(id, new PlacedStateDirectory(_, conf.store, hadoopConf).list())
 
   /** A state without rows, which counts as that version. */
   def empty(at: StateId): LoadedState = {
@@ -52,7 +54,20 @@ private[cowstate] final class StateRestores(
     checkpoints.list().dealtOut(version, partitions.at)
 
   def stateAt(version: Long, unique: Option[String], files: StateFiles): StateId =
-    files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
+    attempts.stateAt(version, unique, files).getOrElse(throw missing(version, unique, files))
+
+  /**
+   * The state that counts as `version` in a task that begins upon the state `beside` in other stores
+   * of the operator. Throws CowStateException if another attempt made it.
+   */
+  def stateBeside(beside: String, version: Long, files: StateFiles): StateId =
+    files.stateAt(version, Some(beside)).getOrElse {
+      val at = stateAt(version, None, files)
+      if (files.isOfAttempt(at)) {
+        throw CowStateException.ofOtherAttempt(checkpoints.directory.url, at, beside)
+      }
+      at
+    }
 
   def load(files: StateFiles, at: StateId): LoadedState = {
     val version = at.version
@@ -118,8 +133,7 @@ private[cowstate] final class StateRestores(
       snapshotUnique: Option[String],
       endUnique: Option[String]): LoadedState = {
     val files = filesOf(endVersion)
-    val end = files.stateAt(endVersion, endUnique)
-      .getOrElse(throw missing(endVersion, endUnique, files))
+    val end = stateAt(endVersion, endUnique, files)
     val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
       case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
       case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
@@ -141,8 +155,7 @@ private[cowstate] final class StateRestores(
       startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
       : ChangeFeed = {
     val files = filesOf(endVersion)
-    val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
-      .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
+    val end = stateAt(endVersion, endVersionStateStoreCkptId, files)
     val url = checkpoints.directory.url
     ChangeFeed.to(end, startVersion, files, checkpoints, shape) match {
       case Right(feed) => feed

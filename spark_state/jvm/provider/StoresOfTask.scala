@@ -31,9 +31,15 @@ private[cowstate] trait PrefetchingStore {
 private[cowstate] final class WriteAttempt {
   val unique: String = CowStateStoreProvider.newUnique()
   private val begun = ConcurrentHashMap.newKeySet[StateStoreId]
+  private val uncommitted = ConcurrentHashMap.newKeySet[StateStoreId]
 
   /** False if the store was written before. */
-  def begin(id: StateStoreId): Boolean = begun.add(id)
+  def begin(id: StateStoreId): Boolean = begun.add(id) && uncommitted.add(id)
+
+  def committed(id: StateStoreId): Unit = uncommitted.remove(id): Unit
+
+  /** Whether it has committed all stores that it began of a partition. */
+  def isWhole(partition: Int): Boolean = !uncommitted.asScala.exists(_.partitionId == partition)
 }
 
 /**

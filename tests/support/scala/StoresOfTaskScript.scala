@@ -18,7 +18,8 @@ import org.apache.spark.sql.internal.SQLConf
 /**
  * Several stores of one operator, "<partition>/<name>", which a task writes. It does what the lines
  * of a script say, each with one line of result. An error is a result too: its message and that of
- * its cause. A `task` has stores of its own, as if it ran on another executor.
+ * its cause. A `task` has stores of its own, as if it ran on another executor, and goes on until its
+ * `end`; then another task on its executor may begin.
  */
 final class StoresOfTaskScript(root: String) {
   import ScriptedRows._
@@ -27,6 +28,7 @@ final class StoresOfTaskScript(root: String) {
   private val providers = mutable.Map.empty[String, CowStateStoreProvider]
   private val stores = mutable.Map.empty[String, StateStore]
   private val runId = UUID.randomUUID
+  private val tasks = mutable.Map.empty[Long, TaskContext]
   private var task = 0L
 
   /** The results of the lines. */
@@ -43,8 +45,10 @@ final class StoresOfTaskScript(root: String) {
     }
   }
 
-  private def beginTask(): Unit = TaskContext.setTaskContext(new TaskContextImpl(
-      0, 0, 0, task, 0, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty))
+  private def beginTask(): Unit = TaskContext.setTaskContext(tasks.getOrElseUpdate(
+      task,
+      new TaskContextImpl(
+        0, 0, 0, task, 0, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty)))
 
   private def messages(error: Throwable): List[String] =
     if (error == null) Nil else s"${error.getMessage}" :: messages(error.getCause)
@@ -80,6 +84,7 @@ final class StoresOfTaskScript(root: String) {
       filesOf(name)
     case List("end") =>
       TaskContext.get().markTaskCompleted(None)
+      tasks.remove(task)
       ""
     case _ => throw new IllegalArgumentException(words.mkString(" "))
   }

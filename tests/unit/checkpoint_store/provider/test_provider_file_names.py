@@ -127,6 +127,16 @@ def test_the_highest_generation_counts_and_then_the_greater_unique() -> None:
     assert files(changelog(1), changelog(2), zombie).state_at(2) == zombie.state
 
 
+def test_the_attempts_at_a_version_are_told_unless_it_was_rescaled() -> None:
+    zombie = ProviderFileName(2, 1, "f" * 16, unique(1))
+    late = ProviderFileName(2, 9, "f" * 16, None)
+    made = [changelog(1), changelog(2, generation=2), zombie, late]
+    assert files(*made).attempts_at(2) == [unique(2), "f" * 16]
+    rescaled = ProviderFileName(2, 3, "e" * 16, unique(2), 1, "d" * 16, 4, 8)
+    assert files(*made, rescaled).attempts_at(2, partitions=8) == []
+    assert files(*made, rescaled).attempts_at(2, partitions=4) == [unique(2), "f" * 16]
+
+
 def test_a_snapshot_that_was_written_later_does_not_raise_the_state_it_holds() -> None:
     replaced = ProviderFileName(2, 1, "f" * 16, unique(1))
     late = ProviderFileName(2, 9, "f" * 16, None)

@@ -8,6 +8,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
 private[cowstate] final class JoinStores(side: JoinSide) {
   val counts: String = s"$side-keyToNumValues"
   val values: String = s"$side-keyWithIndexToValue"
+  private def names: Seq[String] = Seq(counts, values)
 }
 
 private[cowstate] object JoinStores {
@@ -15,4 +16,10 @@ private[cowstate] object JoinStores {
   val Right = new JoinStores(RightSide)
 
   def of(side: JoinSide): JoinStores = if (side == LeftSide) Left else Right
+
+  /** The stores that the tasks of a join write together with this one; none beside other stores. */
+  def besides(store: String): Seq[String] = {
+    val all = Left.names ++ Right.names
+    if (all.contains(store)) all.filter(_ != store) else Nil
+  }
 }
