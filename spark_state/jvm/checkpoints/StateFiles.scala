@@ -86,15 +86,13 @@ final class StateFiles(
     there.toSeq.sortBy(file => (file.generation, file.unique)).reverse
   }
 
-  /**
-   * The attempts that made a version, the one that counts first. Empty if it was rescaled: a rescale
-   * gives each store a state of its own.
-   */
-  def attemptsAt(version: Long): Seq[String] = {
-    val there = newestFirst(version)
-    if (there.headOption.exists(_.isRescaled)) Nil
-    else there.filterNot(_.isRescaled).map(_.unique).distinct
-  }
+  /** The attempts that made a version, the one that counts first. */
+  def attemptsAt(version: Long): Seq[String] =
+    newestFirst(version).filterNot(_.isRescaled).map(_.unique).distinct
+
+  /** Whether a rescale made the state that counts as a version: it gives each store one of its own. */
+  def isRescaledAt(version: Long): Boolean =
+    newestFirst(version).headOption.exists(_.isRescaled)
 
   /** Whether an attempt made a state, and no conversion or rescale. */
   def isOfAttempt(state: StateId): Boolean =

@@ -20,7 +20,7 @@ private[cowstate] final class WholeAttempts(
   /** The attempt that counts, if several made a version and some of them are in each store. */
   private def whole(version: Long, files: StateFiles): Option[String] = {
     val attempts = files.attemptsAt(version)
-    if (attempts.size < 2) None
+    if (attempts.size < 2 || files.isRescaledAt(version)) None
     else {
       JoinStores.besides(id.storeName).foldLeft(attempts) { (left, name) =>
         val beside = new StateFiles(
