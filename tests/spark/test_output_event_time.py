@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,40 +139,3 @@ def test_without_a_watermark_there_is_no_event_time_to_change(stream: TimedStrea
             event_time_column_name="later",
         )
     assert caught.value.getCondition() == "CANNOT_ASSIGN_EVENT_TIME_COLUMN_WITHOUT_WATERMARK"
-
-
-class EmitsLater(EmitsRows):
-    """Emits each row a day later, so that no operator behind drops it."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        for row in rows:
-            yield Row(key=key[0], later=row.at + datetime.timedelta(1), seen=row.value)
-
-
-def test_a_row_that_is_late_by_a_batch_without_data_is_dropped_as_in_spark(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    def rows_seen(folder: str, on_spark: bool) -> list[int]:
-        """The rows that the operator got. Deduplication behind it makes Spark run batches without
-        data, which do not reach the operator of cowstate."""
-        stream, seen = TimedStream(spark, tmp_path / folder), []
-        for batch in ([("a", 1_000), ("b", 50_000)], [("a", 39_000), ("b", 41_000)]):
-            stream.feed(batch)
-            grouped = stream.watermarked().groupBy("key")
-            call: Any = (EmitsLater(), EMITTED, "append", "EventTime")
-            if on_spark:
-                output = grouped.transformWithState(*call, None, "later")
-            else:
-                output = spark_state.transform_with_state(
-                    grouped, *call, event_time_column_name="later"
-                )
-            with configured(spark, {PROVIDER_KEY: ROCKSDB} if on_spark else {}):
-                unique = output.dropDuplicates(["key", "later"])
-                stream.run(
-                    unique, lambda df, _: seen.extend(r.seen for r in df.collect()), "append"
-                )
-        return sorted(seen)
-
-    expected = rows_seen("spark", on_spark=True)
-    assert expected == [1_000, 41_000, 50_000]
-    assert rows_seen("cowstate", on_spark=False) == expected

@@ -58,10 +58,10 @@ class ClockStore(Protocol):
 
 
 class IsDue(Protocol):
-    """See due_timers."""
+    """See DueInEventTime and DueInProcessingTime."""
 
     def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Whether an epoch after `newest`, the times of the newest epoch, would fire timers at
+        """Whether an epoch without rows after `newest`, the times of the newest epoch, is due at
         `now_ms`. `after_tick`: whether the newest epoch had control rows."""
 
 

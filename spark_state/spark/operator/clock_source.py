@@ -43,7 +43,7 @@ from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans, time_of_s
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore, open_object_store
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
 from spark_state.processor.epoch_inputs import control_key_group

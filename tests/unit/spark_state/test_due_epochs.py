@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
-from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 
 NOW = 1_000
 
@@ -31,29 +31,31 @@ def test_in_processing_time_a_timer_is_due_at_its_time(
     ("times", "is_due"),
     [
         ([], False),
-        ([SubtaskTime(40, (90,), 91)], False),
-        ([SubtaskTime(40, (90,), 90)], True),
-        ([SubtaskTime(40, (90,), None), SubtaskTime(40, (None,), 50)], True),
+        ([SubtaskTime(40, (90,), None)], True),
+        ([SubtaskTime(40, (90,), 91)], True),
+        ([SubtaskTime(40, (None,), None), SubtaskTime(40, (90,), None)], True),
         ([SubtaskTime(90, (90,), 50)], False),
+        ([SubtaskTime(90, (80,), None)], False),
         ([SubtaskTime(40, (90, None), 41)], False),
     ],
     ids=[
         "no epoch yet",
-        "the watermark is before it",
-        "the watermark reaches it",
-        "of another subtask",
+        "rows have come further",
+        "the watermark is before the timer",
+        "rows of another subtask have come further",
         "the watermark is no new one",
+        "the watermark was ahead",
         "another watermark has had no rows",
     ],
 )
-def test_in_event_time_after_a_tick_a_timer_is_due_if_a_new_watermark_reaches_it(
+def test_in_event_time_after_a_tick_an_epoch_is_due_if_its_watermark_is_a_new_one(
     times: list[SubtaskTime], is_due: bool
 ) -> None:
     assert DueInEventTime("min")(times, NOW, after_tick=True) is is_due
 
 
 def test_in_event_time_the_policy_of_several_watermarks_counts() -> None:
-    times = [SubtaskTime(40, (90, 50), 60)]
+    times = [SubtaskTime(50, (90, 50), None)]
     assert not DueInEventTime("min")(times, NOW, after_tick=True)
     assert DueInEventTime("max")(times, NOW, after_tick=True)
 
