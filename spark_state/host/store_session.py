@@ -17,6 +17,7 @@ from checkpoint_store.objects.deletion import deletion_chores, time_of_store
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
+from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint import Barrier, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.run_errors import EpochsLostError, RunOverError
@@ -245,26 +246,28 @@ class StoreSession:
                 return
             self._retaining = True
             self._retained_at = epoch
-        self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec.checkpoints))
+        self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec))
 
-    def _clean_up(self, settings: CheckpointSettings) -> None:
+    def _clean_up(self, spec: OperatorSpec) -> None:
         """Do what is due of the two chores. If one fails the other is done all the same, and no
         epoch waits for them."""
         try:
             number, self._clean_ups = self._clean_ups, self._clean_ups + 1
+            settings = spec.checkpoints
             try_chore(self._retention, number, self.url, lambda: self._retain(settings), 0)
             if time.monotonic() >= self._next_sweep:
-                try_chore(
-                    self._sweep, number, self.url, lambda: self._sweep_orphans(settings), None
-                )
+                try_chore(self._sweep, number, self.url, lambda: self._sweep_orphans(spec), None)
         finally:
             self._retaining = False
 
     def _retain(self, settings: CheckpointSettings) -> int:
         return self.checkpoints.retain(settings.min_epochs_to_retain)
 
-    def _sweep_orphans(self, settings: CheckpointSettings) -> None:
+    def _sweep_orphans(self, spec: OperatorSpec) -> None:
+        settings, now = spec.checkpoints, time_of_store(self._store, time.time())
         # A writer may wait for the store between a file and the barrier that names it.
         grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
-        self.checkpoints.sweep_orphans(grace_seconds, time_of_store(self._store, time.time()))
+        self.checkpoints.sweep_orphans(grace_seconds, now)
+        url = f"{spec.store_root.rstrip('/')}/{CLOCKS}"
+        sweep_markers(open_object_store(url, settings.store_options), now)
         self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS

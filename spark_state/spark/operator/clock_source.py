@@ -4,11 +4,7 @@ The source's process on the driver decides about ticks (see clock); a task reads
 subtask. The rows are united with the keyed rows, so that every subtask gets one, with the batch's
 time in it, however few keys a batch has.
 
-    <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
-
-A process that dies before it has read its object leaves it. Another clock that has read its own
-deletes those that are a day old. One of them may be that of a batch that takes longer: its clock
-asks again.
+How a task tells the process the query: see clock_markers.
 
 In a session that wants no batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled`)
 the clock stands still. It is a source of the query all the same, because a query cannot change its
@@ -18,7 +14,6 @@ sources at a restart.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -39,8 +34,9 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.objects.created_once import put_if_absent
-from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans, time_of_store
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore, open_object_store
+from checkpoint_store.objects.deletion import time_of_store
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
@@ -54,9 +50,6 @@ from spark_state.spark.operator.worker_interpreter import stream_of
 from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _SUBTASK = "subtask"
-_TOKEN = re.compile("[0-9a-f]{32}")
-# A clock whose object was deleted before it read it asks again with the next batch.
-_GRACE_SECONDS = 3_600.0
 _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
@@ -150,7 +143,7 @@ class ClockFiles:
 
     def query_id(self) -> str | None:
         """See ClockStore."""
-        store = self._settings.opened_store("_clocks")
+        store = self._settings.opened_store(CLOCKS)
         try:
             query_id = store.get(self.token).decode()
         except ObjectMissingError:
@@ -159,8 +152,7 @@ class ClockFiles:
             store.delete([self.token])
         # The object is gone, so what is raised from here on would lose the id.
         with suppress(CheckpointStoreError, OSError):
-            now = time_of_store(store, time.time())
-            sweep_orphans(store, _Tokens(store), _GRACE_SECONDS, now)
+            sweep_markers(store, time_of_store(store, time.time()))
         return query_id
 
     def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
@@ -170,24 +162,6 @@ class ClockFiles:
             self._stores[query_id] = CompletedCheckpointStore(opened)
         newest = self._stores[query_id].newest()
         return [] if newest is None or newest.time is None else [newest.time]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """The SweptObjects of clocks. A clock reads its object after the batch that wrote it."""
-
-    store: ObjectStore
-
-    def may_be_orphans(self) -> Iterator[ObjectInfo]:
-        """See SweptObjects."""
-        for info in self.store.list(""):
-            name = info.name.lstrip("/")
-            if _TOKEN.fullmatch(name):
-                yield replace(info, name=name)
-
-    def needed(self) -> IsNeeded:
-        """See SweptObjects."""
-        return lambda name: False
 
 
 class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -234,7 +208,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             task = TaskContext.get()
             query_id = None if task is None else task.getLocalProperty(QUERY)
             assert query_id is not None, "a source is read in a task of a query"
-            clocks = self._settings.opened_store("_clocks")
+            clocks = self._settings.opened_store(CLOCKS)
             put_if_absent(clocks, partition.token, query_id.encode())
         for subtask in range(partition.parallelism):
             yield (subtask,)

@@ -110,3 +110,16 @@ def test_retention_goes_on_while_the_sweep_is_refused(
     assert refusals.epochs == [10, 20, 40]
     assert caplog.text.count("deleting orphans of") == 1
     assert len(list(tmp_path.glob("query/totals/manifests/*"))) <= 12
+
+
+def test_what_clocks_of_killed_runs_left_below_the_root_goes(
+    host: Host, refusals: Refusals, tmp_path: Path
+) -> None:
+    markers = [tmp_path / "_clocks" / name for name in ("a" * 32, "b" * 32, "note.txt")]
+    markers[0].parent.mkdir()
+    for marker in markers:
+        marker.write_text("query")
+    for marker in markers[::2]:
+        os.utime(marker, (0, 0))
+    run(host, refusals, range(1))
+    assert [marker.exists() for marker in markers] == [False, True, True]

@@ -1,0 +1,45 @@
+"""Markers of clocks: small objects by which tasks tell the clock of an operator its query.
+
+    <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
+
+A process that dies before it has read its marker leaves it. Markers that are an hour old are
+deleted by the next clock that reads its own, and once an hour by every state host with an operator
+below the root. A clock whose marker was deleted before it read it asks again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+
+CLOCKS = "_clocks"
+_MARKER = re.compile("[0-9a-f]{32}")
+_GRACE_SECONDS = 3_600.0
+
+
+def sweep_markers(clocks: ObjectStore, now: float) -> None:
+    """Delete the markers in the directory `clocks` that dead processes have left. `now`: the time
+    of the store in seconds since 1970."""
+    sweep_orphans(clocks, _Markers(clocks), _GRACE_SECONDS, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Markers:
+    """The SweptObjects of clocks."""
+
+    store: ObjectStore
+
+    def may_be_orphans(self) -> Iterator[ObjectInfo]:
+        """See SweptObjects."""
+        for info in self.store.list(""):
+            name = info.name.lstrip("/")
+            if _MARKER.fullmatch(name):
+                yield replace(info, name=name)
+
+    def needed(self) -> IsNeeded:
+        """See SweptObjects."""
+        return lambda name: False
