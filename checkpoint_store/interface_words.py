@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 class Words:
     """How an interface says it. choose_state: name a state of an operator; choose_store: name a
     store of a query on the provider; no_store: do not; choose_version: name a version or epoch;
-    or_newest: what to do for the newest; choose_epoch: name the epoch of a savepoint."""
+    or_newest: what to do for the newest; choose_epoch: name the epoch of a savepoint;
+    set_for_spark: give Spark a setting."""
 
     choose_state: str
     choose_store: str
@@ -26,6 +27,7 @@ class Words:
     choose_version: str
     or_newest: str
     choose_epoch: str
+    set_for_spark: str
 
 
 PYTHON = Words(
@@ -36,6 +38,7 @@ PYTHON = Words(
     choose_version="Ask for one of these",
     or_newest="or for none to get the newest",
     choose_epoch="pass an epoch",
+    set_for_spark="Set in the session's configuration",
 )
 OPTIONS = replace(
     PYTHON,
@@ -49,6 +52,7 @@ COMMAND = replace(
     choose_version="Choose one of these with --epoch",
     or_newest="or leave it out for the newest",
     choose_epoch="choose an epoch with --epoch",
+    set_for_spark="Pass with --conf, as to spark-submit,",
 )
 
 _called: ContextVar[Words] = ContextVar("cowstate_called_interface", default=PYTHON)

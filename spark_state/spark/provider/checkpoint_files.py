@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
+from checkpoint_store.interface_words import words
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.session_facts import settings_of
 
@@ -61,8 +62,8 @@ class CheckpointFiles:
             self._files = path.getFileSystem(self._conf)
         except Py4JJavaError as error:
             raise ConfigurationError(
-                f"{location} cannot be opened: {error.java_exception.getMessage()}. Pass the "
-                "settings of its file system with --conf, as to spark-submit"
+                f"{location} cannot be opened: {error.java_exception.getMessage()}. "
+                f"{words().set_for_spark} what its file system needs (spark.hadoop.…)"
             ) from error
         self._root = self._files.makeQualified(path)
 
@@ -157,7 +158,7 @@ class CheckpointFiles:
         if self.read_text(path) != text:
             raise ConfigurationError(
                 f"{self.url_of(path)} was not replaced: {manager.getClass().getName()} does not do "
-                f"that here. Pass --conf {_MANAGER_KEY}= with a manager that does"
+                f"that here. {words().set_for_spark} {_MANAGER_KEY}: a manager that does"
             )
 
     def delete_unfinished(self, path: str) -> None:
