@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import SessionNotSameException, StreamingQueryException
+from pyspark.errors import SessionNotSameException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -257,11 +257,11 @@ def test_it_is_read_once_in_a_run_and_in_no_other_batch(
     assert (1, "a", 12 if is_aggregated else 22, 1106) in stream.kept()
 
 
-def test_a_restart_without_it_is_refused_by_spark(stream: Stream) -> None:
+def test_a_restart_without_it_is_refused_before_it_starts(stream: Stream) -> None:
     stream.feed([("a", 1)])
     stream.run(ours(stream, BeginsWith()))
     stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match="sources in the checkpoint offsets"):
+    with pytest.raises(ConfigurationError, match="had an initial state in batch 0, and now none"):
         stream.run(stream.operator(BeginsWith()))
     stream.run(ours(stream, BeginsWith()))
     assert stream.totals() == {"a": (22, 1102)}

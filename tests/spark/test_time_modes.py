@@ -284,6 +284,14 @@ def test_a_window_may_be_a_key(stream: TimedStream) -> None:
     assert at_ms == [["['1000']", "['25000']"], ["['1000']", "['21000']"]]
 
 
+def test_a_restart_in_another_time_mode_is_refused_before_it_starts(stream: TimedStream) -> None:
+    stream.feed_all(BATCHES[:1])
+    stream.run(ours(stream.timed(), "None"))
+    with pytest.raises(ConfigurationError, match=r"no operator had a timeMode .* go back to the"):
+        stream.run(ours(stream.timed(), "ProcessingTime"))
+    stream.run(ours(stream.timed(), "None"))
+
+
 def test_a_mode_that_is_none_is_spark_s_own_error(stream: TimedStream) -> None:
     with pytest.raises(IllegalArgumentException, match="Unknown time mode never") as caught:
         ours(stream.source(), "never")

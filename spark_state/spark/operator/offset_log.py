@@ -15,6 +15,11 @@ from collections.abc import Callable, Sequence
 from spark_state.host.epoch_request import NEVER_RUN
 
 _NO_OFFSET = "-"
+# The keys in an offset of each source that operators of cowstate add to a query.
+_KEYS_OF_OWN_SOURCES = {
+    "cowstate_clock": {"tick", "query"},
+    "cowstate_first_batch": {"batches"},
+}
 
 
 def newest_epoch(
@@ -37,6 +42,24 @@ def newest_epoch(
         if any(_has_moved(before[place], offsets[place]) for place in places):
             return batch
     return NEVER_RUN
+
+
+def own_sources(entry: str | None) -> set[str] | None:
+    """The formats of the sources with which operators of cowstate took part in a batch; None if its
+    entry does not tell them."""
+    version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
+    if version.rstrip() != "v1" or _NO_OFFSET in lines:
+        return None
+    keys = [_keys(line) for line in lines]
+    return {name for name, of_source in _KEYS_OF_OWN_SOURCES.items() if of_source in keys}
+
+
+def _keys(offset: str) -> set[str]:
+    try:
+        parsed = json.loads(offset)
+    except ValueError:
+        return set()
+    return set(parsed) if isinstance(parsed, dict) else set()
 
 
 def _offsets(entry: str | None, sources: int, *, reads_all: bool) -> list[str] | None:

@@ -32,14 +32,20 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.run_errors import EpochsLostError
+from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import OperatorStart
 from spark_state.spark.operator.hadoop_files import HadoopFiles
-from spark_state.spark.operator.offset_log import newest_epoch
+from spark_state.spark.operator.offset_log import newest_epoch, own_sources
 from spark_state.spark.operator.operator_configuration import is_local_master
 from spark_state.spark.operator.planned_operators import OperatorInputs
 from spark_state.spark.operator.worker_loading import called_in_workers
 
 _STARTS = "cowstate.starts"
+# By the format of a source that an operator adds to its query: why it does, and the way back.
+_FACTS = {
+    "cowstate_clock": ("a timeMode other than None", "go back to the former timeMode"),
+    "cowstate_first_batch": ("an initial state", "go back to the former initialState"),
+}
 SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -75,8 +81,8 @@ def name_starts(
     """Tell the tasks of a query that this thread starts how its operators start.
 
     `location`: of its checkpoint, None if Spark chooses one. Returns what is to be called with the
-    started query. Raises StoreOfOtherCheckpointError, EpochsLostError, and the errors of the
-    stores.
+    started query. Raises StoreOfOtherCheckpointError, EpochsLostError, ConfigurationError if the
+    operators have other sources of their own than in the checkpoint, and the errors of the stores.
     """
     context = spark.sparkContext
     if location is None:
@@ -104,6 +110,8 @@ def told_starts(
     reached = [Reached()] * len(operators) if query_id is None else reached_of(query_id)
     # After the stores, see above.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
+    if operators:
+        _check_own_sources(files, planned, operators[0].formats)
     starts = {}
     for inputs, has_reached in zip(operators, reached, strict=True):
         must_have = newest_epoch(
@@ -119,6 +127,23 @@ def told_starts(
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
     return json.dumps({"query": query_id, "operators": starts}), repeated
+
+
+def _check_own_sources(files: CheckpointLogs, planned: int, formats: frozenset[str] | None) -> None:
+    """Raise ConfigurationError if a source that operators of cowstate add to a query has come or
+    gone since batch `planned`. Spark fails in the first batch then, with the numbers of sources."""
+    former = own_sources(files.text(f"offsets/{planned}"))
+    if former is None or formats is None:
+        return
+    for name, (fact, way_back) in _FACTS.items():
+        if (name in former) != (name in formats):
+            had, has = ("an", "none") if name in former else ("no", "one")
+            raise ConfigurationError(
+                f"{files.url}: {had} operator had {fact} in batch {planned}, and now {has} has. It "
+                f"adds a source to the query, and Spark starts no query whose sources are others "
+                f"than those of its checkpoint: {way_back}, or begin with a new checkpoint and "
+                "spark.cowstate.restoreFrom"
+            )
 
 
 def _watch_first_commit(

@@ -25,6 +25,7 @@ from spark_state.spark.operator.logical_plans import analyzed_plan
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"
+_SOURCE_WITH_FORMAT = "StreamingRelationV2"
 _FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 
@@ -46,11 +47,13 @@ class PlannedOperator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInputs:
-    """An operator, and the places of the sources that it reads among all `sources` of its query."""
+    """An operator, and the places of the sources that it reads among all `sources` of its query.
+    `formats`: the formats of these sources as far as the plan tells, None if it is not known."""
 
     operator: PlannedOperator
     places: tuple[int, ...]
     sources: int
+    formats: frozenset[str] | None = None
 
 
 # An entry is small and holds no processor, so entries are never removed.
@@ -117,8 +120,11 @@ def inputs_of(plan: Any) -> list[OperatorInputs]:
         places.setdefault(operator, set()).update(
             place for place, leaf in enumerate(leaves) if any(leaf == each for each in below)
         )
+    formats = frozenset(
+        str(leaf.sourceName()) for leaf in leaves if _class_of(leaf) == _SOURCE_WITH_FORMAT
+    )
     return [
-        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves))
+        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves), formats)
         for operator, of_operator in places.items()
     ]
 
