@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -61,8 +62,15 @@ def run(python: Path, source: Path, suite: str, minutes: int) -> list[Outcome]:
         outcomes = Path(folder) / "outcomes"
         module = "scripts.spark_python_suites.run_suite"
         command = [python, "-m", module, f"{PACKAGE}.{suite}", source / "python", outcomes]
+        # Spark starts workers, and looks up data sources, with `python3` of the PATH otherwise.
+        interpreters = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
         ended = subprocess.run(
-            [*map(str, command)], cwd=ROOT, timeout=minutes * 60, capture_output=True, text=True
+            [*map(str, command)],
+            cwd=ROOT,
+            env={**os.environ, **interpreters},
+            timeout=minutes * 60,
+            capture_output=True,
+            text=True,
         )
         lines = outcomes.read_text("utf-8").splitlines() if outcomes.exists() else []
     ended_tests = [Outcome(**json.loads(text)) for text in lines]
