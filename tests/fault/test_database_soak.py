@@ -294,7 +294,7 @@ class RandomQuery:
             assert host.session is not None
             pending = host.session.snapshots._pending
             if pending is not None:
-                pending._useful_until = 0.0  # the grace period is over
+                pending.unnamed._shown = -1e9  # no sign of life for longer than the grace
         checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
         # A failed run may have published one epoch more than the one that is undone.
         checkpoints.retain(self.chance.randrange(3, 5))
@@ -304,6 +304,9 @@ class RandomQuery:
         """Read all that the store has of the last epoch. The next one may be there, too, if the run
         failed in it."""
         if self.epoch:
+            # The driver says that Spark has committed the first epoch of its run.
+            checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
+            checkpoints.starts.note_reached(f"run-{self._runs}", self.epoch)
             state = open_store(str(self.folder), state="totals")
             rows = state.read(self.epoch - 1).to_pylist()
             assert {row["key"]: (row["rows"], row["total"]) for row in rows} == self.expected

@@ -129,11 +129,16 @@ class History:
         if epoch == self.newest() and epoch <= self.retained_from:
             return
         self.replays = False
+        is_first = self.first_epoch is None
         self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
         before = max((e for e in self.states if e < epoch), default=None)
         state = {} if before is None else self.states[before]
-        self.runs[-1].run_epoch(epoch, step.changes, step.kind, self.attempt)
+        operator = self.runs[-1]
+        operator.run_epoch(epoch, step.changes, step.kind, self.attempt)
         self.states[epoch] = {**state, **step.changes}
+        if is_first:
+            # The driver says that Spark has committed its first epoch, see operator_starts.
+            operator.checkpoints.starts.note_reached(operator.run.run_id, epoch + 1)
 
     def roll_back(self, back: int) -> None:
         for epoch in sorted(self.states)[-back:] if back else []:

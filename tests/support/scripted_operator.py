@@ -73,7 +73,7 @@ class ScriptedOperator:
         for subtask in range(self.parallelism):
             self.run_subtask(epoch, subtask, changes, base, kind=kind, attempt=attempt)
         completed = self.checkpoints.complete(epoch, self.run, self.parallelism)
-        return self.checkpoints.latest_before(epoch + 1) if completed else None
+        return self.checkpoints.latest_before(epoch + 1, self.run) if completed else None
 
     def run_subtask(
         self,

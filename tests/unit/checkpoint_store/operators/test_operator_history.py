@@ -260,7 +260,7 @@ class TestRollback:
         assert reader.read().to_pylist() == [{"key": 1, "n": 1}]
         with pytest.raises(VersionNotRetainedError, match=r"version 2 .* is not written yet"):
             reader.read(2)
-        second.run_epoch(3, {1: 30})
+        second.checkpoints.starts.note_reached("run-b", 3)
         assert reader.read(2).to_pylist() == [{"key": 1, "n": 20}]
 
 
