@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 
@@ -54,13 +56,18 @@ class SignsOfLife:
         miss both a new object and the object in whose place it was put."""
         sign = str(self._next_sign())
         self._store.put(sign, encode_document("sign-of-life", {}))
-        self._store.delete(self._put[:-1])
-        self._put = [*self._put[-1:], sign]
+        replaced, self._put = self._put[:-1], [*self._put[-1:], sign]
+        self._delete(replaced)
 
     def delete(self) -> None:
         """Delete the signs: the files are named, or given up."""
-        if self._put:
-            self._store.delete(self._put)
+        self._delete(self._put)
+
+    def _delete(self, signs: Sequence[str]) -> None:
+        # A task needs no right to delete: the orphan sweep takes signs that are left.
+        with suppress(CheckpointStoreError):
+            if signs:
+                self._store.delete(signs)
 
 
 def as_young_as_newest(infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:

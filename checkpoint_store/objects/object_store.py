@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -57,6 +56,7 @@ _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+_without_conditional_create: set[str] = set()
 # Their client has a listing by prefix, which the contract tests cover.
 _LISTING_BY_PREFIX = ("s3://", "s3a://")
 _BEYOND_THE_END = {"416", "InvalidRange"}
@@ -338,7 +338,8 @@ class FsspecObjectStore:
         """See ObjectStore."""
         with self._access():
             try:
-                self._filesystem().pipe_file(self._path(name), data, mode="create")
+                mode = "overwrite" if self.url in _without_conditional_create else "create"
+                self._filesystem().pipe_file(self._path(name), data, mode=mode)
             except FileExistsError as error:
                 raise ObjectExistsError(self.url, name) from error
             except OSError as error:
@@ -347,7 +348,7 @@ class FsspecObjectStore:
                     raise ObjectExistsError(self.url, name) from error
                 if code not in _NO_CONDITIONAL_CREATE:
                     raise
-                _tell_no_conditional_create(self.url)
+                _note_no_conditional_create(self.url)
                 self._filesystem().pipe_file(self._path(name), data)
 
     def get(self, name: str) -> bytes:
@@ -471,9 +472,9 @@ class FsspecObjectStore:
         return telling_client_errors(self.url, self.storage_options, listed)
 
 
-@lru_cache(_REMEMBERED_STORES)
-def _tell_no_conditional_create(url: str) -> None:
-    """Warn once."""
+def _note_no_conditional_create(url: str) -> None:
+    """Warn once, and ask the store for it no more: it gets the body of an object twice."""
+    _without_conditional_create.add(url)
     _log.warning(
         "%s answers that it cannot create an object on the condition that its name is free "
         "(NotImplemented), so objects are written without it. Two writers of a table at the same "

@@ -22,10 +22,11 @@ from spark_state.spark.operator.planned_operators import (
     operators_in,
 )
 from spark_state.spark.operator.query_starts import (
-    LOCATION_OPTIONS,
+    CHECKED_OPTIONS,
     LOCATIONS_KEY,
     check_starts,
     checkpoint_location,
+    refuse_async_progress,
 )
 from spark_state.spark.operator.restore_source import check_one_epoch
 from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
@@ -47,6 +48,7 @@ def _check(
     check_one_epoch((planned.operator, planned.restore_from) for planned in operators)
     root = writer._spark.conf.get(LOCATIONS_KEY, None)
     given = {**_options_before(writer), **options}
+    refuse_async_progress(given)
     location = checkpoint_location(given, root, name=None)
     if location is not None:
         refuse_state_of_spark(location, writer._spark)
@@ -77,5 +79,5 @@ def _refuse_dropped(
 
 
 def _options_before(writer: DataStreamWriter) -> dict[str, str]:
-    values = {name: writer._jwrite.extraOptions().get(name) for name in LOCATION_OPTIONS}
+    values = {name: writer._jwrite.extraOptions().get(name) for name in CHECKED_OPTIONS}
     return {name: value.get() for name, value in values.items() if value.isDefined()}

@@ -32,6 +32,7 @@ from spark_state.spark.operator.query_starts import (
     LOCATIONS_KEY,
     check_starts,
     checkpoint_location,
+    refuse_async_progress,
 )
 from spark_state.spark.operator.restore_source import check_one_epoch
 from spark_state.spark.operator.state_of_spark import has_state_of_spark
@@ -56,6 +57,7 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
         check_one_epoch(restore_sources_below(df))
         locations = df.sparkSession.conf.get(LOCATIONS_KEY, None)
         given = {**written.options, **options}
+        refuse_async_progress(given)
         location = checkpoint_location(given, locations, written.query_name)
         _refuse_state_of_spark(df, location)
         name_connect_starts(df.sparkSession, location, stored)

@@ -13,9 +13,10 @@ the commit log lacks a batch that a run has noted as committed.
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -40,6 +41,8 @@ from spark_state.spark.operator.operator_configuration import is_local_master
 from spark_state.spark.operator.planned_operators import OperatorInputs
 from spark_state.spark.operator.worker_loading import called_in_workers
 
+_log = logging.getLogger(__name__)
+
 _STARTS = "cowstate.starts"
 # By the format of a source that an operator adds to its query: why it does, and the way back.
 _FACTS = {
@@ -48,6 +51,7 @@ _FACTS = {
 }
 SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_AT_EXIT = 30.0
 
 # The URL of a store, how long requests are tried again, in seconds, and the options of its client.
 Store = tuple[str, float, Mapping[str, Any]]
@@ -85,14 +89,21 @@ def name_starts(
     operators have other sources of their own than in the checkpoint, and the errors of the stores.
     """
     context = spark.sparkContext
-    if location is None:
-        context.setLocalProperty(_STARTS, "")
-        return lambda query: None
-    files = HadoopFiles(spark, location)
-    reached = partial(_reached, context, files.url, operators)
-    text, repeated = told_starts(files, reached, operators)
+    text, repeated = "", list[OperatorInputs]()
+    if location is not None:
+        files = HadoopFiles(spark, location)
+        reached = partial(_reached, context, files.url, operators)
+        text, repeated = told_starts(files, reached, operators)
+    # This thread may run a function of foreachBatch, whose query has starts of its own.
+    former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
-    return partial(_watch_first_commit, context, repeated) if repeated else lambda query: None
+
+    def note(query: StreamingQuery) -> None:
+        context.setLocalProperty(_STARTS, former or "")
+        if repeated:
+            _watch_first_commit(context, repeated, query)
+
+    return note
 
 
 def told_starts(
@@ -152,18 +163,29 @@ def _watch_first_commit(
     """Once the first batch is committed, tell the stores that the run's epoch is the one that
     Spark committed. Until then, or if the driver is killed, nobody knows."""
     query_id, run_id = str(query.id), str(query.runId)
+    ends = threading.Event()
 
     def watch() -> None:
         with suppress(Py4JError, OSError):  # the session has ended
             batch = _first_committed(query)
-            while batch is None and query.isActive:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            while batch is None and query.isActive and not ends.wait(_SECONDS_BETWEEN_LOOKS):
                 batch = _first_committed(query)
+            batch = _first_committed(query) if batch is None else batch
             if batch is not None:
                 notes = [(*_store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
-                _in_task_or_here(context, _note_reached, notes)
+                for error in filter(None, _in_task_or_here(context, _note_reached, notes)):
+                    _log.warning("that batch %d is committed could not be noted: %s", batch, error)
+        atexit.unregister(look_once_more)
 
-    threading.Thread(target=watch, name=f"cowstate-first-commit-{run_id}", daemon=True).start()
+    watching = threading.Thread(target=watch, name=f"cowstate-first-commit-{run_id}", daemon=True)
+
+    def look_once_more() -> None:
+        """A script may end as soon as its query has."""
+        ends.set()
+        watching.join(_SECONDS_AT_EXIT)
+
+    atexit.register(look_once_more)
+    watching.start()
 
 
 def _first_committed(query: StreamingQuery) -> int | None:

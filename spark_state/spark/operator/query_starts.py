@@ -10,8 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
+from spark_state.errors import ConfigurationError
+
 LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
-LOCATION_OPTIONS = _LOCATION, _QUERY_NAME = "checkpointlocation", "queryname"
+CHECKED_OPTIONS = _LOCATION, _QUERY_NAME, _ASYNC = (
+    "checkpointlocation",
+    "queryname",
+    "asyncprogresstrackingenabled",
+)
 _MARK = "_cowstate_checks"
 
 StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any], None] | None]
@@ -39,6 +45,18 @@ def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..
 
     setattr(method, _MARK, True)
     return method
+
+
+def refuse_async_progress(options: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if Spark would plan a batch before it has committed the one before:
+    an epoch is built upon a committed one (I4). `options`: as checkpoint_location takes them."""
+    given = {key.lower(): str(value) for key, value in options.items()}
+    if given.get(_ASYNC, "false").strip().lower() == "true":
+        raise ConfigurationError(
+            "asyncProgressTrackingEnabled is true: Spark would run a batch before it has committed "
+            "the batch before, and nobody could tell which state counts; remove this option of "
+            "writeStream"
+        )
 
 
 def checkpoint_location(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
+from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.run_errors import EpochsLostError
 from spark_state.host.epoch_request import NEVER_RUN
+from spark_state.spark.operator import operator_starts
 from spark_state.spark.operator.connect_starts import ConnectFiles
 from spark_state.spark.operator.operator_starts import Reached, told_starts
 from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
+from tests.support.scripted_operator import ScriptedOperator
 
 ONLY = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 1)
 FIRST_OF_TWO = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 2)
@@ -77,6 +83,36 @@ def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
             return "v1\n{}\n-\n7" if name.startswith("offsets") else super().text(name)
 
     assert told(Idle(2, 2, sources=2), Reached(), FIRST_OF_TWO)["newest_epoch"] == NEVER_RUN
+
+
+class Query:
+    """Stands for a query whose first batch is committed when its script ends."""
+
+    id = "query"
+    runId = "run-1"  # noqa: N815 - as Spark calls it
+    isActive = True  # noqa: N815
+    recentProgress: ClassVar[list[dict[str, Any]]] = []  # noqa: N815
+
+
+def test_a_script_that_ends_looks_for_the_first_commit_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ScriptedOperator(LocalObjectStore(tmp_path / "query" / "totals"), "run-0")
+    first.run_epoch(0, {0: 1})
+    second = ScriptedOperator(LocalObjectStore(tmp_path / "query" / "totals"), "run-1")
+    for subtask in range(2):
+        second.run_subtask(0, subtask, {0: 2}, None)
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(operator_starts, "_SECONDS_BETWEEN_LOOKS", 1e6)
+    inputs = OperatorInputs(PlannedOperator("totals", str(tmp_path), 0, 1.0), (0,), 1)
+    operator_starts._watch_first_commit(Mock(master="local[2]"), [inputs], Query())  # type: ignore[arg-type]
+    assert len(first.checkpoints.lineage().rivals) == 2
+    monkeypatch.setattr(
+        Query, "recentProgress", [{"batchId": 0, "durationMs": {"commitOffsets": 1}}]
+    )
+    at_exit[0]()
+    assert first.checkpoints.lineage().rivals == ()
 
 
 class Server:

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from spark_state.spark.operator.query_starts import check_starts, checkpoint_location
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.query_starts import (
+    check_starts,
+    checkpoint_location,
+    refuse_async_progress,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +33,12 @@ def test_the_option_comes_first_and_then_the_name_below_the_location_of_the_sess
     options: Mapping[str, Any], root: str | None, name: str | None, location: str | None
 ) -> None:
     assert checkpoint_location(options, root, name) == location
+
+
+def test_a_query_that_plans_batches_ahead_of_its_commits_is_refused() -> None:
+    refuse_async_progress({"asyncProgressTrackingEnabled": "false", "checkpointLocation": "/here"})
+    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled is true"):
+        refuse_async_progress({"asyncprogresstrackingenabled": True})
 
 
 def test_the_check_comes_before_each_start_once_and_may_refuse_it() -> None:

@@ -394,6 +394,23 @@ class TestFilesThatNoVersionNames:
             assert all(is_sign_of_life(name) for name in list(objects.objects))
         assert objects.objects == {}
 
+    def test_a_task_needs_no_right_to_delete(self) -> None:
+        uniques = (f"{number:012x}" for number in itertools.count())
+        third = threading.Event()
+
+        class Watched(DictObjectStore):
+            def put(self, name: str, data: bytes) -> None:
+                super().put(name, data)
+                if name.endswith("002.json"):
+                    third.set()
+
+            def delete(self, names: Sequence[str]) -> None:
+                raise StoreAccessError(self.url, "no right to delete")
+
+        directory = str(BatchDirectory("job", 3))
+        with shown_alive(Watched(), lambda: SignOfLife(directory, 1, 2, next(uniques)), 0.001):
+            third.wait()
+
     def test_a_task_goes_on_when_a_sign_cannot_be_put(self) -> None:
         tried = threading.Event()
 
