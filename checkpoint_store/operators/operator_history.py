@@ -116,9 +116,10 @@ class OperatorHistory:
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory. Two listings, one more for a run that is new, and one for each epoch
-        that has no manifest. The newest epoch is left out as long as the store cannot tell which of
-        several runs, that completed it with different changes, Spark commits."""
+        """See StateHistory. Two listings, one more for a run that is new or while several runs have
+        the newest epoch, and one for each epoch that has no manifest. The newest epoch is left out
+        as long as the store cannot tell which of several runs, that completed it with different
+        changes, Spark commits."""
         times: dict[ManifestName, int] = {}
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):
@@ -245,6 +246,9 @@ class OperatorHistory:
         written = {*manifests, *self.published.epoch_directories()}
         begun = self._starts.names_of(directory.run_number for directory in written)
         lineage = lineage_of(begun, written)
+        if lineage.rivals:
+            begun = self._starts.listed_anew()  # a driver may have said which of them it committed
+            lineage = lineage_of(begun, written)
         if lineage.contradiction is not None:
             raise contradicting(self.url, lineage.contradiction)
         self._listed = _Listed(begun, manifests, frozenset(written), lineage.epochs, lineage.rivals)

@@ -63,9 +63,15 @@ class RunStarts:
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
         """The starts of all runs, for a caller that has seen epochs of the runs with these numbers.
-        Lists only if a number is new: a run begins before its first epoch is whole."""
+        Lists only if a number is new: a run begins before its first epoch is whole. See listed_anew
+        for what known runs have said since then."""
         if not set(numbers) <= {name.run.number for name in self._listed}:
             self._listed = self.names()
+        return self._listed
+
+    def listed_anew(self) -> list[BegunName]:
+        """As names_of, listed in any case."""
+        self._listed = self.names()
         return self._listed
 
     def has_begun(self, run: Run) -> bool:
