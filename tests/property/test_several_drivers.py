@@ -276,6 +276,7 @@ def test_an_epoch_starts_from_what_spark_committed_or_there_is_an_error(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 @settings(max_examples=5_000)
 @given(st.lists(actions, max_size=80))
 def test_many_histories_of_several_drivers(history: list[tuple[str, int]]) -> None:
