@@ -155,8 +155,12 @@ class History:
         zombie.checkpoints.complete(epoch, zombie.run, zombie.parallelism)
 
     def clean(self) -> None:
+        # An epoch that was whole when its run ended counts until the next run replaces it.
+        whole = {name.epoch for name in PublishedObjects(self.objects).manifests()}
+        live = {each.epoch for each in self.runs[-1].checkpoints.lineage().epochs}
+        later = {epoch for epoch in live & whole if epoch > self.newest()}
         if self.runs[-1].checkpoints.retain(MIN_EPOCHS):
-            self.retained_from = sorted(self.states)[-MIN_EPOCHS]
+            self.retained_from = sorted({*self.states, *later})[-MIN_EPOCHS]
         CompletedCheckpointStore(self.objects).sweep_orphans(
             grace_seconds=0.0, now=self.attempt + 1.0
         )
