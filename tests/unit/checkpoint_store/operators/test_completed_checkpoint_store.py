@@ -242,13 +242,10 @@ class TestLatestBefore:
         assert start_of(objects, 1) == (0, "run-b")
 
     def test_no_run_of_an_epoch_wins_by_its_number(self, objects: DictObjectStore) -> None:
-        first = ScriptedOperator(objects, "run-z")
-        first.run_epoch(0, {0: 1}, attempt=100)
+        ScriptedOperator(objects, "run-z").run_epoch(0, {0: 1}, attempt=100)
         ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2}, attempt=1)
         with pytest.raises(ContradictingRunsError, match=r"runs 1 and 2 .* epoch 0"):
             state_before(objects, 1)
-        first.checkpoints.starts.note_reached("run-z", 1)
-        assert state_before(objects, 1) == {0: 1}
 
     def test_a_zombie_that_publishes_late_is_not_picked_up(self, objects: DictObjectStore) -> None:
         zombie = ScriptedOperator(objects, "run-z")
@@ -261,7 +258,6 @@ class TestLatestBefore:
             zombie.run_subtask(1, subtask, {0: 666}, base, attempt=99)
         zombie.checkpoints.complete(1, zombie.run, 2)
         operator.checkpoints.starts.note_reached("run-b", 2)
-        assert start_of(objects, 3) == (1, "run-b")
         operator.run_epoch(3, {1: 3})
         assert state_before(objects, 4) == {0: 2, 1: 3}
 

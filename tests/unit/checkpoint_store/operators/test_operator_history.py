@@ -246,18 +246,12 @@ class TestRollback:
         assert state_at(history, 2) == {0: 20, 1: 9}
         assert history.at(2).info.timestamp_ms == 50_000
 
-    def test_an_epoch_that_was_replaced_is_read_anew_by_whoever_knew_it(
-        self, objects: DictObjectStore
-    ) -> None:
-        reader = keyed_reader(objects)
-        first = KeyedOperator(objects, "run-a")
+    def test_an_epoch_that_was_replaced_is_read_anew(self, objects: DictObjectStore) -> None:
+        reader, first = keyed_reader(objects), KeyedOperator(objects, "run-a")
         for epoch in range(3):
             first.run_epoch(epoch, {1: epoch})
         assert reader.read(2).to_pylist() == [{"key": 1, "n": 2}]
-        second = KeyedOperator(objects, "run-b")
-        second.run_epoch(2, {1: 20})
-        # Nobody can tell which of the two Spark commits.
-        assert reader.read().to_pylist() == [{"key": 1, "n": 1}]
+        (second := KeyedOperator(objects, "run-b")).run_epoch(2, {1: 20})
         with pytest.raises(VersionNotRetainedError, match=r"version 2 .* is not written yet"):
             reader.read(2)
         second.checkpoints.starts.note_reached("run-b", 3)
