@@ -1,4 +1,4 @@
-"""Attaches the stores of a query's operators to the location of its checkpoint.
+"""Lets the operators of a query go on from an earlier epoch, or from another checkpoint location.
 
 attachment_plan decides from which epoch each operator goes on.
 Nothing that is there changes: a run is registered that has no epochs, and an object under `begun/`
@@ -68,7 +68,7 @@ def attach_all(
     runs: list[Run | None] = []
     try:
         for store, attachment in zip(stores, attachments, strict=True):
-            runs.append(_attach(store, attachment, run_id, checkpoint))
+            runs.append(attach(store, attachment, run_id, checkpoint))
     except CheckpointStoreError as error:
         error.add_note(
             f"{len(runs)} of {len(stores)} operators are attached. Run the command again: it goes "
@@ -78,11 +78,14 @@ def attach_all(
     return runs
 
 
-def _attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
+def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
+    """As attach_all, for one operator."""
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).register_run(run_id)
     origin, starts = RunOrigin(checkpoint, goes_back=True), RunStarts(store)
-    starts.write_cuts(run, attachment.base, attachment.cuts)
-    starts.write(run, attachment.base.epoch + 1, attachment.base, origin)
+    base = attachment.base
+    first_epoch = 0 if base is None else base.epoch + 1
+    starts.write_cuts(run, first_epoch, attachment.cuts)
+    starts.write(run, first_epoch, base, origin)
     return run

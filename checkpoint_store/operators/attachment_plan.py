@@ -72,26 +72,33 @@ class StoredRuns:
 class Attachment:
     """The way in which an operator goes on from an attached store.
 
-    `base`: the epoch, and its run; `left_out`: epochs that count, or might, and will not count any
-    more; `cuts`: the older runs whose epochs after the base are taken back for good, each with its
-    last epoch; `is_needed`: False if the store already belongs to the checkpoint and goes on like
-    this.
+    `base`: the epoch, and its run, None to begin with nothing; `left_out`: epochs that count, or
+    might, and will not count any more; `cuts`: the older runs whose epochs after the base are taken
+    back for good, each with its last epoch; `is_needed`: False if the store already belongs to the
+    checkpoint and goes on like this.
     """
 
-    base: EpochDirectory
+    base: EpochDirectory | None
     left_out: tuple[EpochDirectory, ...]
     cuts: tuple[EpochDirectory, ...]
     is_needed: bool
 
 
 def attachments_of(
-    stores: Sequence[StoredRuns], checkpoint: str, committed: int, run: str | None = None
+    stores: Sequence[StoredRuns],
+    checkpoint: str,
+    committed: int,
+    run: str | None = None,
+    *,
+    is_under_way: bool = True,
 ) -> list[Attachment]:
     """The way in which all operators of a query go on.
 
     `checkpoint`: what names say of its location, see `digest_of`; `committed`: the last batch that
-    Spark has committed; `run`: the number or the id of the run whose epochs count, None if no run
-    was chosen. Raises RunChoiceError, NoEpochToAttachError and PartialEpochError.
+    Spark has committed, -1 if there is none; `run`: the number or the id of the run whose epochs
+    count, None if no run was chosen; `is_under_way`: whether the batch after the last one is
+    planned, so that a driver may still commit it. Raises RunChoiceError, NoEpochToAttachError and
+    PartialEpochError.
     """
     chosen = [None] * len(stores) if run is None else _chosen(stores, run)
     firsts = [name.first_epoch for name in chosen if name is not None]
@@ -100,7 +107,8 @@ def attachments_of(
         # Where the chosen run has published nothing, only what was there before it counts.
         until = min([committed, *(first - 1 for first in firsts if name is None)])
         attachment = _attachment(runs, checkpoint, until, name)
-        cuts = _cuts(runs, attachment.base, committed if until == committed else None)
+        has_open_epoch = is_under_way and until == committed
+        cuts = _cuts(runs, attachment.base, committed + 1 if has_open_epoch else None)
         attachments.append(replace(attachment, cuts=cuts))
     return attachments
 
@@ -131,12 +139,14 @@ def _attachment(
     is_own = owner is not None and owner.checkpoint == checkpoint
     timeline = _certain(runs, lineage, committed) if chosen is None else _timeline(runs, chosen)
     bases = _newest_whole(runs, timeline, committed)
-    if not bases:
+    if not bases and not _began_after(runs, committed):
         raise NoEpochToAttachError(runs.url, committed, _held(runs))
     if len(bases) > 1:
         raise _unclear(runs, bases)
-    (base,) = bases
-    if chosen is None:
+    base = bases[0] if bases else None
+    if base is None:
+        pass
+    elif chosen is None:
         _check_no_other(runs, timeline, base, committed, is_own=is_own)
     elif base.run_number != chosen.run.number and chosen.first_epoch <= committed:
         number = chosen.run.number
@@ -145,7 +155,9 @@ def _attachment(
             f"run {number} has no whole epoch up to batch {committed}",
             runs.told({number, base.run_number}),
         )
-    live = {each for each in timeline if each == base or each.epoch < base.epoch}
+    live = {
+        each for each in timeline if base is not None and (each == base or each.epoch < base.epoch)
+    }
     left_out = (each for each in runs.written - live if _might_count(each, lineage, base))
     return Attachment(
         base=base,
@@ -153,6 +165,15 @@ def _attachment(
         cuts=(),
         is_needed=not (is_own and _goes_on_from(runs, lineage, base, committed)),
     )
+
+
+def _began_after(runs: StoredRuns, committed: int) -> bool:
+    """Whether the operator has begun with nothing, and after a batch."""
+    oldest = min(runs.written, key=lambda each: (each.epoch, each.run_number), default=None)
+    name = None if oldest is None else runs.begun_as(oldest.run_number)
+    if oldest is None or name is None:
+        return oldest is None
+    return oldest.epoch > committed and name.base is None and name.first_epoch == oldest.epoch
 
 
 def _timeline(runs: StoredRuns, chosen: BegunName) -> tuple[EpochDirectory, ...]:
@@ -240,32 +261,34 @@ def _unclear(runs: StoredRuns, epochs: Iterable[EpochDirectory]) -> RunChoiceErr
     return RunChoiceError(runs.url, problem, runs.told(numbers))
 
 
-def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirectory) -> bool:
+def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirectory | None) -> bool:
     contradiction = lineage.contradiction
     is_disputed = contradiction and directory.epoch >= contradiction.newer.first_epoch
-    return directory.epoch > base.epoch or directory in lineage.epochs or bool(is_disputed)
+    is_later = base is None or directory.epoch > base.epoch
+    return is_later or directory in lineage.epochs or bool(is_disputed)
 
 
 def _cuts(
-    runs: StoredRuns, base: EpochDirectory, committed: int | None
+    runs: StoredRuns, base: EpochDirectory | None, under_way: int | None
 ) -> tuple[EpochDirectory, ...]:
-    """See Attachment. The epoch after the last `committed` batch may be under way: a driver may
-    still commit it. None: Spark has committed epochs after the base, and they do not count. There
-    is always a cut of the base's run, if only behind the base."""
-    newest = {base.run_number: base}
+    """See Attachment. `under_way`: an epoch that a driver may still commit, which is not cut; None
+    if there is none, or if committed epochs after the base do not count. There is always a cut of
+    the base's run, if only behind the base."""
+    newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):
-        is_under_way = committed is not None and each.epoch == committed + 1
-        if each.epoch > base.epoch and not is_under_way:
+        if (base is None or each.epoch > base.epoch) and each.epoch != under_way:
             newest[each.run_number] = each
     return tuple(newest[number] for number in sorted(newest))
 
 
-def _goes_on_from(runs: StoredRuns, lineage: Lineage, base: EpochDirectory, committed: int) -> bool:
+def _goes_on_from(
+    runs: StoredRuns, lineage: Lineage, base: EpochDirectory | None, committed: int
+) -> bool:
     """Whether the next run of the query goes on from the base as things are."""
     if lineage.contradiction is not None or lineage.reached > committed + 1:
         return False
     try:
-        return _newest_whole(runs, lineage.epochs, committed) == [base]
+        return _newest_whole(runs, lineage.epochs, committed) == ([] if base is None else [base])
     except PartialEpochError:
         return False
 

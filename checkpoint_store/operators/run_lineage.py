@@ -18,10 +18,11 @@ Spark commits an epoch once. The runs are looked at in the order of their number
     both have                                                  two commit logs: a contradiction
     the run was taken back (`back`)                            it counts, later epochs do not
 
-`cowstate attach` takes a query back while one of its drivers may still be alive, and says how far
-older runs had come (`cut`). What an older run writes after that counts as if the run had begun
-later, if it goes on from the base and belongs to the same checkpoint. So does the epoch after the
-last committed batch, which may have been under way: its driver may still commit it.
+Whoever takes a query back, its driver at the start or `cowstate attach`, registers a run without
+epochs. Other drivers may be alive, so it says how far older runs had come (`cut`). What an older
+run writes after that counts as if the run had begun later, if it goes on from the base and belongs
+to the same checkpoint. So does the epoch after the last committed batch, if it may have been under
+way: its driver may still commit it.
 
 A run that begins looks first whether an older run has gone past its first epoch, see
 `is_overtaken`. So older runs that are past it later were alive when it began. A contradiction lasts
@@ -186,15 +187,17 @@ class _Scan:
         each with its first epoch after the base."""
         start = self._begun[back]
         cuts, base = self._cuts.get(back, {}), start.base
-        if not cuts or base is None:
+        if not cuts:
             return
+        last = -1 if base is None else base.epoch
         for number in self._epochs.keys() - {back}:
             older = self._begun.get(number)
             is_of_checkpoint = older is None or older.checkpoint in (None, start.checkpoint)
-            is_cut = cuts.get(number, base.epoch) > base.epoch
-            has_later = number < back and self._epochs[number][0] > base.epoch
-            if has_later and is_of_checkpoint and not is_cut and base in self.chain(number):
-                yield number, min(each for each in self._epochs[number] if each > base.epoch)
+            is_cut = cuts.get(number, last) > last
+            has_later = number < back and self._epochs[number][0] > last
+            has_base = base is None or base in self.chain(number)
+            if has_later and is_of_checkpoint and not is_cut and has_base:
+                yield number, min(each for each in self._epochs[number] if each > last)
 
     def _earlier(
         self, contradiction: Contradiction | None, older: int, newer: int

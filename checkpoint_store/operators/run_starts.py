@@ -116,11 +116,12 @@ class RunStarts:
         body = encode_begun(run, None if origin is None else origin.checkpoint)
         put_if_absent(self._store, str(name), body)
 
-    def write_cuts(self, run: Run, base: EpochDirectory, cuts: Iterable[EpochDirectory]) -> None:
-        """Say which epochs of older runs a run takes back, before it says that it goes back to a
-        base. `cuts`: older runs, each with the last epoch that is taken back."""
+    def write_cuts(self, run: Run, first_epoch: int, cuts: Iterable[EpochDirectory]) -> None:
+        """Say which epochs of older runs a run takes back, before it says that it goes back.
+        `first_epoch`: that of the query then; `cuts`: older runs, each with the last epoch that is
+        taken back."""
         for cut in cuts:
-            name = BegunName(run, base.epoch + 1, cut, "cut")
+            name = BegunName(run, first_epoch, cut, "cut")
             put_if_absent(self._store, str(name), encode_begun(run, None))
 
     def note_reached(self, run_id: str, epoch: int) -> None:

@@ -68,9 +68,9 @@ def _operator_as_json(operator: AttachedOperator) -> dict[str, object]:
         "operator": operator.name,
         "url": operator.stored.url,
         "belongs_to": operator.belongs_to,
-        "epoch": base.epoch,
-        "run": base.run_number,
-        "run_id": operator.run_id(base.run_number),
+        "epoch": None if base is None else base.epoch,
+        "run": None if base is None else base.run_number,
+        "run_id": None if base is None else operator.run_id(base.run_number),
         "left_out": [
             {
                 "run": number,
@@ -90,11 +90,17 @@ def as_text(report: AttachReport) -> str:
     lines = [
         f"Checkpoint  {report.checkpoint}",
         f"Query       {report.query_id}",
-        f"Progress    batch {report.committed} is the last one that Spark has committed",
+        f"Progress    {_progress(report.committed)}",
     ]
     for operator in report.operators:
         lines += ["", *_operator_lines(operator, report.committed)]
     return "\n".join([*lines, "", *_end(report)])
+
+
+def _progress(committed: int) -> str:
+    if committed < 0:
+        return "Spark has committed no batch"
+    return f"batch {committed} is the last one that Spark has committed"
 
 
 def _operator_lines(operator: AttachedOperator, committed: int) -> list[str]:
@@ -102,9 +108,11 @@ def _operator_lines(operator: AttachedOperator, committed: int) -> list[str]:
     lines = [
         f"Operator {operator.name}  {operator.stored.url}",
         f"  belongs to {operator.belongs_to or 'an unknown location'}",
-        f"  goes on from epoch {base.epoch} of {_run_text(operator, base.run_number)}",
+        "  begins with nothing"
+        if base is None
+        else f"  goes on from epoch {base.epoch} of {_run_text(operator, base.run_number)}",
     ]
-    if base.epoch < committed:
+    if base is not None and base.epoch < committed:
         lines.append(f"  has no later epoch up to batch {committed}")
     lines += [
         f"  does not count {epochs_text(first, last)} of {_run_text(operator, number)} any more"

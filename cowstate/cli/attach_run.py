@@ -52,8 +52,14 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
     # The stores before the commit log: an epoch that a running query has written then is at most
     # one batch ahead of the log.
     runs = [stored_runs(store) for store in stores]
-    committed = _committed(checkpoint)
-    planned = attachments_of(runs, digest_of(checkpoint.url), committed, options.run)
+    committed, batch = (max(checkpoint.numbers(log), default=-1) for log in ("commits", "offsets"))
+    planned = attachments_of(
+        runs,
+        digest_of(checkpoint.url),
+        committed,
+        options.run,
+        is_under_way=batch > committed,
+    )
     operators = [
         AttachedOperator(
             history.metadata.operator, stored, owner_location(history.store, stored), attachment
@@ -61,7 +67,7 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
         for history, stored, attachment in zip(histories, runs, planned, strict=True)
     ]
     if options.apply:
-        if _committed(checkpoint) != committed:
+        if max(checkpoint.numbers("commits"), default=-1) != committed:
             raise ConfigurationError(
                 f"Spark has committed a batch of {checkpoint.url} just now: the query is running. "
                 "Nothing was changed. Stop it, and run the command again"
@@ -80,16 +86,6 @@ def _query_id(checkpoint: HadoopFiles) -> str:
             f"{checkpoint.url} is not the checkpoint of a query: it has no file metadata with the "
             "query's id. Nothing was changed. Name the query's checkpointLocation"
         ) from error
-
-
-def _committed(checkpoint: HadoopFiles) -> int:
-    committed = max(checkpoint.numbers("commits"), default=None)
-    if committed is None:
-        raise ConfigurationError(
-            f"Spark has committed no batch of the query in {checkpoint.url}, so there is nothing "
-            "to go on from. Nothing was changed. Start the query with a new checkpointLocation"
-        )
-    return committed
 
 
 def _operators(checkpoint: str, options: AttachOptions, query_id: str) -> list[OperatorHistory]:

@@ -93,13 +93,11 @@ class OperatorStart:
 
     `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
     have, because Spark committed its batch, NEVER_RUN if it has run in none, None if that is not
-    known; `goes_back`: whether the store has epochs of batches that the checkpoint does not have
-    any more.
+    known.
     """
 
     checkpoint: str
     newest_epoch: int | None = None
-    goes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,7 @@ class StoreSession:
                     "location, stop one of them"
                 )
             if start is not None:
-                origin = RunOrigin(start.checkpoint, start.goes_back)
-                self.checkpoints.starts.note_origin(run, origin)
+                self.checkpoints.starts.note_origin(run, RunOrigin(start.checkpoint))
             self._run = run
             self._looked_at = task.epoch
             self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS

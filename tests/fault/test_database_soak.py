@@ -34,7 +34,7 @@ from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint
 from tests.support.fake_object_store import FakeTime, MisbehavingObjectStore
 from tests.support.leaks import in_use
 from tests.support.processors import KeepsTotalsAndValues
-from tests.support.subtasks import Host, Totals, operator
+from tests.support.subtasks import Host, Totals, operator, take_back
 
 pytestmark = pytest.mark.fault
 
@@ -182,7 +182,9 @@ class RandomQuery:
         self._spec = spec
         # A run that failed in the next epoch may be followed by one that undoes the last epoch.
         reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).lineage().reached
-        self._start = OperatorStart("file:/checkpoint", goes_back=reached > self.epoch)
+        if reached > self.epoch:
+            take_back(self.folder.parents[1], "file:/checkpoint", self.epoch - 1)
+        self._start = OperatorStart("file:/checkpoint")
         for host in self._hosts:
             host.start = self._start
 

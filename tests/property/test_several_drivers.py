@@ -1,11 +1,11 @@
 """Random histories of several drivers against an oracle of Spark's commit log.
 
 A world has one store, a query's checkpoint and perhaps copies of it. Drivers start, run the next
-epoch or a part of it, commit it, note their first commit, move to other hosts and are killed, in
-any order. Checkpoints are moved, and the
-store is attached to them. Spark's log lets one driver commit an epoch. Every epoch of every driver
-adds another number, so that a state shows which epochs it was made of. Whatever happens, an epoch
-starts from the state that its checkpoint has committed before it, or there is an error.
+epoch, a part of it, or a batch without rows, commit it, note their first commit, move to other
+hosts and are killed, in any order. Checkpoints are moved, and the store is attached to them. Spark's
+log lets one driver commit an epoch. Every epoch of every driver adds another number, so that a
+state shows which epochs it was made of. Whatever happens, an epoch starts from the state that its
+checkpoint has committed before it, or there is an error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from checkpoint_store.operators.attachment_plan import attachments_of
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.run_errors import EpochsLostError, RunChoiceError
 from checkpoint_store.operators.run_starts import digest_of
-from spark_state.host.epoch_request import OperatorStart
+from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.maintenance import Maintenance
+from spark_state.spark.operator.operator_starts import Reached, WayBack, take_back_in_store
 from tests.support.subtasks import Host, operator
 
 pytestmark = pytest.mark.usefixtures("without_threads")
@@ -43,24 +44,33 @@ Total = tuple[int, int]
 
 @dataclass
 class Checkpoint:
-    """What Spark's logs hold: planned batches, and the state after each committed one. `writers`:
-    the id of the run whose batch was committed, which its driver's log has."""
+    """What Spark's logs hold: planned batches, each with whether it has rows of the operator, and
+    the state after each committed one. `writers`: the id of the run whose batch was committed,
+    which its driver's log has."""
 
     location: str
-    offsets: set[int] = field(default_factory=set)
+    offsets: dict[int, bool] = field(default_factory=dict)
     commits: dict[int, Total] = field(default_factory=dict)
     writers: dict[int, str] = field(default_factory=dict)
 
     def copy(self, location: str) -> Checkpoint:
-        return Checkpoint(location, {*self.offsets}, {**self.commits}, {**self.writers})
+        return Checkpoint(location, {**self.offsets}, {**self.commits}, {**self.writers})
+
+    def planned(self) -> int:
+        return max(self.offsets, default=-1)
 
     def newest(self) -> int:
         return max(self.commits, default=-1)
 
-    def go_back(self, batch: int) -> None:
-        """Let a batch run again, as the docs tell."""
+    def newest_epoch(self) -> int:
+        """The newest committed batch with rows of the operator."""
+        return max((n for n in self.commits if self.offsets[n]), default=NEVER_RUN)
+
+    def go_back(self, batch: int, *, plans_anew: bool) -> None:
+        """Let a batch run again, as the docs tell, with the same rows or with others."""
         self.commits = {n: total for n, total in self.commits.items() if n < batch}
-        self.offsets = {n for n in self.offsets if n <= batch}
+        last = batch - 1 if plans_anew else batch
+        self.offsets = {n: has_rows for n, has_rows in self.offsets.items() if n <= last}
 
 
 @dataclass
@@ -96,15 +106,18 @@ class World:
     def start(self, number: int) -> None:
         """A driver starts on a checkpoint, and looks at it as operator_starts does."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
-        newest = checkpoint.newest()
+        newest, planned = checkpoint.newest(), checkpoint.planned()
+        must_have = checkpoint.newest_epoch()
         checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
         checkpoints.starts.check_checkpoint(checkpoint.location)
         lineage = checkpoints.lineage()
-        if -1 < lineage.written < newest:
-            raise EpochsLostError(str(self.store), newest, lineage.written)
-        planned = max(checkpoint.offsets, default=-1)
-        goes_back = lineage.written > planned or lineage.reached > newest + 1
-        start = OperatorStart(checkpoint.location, newest, goes_back)
+        if -1 < lineage.written < must_have:
+            raise EpochsLostError(str(self.store), must_have, lineage.written)
+        if lineage.written > planned or lineage.reached > newest + 1:
+            seen = Reached(lineage.written, lineage.reached, lineage.newest_run)
+            way_back = WayBack(checkpoint.location, newest, planned > newest, seen, must_have)
+            take_back_in_store(str(self.store / "totals"), 1.0, {}, way_back)
+        start = OperatorStart(checkpoint.location, must_have)
         self._numbers += 1
         run_id = f"run-{self._numbers}"
         spec = operator(self._folder, parallelism=2)
@@ -114,11 +127,13 @@ class World:
         repeats = planned > newest or lineage.written > newest
         self.drivers.append(Driver(checkpoint, hosts, run_id, newest + 1, repeats))
 
-    def run(self, driver: Driver, subtasks: int = 2) -> None:
+    def run(self, driver: Driver, subtasks: int = 2, *, plans_rows: bool = True) -> None:
         """Run the next epoch, or a part of it, and check what it started from."""
         self._numbers += 1
-        driver.checkpoint.offsets.add(driver.epoch)
         rows, total = driver.checkpoint.commits.get(driver.epoch - 1, (0, 0))
+        if not driver.checkpoint.offsets.setdefault(driver.epoch, plans_rows):
+            driver.total = (rows, total)
+            return
         after = (rows + 1, total + self._numbers)
         input_rows = [(key, self._numbers) for key in KEYS]
         emitted: dict[str, Total] = {}
@@ -133,6 +148,10 @@ class World:
         """The driver is killed after the first subtask of an epoch."""
         self.run(driver, 1)
         self.kill(driver)
+
+    def run_without_rows(self, driver: Driver) -> None:
+        """Run a batch that has rows of other sources only, unless it was planned with rows."""
+        self.run(driver, plans_rows=False)
 
     def commit(self, driver: Driver) -> None:
         """Spark's commit log takes a batch once."""
@@ -184,11 +203,14 @@ class World:
         self._numbers += 1
         store = open_object_store(str(self.store / "totals"))
         location, newest = checkpoint.location, checkpoint.newest()
+        newest_epoch = checkpoint.newest_epoch()
+        is_under_way = checkpoint.planned() > newest
         arguments = [stored_runs(store)], digest_of(location), newest
         try:
-            planned = attachments_of(*arguments)
+            planned = attachments_of(*arguments, is_under_way=is_under_way)
         except RunChoiceError:
-            planned = attachments_of(*arguments, checkpoint.writers[newest])
+            chosen = checkpoint.writers[max(newest_epoch, 0)]
+            planned = attachments_of(*arguments, chosen, is_under_way=is_under_way)
         attach_all([store], planned, f"attached-{self._numbers}", location)
 
     def is_committed(self) -> bool:
@@ -209,7 +231,8 @@ class World:
             getattr(self, action)(number)
         elif driver is None and action == "go back" and self.checkpoints[0].commits:
             batches = sorted(self.checkpoints[0].commits)
-            self.checkpoints[0].go_back(batches[-1 - number % min(3, len(batches))])
+            batch = batches[-1 - number % min(3, len(batches))]
+            self.checkpoints[0].go_back(batch, plans_anew=number > 2)
         elif driver is None and action == "back up" and self.is_committed():
             shutil.rmtree(self._folder / "backup", ignore_errors=True)
             shutil.copytree(self.store, self._folder / "backup")
@@ -217,6 +240,7 @@ class World:
             shutil.rmtree(self.store)
             shutil.copytree(self._folder / "backup", self.store)
         elif driver is not None and action in (
+            "run without rows",
             "run",
             "run a part",
             "commit",
@@ -243,7 +267,18 @@ class World:
 
 
 ACTIONS = (
-    *("start", "run", "run a part", "commit", "note", "kill", "move", "copy", "relocate"),
+    *(
+        "start",
+        "run",
+        "run a part",
+        "run without rows",
+        "commit",
+        "note",
+        "kill",
+        "move",
+        "copy",
+        "relocate",
+    ),
     *("attach", "go back", "back up", "put back"),
 )
 actions = st.tuples(st.sampled_from([*ACTIONS, *["start", "run", "commit"] * 4]), st.integers(0, 5))

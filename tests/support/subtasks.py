@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.restore_plan import Handles
@@ -41,6 +42,7 @@ from spark_state.processor.schemas import (
     state_descriptor,
 )
 from spark_state.processor.timed_steps import timers_of
+from spark_state.spark.operator.operator_starts import Reached, WayBack, take_back_in_store
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
 
@@ -121,6 +123,14 @@ def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
         pa.array(groups, pa.int32()),
     ]
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
+
+
+def take_back(folder: Path, checkpoint: str, committed: int) -> None:
+    """As a driver does, whose checkpoint was taken back to the batch after the last `committed`."""
+    url = str(folder / "query" / "totals")
+    lineage = CompletedCheckpointStore(LocalObjectStore(Path(url))).lineage()
+    seen = Reached(lineage.written, lineage.reached, lineage.newest_run)
+    take_back_in_store(url, 1.0, {}, WayBack(checkpoint, committed, False, seen, committed))
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from inspect import unwrap
 from typing import Any
 
@@ -23,8 +24,10 @@ from spark_state.spark.operator.connect_sessions import called_in_task
 from spark_state.spark.operator.operator_starts import (
     SETTING_OF_STARTS,
     Reached,
-    Store,
+    WayBack,
     reached_in_store,
+    store_of,
+    take_back_in_store,
     told_starts,
 )
 from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
@@ -79,16 +82,24 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
         return  # the first start: the server does not tell the location yet
     operators = [_inputs(files, name, root, stores) for name, root in stores.roots or ()]
 
-    def reached(query_id: str) -> list[Reached]:
-        asked: list[Store] = [
-            (inputs.operator.store_url(query_id), PROGRESS_RETRY_SECONDS, stores.store_options)
-            for inputs in operators
-        ]
-        answers = [called_in_task(spark, reached_in_store, *store, files.url) for store in asked]
-        return [Reached(*answer) for answer in answers]
-
-    text, _ = told_starts(files, reached, operators)
+    text, _ = told_starts(files, _Stores(spark, files.url, operators), operators)
     spark.conf.set(SETTING_OF_STARTS, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """See StoresOfQuery. A task of the server looks at them."""
+
+    spark: SparkSession
+    checkpoint: str
+    operators: Sequence[OperatorInputs]
+
+    def reached(self, query_id: str) -> list[Reached]:
+        stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
+        return [Reached(*called_in_task(self.spark, reached_in_store, *store)) for store in stores]
+
+    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+        called_in_task(self.spark, take_back_in_store, *store_of(inputs, query_id), way_back)
 
 
 def forget_connect_starts(spark: SparkSession) -> None:

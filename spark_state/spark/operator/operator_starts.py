@@ -2,9 +2,11 @@
 
 Spark's commit log says which batch comes next, and its offset log which epochs the operators must
 have. A store that lacks one of them was put back from an older copy. A store that has epochs of
-batches which the logs do not have belongs to a query that was taken back to an earlier batch. Both
-are told to the tasks of the run, in a local property of the thread that starts the query, which the
-thread of the query inherits.
+batches which the logs do not have belongs to a query that was taken back to an earlier batch. Then
+the driver says in the store that these epochs do not count any more, before the query runs a batch:
+an operator may run in a much later batch, or not before another start. The epoch that an operator
+must have is told to the tasks of the run, in a local property of the thread that starts the query,
+which the thread of the query inherits.
 
 A store is looked at before the logs are: an epoch that is in the store then was planned before, so
 if the offset log does not have its batch afterwards, somebody has cut the log. So has somebody if
@@ -19,20 +21,25 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.errors import CheckpointStoreError, CowstateError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.attachment import attach, stored_runs
+from checkpoint_store.operators.attachment_plan import attachments_of
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.run_errors import EpochsLostError
+from checkpoint_store.operators.run_lineage import Lineage, lineage_of
+from checkpoint_store.operators.run_starts import digest_of
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import OperatorStart
 from spark_state.spark.operator.hadoop_files import HadoopFiles
@@ -61,10 +68,36 @@ _R = TypeVar("_R")
 
 class Reached(NamedTuple):
     """How far an operator has come in its store; -1 if it has no epoch. `written`: its newest
-    epoch; `reached`: the same, or a later epoch, all before which are noted as committed."""
+    epoch; `reached`: the same, or a later epoch, all before which are noted as committed;
+    `newest_run`: the number of the run that counts last, 0 if there is none."""
 
     written: int = -1
     reached: int = -1
+    newest_run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """How far a query was taken back. `checkpoint`: the location of its checkpoint; `committed`:
+    the last batch that Spark has committed, -1 if there is none; `is_under_way`: whether the next
+    one is planned; `seen`: what the operator's store showed before the logs were read; `must_have`:
+    see OperatorStart."""
+
+    checkpoint: str
+    committed: int
+    is_under_way: bool
+    seen: Reached
+    must_have: int | None
+
+
+class StoresOfQuery(Protocol):
+    """The stores of a query's operators, as its driver reaches them."""
+
+    def reached(self, query_id: str, /) -> Sequence[Reached]:
+        """How far each operator has come."""
+
+    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack, /) -> None:
+        """See take_back_in_store."""
 
 
 class CheckpointLogs(Protocol):
@@ -92,8 +125,7 @@ def name_starts(
     text, repeated = "", list[OperatorInputs]()
     if location is not None:
         files = HadoopFiles(spark, location)
-        reached = partial(_reached, context, files.url, operators)
-        text, repeated = told_starts(files, reached, operators)
+        text, repeated = told_starts(files, _Stores(context, files.url, operators), operators)
     # This thread may run a function of foreachBatch, whose query has starts of its own.
     former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
@@ -107,20 +139,18 @@ def name_starts(
 
 
 def told_starts(
-    files: CheckpointLogs,
-    reached_of: Callable[[str], list[Reached]],
-    operators: Sequence[OperatorInputs],
+    files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
     """The text for the tasks; and the operators whose next epoch an older run has written already,
-    or may have.
+    or may have. Operators of a query that was taken back are taken back, too.
 
-    `files`: of the checkpoint; `reached_of` says how far each operator of a query has come in its
-    store. Raises as name_starts.
+    `files`: of the checkpoint. Raises as name_starts.
     """
     query_id = _query_id(files)
-    reached = [Reached()] * len(operators) if query_id is None else reached_of(query_id)
+    reached = [Reached()] * len(operators) if query_id is None else stores.reached(query_id)
     # After the stores, see above.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
+    is_under_way = planned > committed
     if operators:
         _check_own_sources(files, planned, operators[0].formats)
     starts = {}
@@ -131,10 +161,11 @@ def told_starts(
         if must_have is not None and -1 < has_reached.written < must_have:
             url = inputs.operator.store_url(str(query_id))
             raise EpochsLostError(url, must_have, has_reached.written)
-        goes_back = has_reached.written > planned or has_reached.reached > committed + 1
-        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, goes_back))
+        if has_reached.written > planned or has_reached.reached > committed + 1:
+            way_back = WayBack(files.url, committed, is_under_way, has_reached, must_have)
+            stores.take_back(str(query_id), inputs, way_back)
+        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have))
     # A task of a driver that was killed may write the epoch that it planned after the look.
-    is_under_way = planned > committed
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
     return json.dumps({"query": query_id, "operators": starts}), repeated
@@ -172,7 +203,7 @@ def _watch_first_commit(
                 batch = _first_committed(query)
             batch = _first_committed(query) if batch is None else batch
             if batch is not None:
-                notes = [(*_store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
+                notes = [(*store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
                 for error in filter(None, _in_task_or_here(context, _note_reached, notes)):
                     _log.warning("that batch %d is committed could not be noted: %s", batch, error)
         atexit.unregister(look_once_more)
@@ -217,19 +248,33 @@ def _query_id(files: CheckpointLogs) -> str | None:
     return None if text is None else str(json.loads(text)["id"])
 
 
-def _reached(
-    context: SparkContext, checkpoint: str, operators: Sequence[OperatorInputs], query_id: str
-) -> list[Reached]:
-    """How far each operator has come in its store."""
-    stores = [(*_store_of(inputs, query_id), checkpoint) for inputs in operators]
-    outcomes = _in_task_or_here(context, _reached_or_error, stores)
-    for outcome in outcomes:
-        if isinstance(outcome, CheckpointStoreError):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, Reached)]
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """See StoresOfQuery."""
+
+    context: SparkContext
+    checkpoint: str
+    operators: Sequence[OperatorInputs]
+
+    def reached(self, query_id: str) -> list[Reached]:
+        stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
+        return self._answers(reached_in_store, stores)
+
+    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+        self._answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
+
+    def _answers(
+        self, function: Callable[..., _R], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[_R]:
+        outcomes = _in_task_or_here(self.context, partial(_result_or_error, function), arguments)
+        for _, error in outcomes:
+            if error is not None:
+                raise error
+        return [cast(_R, result) for result, _ in outcomes]
 
 
-def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
+def store_of(inputs: OperatorInputs, query_id: str) -> Store:
+    """The store of an operator of a query."""
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
 
@@ -249,12 +294,14 @@ def _in_task_or_here(
     return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
 
 
-def _reached_or_error(store: tuple[*Store, str]) -> Reached | CheckpointStoreError:
+def _result_or_error(
+    function: Callable[..., _R], arguments: tuple[Any, ...]
+) -> tuple[_R | None, CowstateError | None]:
     """The error is returned: if a task raised it, Spark would try the task again."""
     try:
-        return reached_in_store(*store)
-    except CheckpointStoreError as error:
-        return error
+        return function(*arguments), None
+    except CowstateError as error:
+        return None, error
 
 
 def reached_in_store(
@@ -264,5 +311,38 @@ def reached_in_store(
     belongs to a checkpoint, and the errors of the store."""
     checkpoints = _opened(url, retry_seconds, options)
     checkpoints.starts.check_checkpoint(checkpoint)
-    lineage = checkpoints.lineage()
-    return Reached(lineage.written, lineage.reached)
+    return _reached(checkpoints.lineage())
+
+
+def take_back_in_store(
+    url: str, retry_seconds: float, options: Mapping[str, Any], way_back: WayBack
+) -> None:
+    """Say in the store of an operator that its query was taken back: later epochs do not count.
+
+    Raises ConfigurationError if the store has changed since it was looked at, EpochsLostError if it
+    lacks an epoch that the operator must have, RunChoiceError, NoEpochToAttachError and
+    PartialEpochError if nobody can tell from which epoch the operator goes on, and the errors of
+    the store.
+    """
+    store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
+    runs = stored_runs(store)
+    if _reached(lineage_of(runs.begun, runs.written)) != Reached(*way_back.seen):
+        raise ConfigurationError(
+            f"{url} has changed while a query started that was taken back to batch "
+            f"{way_back.committed + 1}: another driver runs the query, too. Nothing was changed. "
+            "Stop one of them, and start the query again"
+        )
+    (attachment,) = attachments_of(
+        [runs],
+        digest_of(way_back.checkpoint),
+        way_back.committed,
+        is_under_way=way_back.is_under_way,
+    )
+    newest = -1 if attachment.base is None else attachment.base.epoch
+    if way_back.must_have is not None and newest < way_back.must_have:
+        raise EpochsLostError(url, way_back.must_have, newest)
+    attach(store, attachment, f"back-{uuid4()}", way_back.checkpoint)
+
+
+def _reached(lineage: Lineage) -> Reached:
+    return Reached(lineage.written, lineage.reached, lineage.newest_run)

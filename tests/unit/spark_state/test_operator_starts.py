@@ -16,7 +16,7 @@ from checkpoint_store.operators.run_errors import EpochsLostError
 from spark_state.host.epoch_request import NEVER_RUN
 from spark_state.spark.operator import operator_starts
 from spark_state.spark.operator.connect_starts import ConnectFiles
-from spark_state.spark.operator.operator_starts import Reached, told_starts
+from spark_state.spark.operator.operator_starts import Reached, WayBack, told_starts
 from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
 from tests.support.scripted_operator import ScriptedOperator
 
@@ -43,10 +43,26 @@ class Logs:
         return "\n".join(["v1", "{}", *[number] * self._sources])
 
 
+class Stores:
+    """The store of the only operator of a query; `meanwhile` is called when it is asked."""
+
+    def __init__(self, reached: Reached, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._reached, self._meanwhile = reached, meanwhile
+        self.taken_back: list[WayBack] = []
+
+    def reached(self, query_id: str) -> list[Reached]:
+        self._meanwhile()
+        return [self._reached]
+
+    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+        self.taken_back.append(way_back)
+
+
 def told(logs: Logs, reached: Reached, operator: OperatorInputs = ONLY) -> dict[str, Any]:
-    text, repeated = told_starts(logs, lambda query: [reached], [operator])
+    stores = Stores(reached)
+    text, repeated = told_starts(logs, stores, [operator])
     start: dict[str, Any] = json.loads(text)["operators"]["totals"]
-    return start | {"is_repeated": bool(repeated)}
+    return start | {"is_repeated": bool(repeated), "goes_back": bool(stores.taken_back)}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +156,9 @@ def test_connect_reads_the_logs_after_the_stores(monkeypatch: pytest.MonkeyPatch
     files = ConnectFiles(server, "file:/checkpoint")  # type: ignore[arg-type]
     assert files.numbers("offsets") == []
 
-    def reached(query: str) -> list[Reached]:
-        server.committed = 9  # a driver goes on meanwhile
-        return [Reached(8, 8)]
+    def go_on() -> None:
+        server.committed = 9
 
-    text, _ = told_starts(files, reached, [ONLY])
-    assert not json.loads(text)["operators"]["totals"]["goes_back"]
+    stores = Stores(Reached(8, 8), go_on)
+    told_starts(files, stores, [ONLY])
+    assert stores.taken_back == []

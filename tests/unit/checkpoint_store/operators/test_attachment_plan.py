@@ -95,14 +95,17 @@ class TestOneTimeline:
     def test_a_stray_of_a_second_driver_does_not_count(self) -> None:
         assert base_of([FIRST, begun(2, 4, (1, 3))], {1: range(9), 2: range(4, 5)}, 8) == (1, 8)
 
-    @pytest.mark.parametrize(
-        ("epochs", "held"), [({}, "no epoch"), ({1: range(7, 9)}, "epochs 7 to 8")]
-    )
-    def test_without_an_epoch_there_is_nothing_to_go_on_from(
-        self, epochs: Epochs, held: str
+    def test_without_an_epoch_there_is_nothing_to_go_on_from(self) -> None:
+        went_on = [FIRST, begun(2, 7, (1, 6))]
+        with pytest.raises(NoEpochToAttachError, match=r"up to batch 3.*has epochs 7 to 8"):
+            attachment(went_on, {2: range(7, 9)}, 3)
+
+    @pytest.mark.parametrize("epochs", [{}, {1: range(4, 9)}])
+    def test_an_operator_that_had_not_begun_by_then_begins_with_nothing(
+        self, epochs: Epochs
     ) -> None:
-        with pytest.raises(NoEpochToAttachError, match=f"up to batch 3.*has {held}"):
-            attachment([FIRST], epochs, 3)
+        planned = attachment([begun(1, 4, None)], epochs, 3)
+        assert (planned.base, len(planned.left_out)) == (None, len(epochs and epochs[1]))
 
 
 class TestSeveralRuns:

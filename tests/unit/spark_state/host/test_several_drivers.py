@@ -20,7 +20,7 @@ from checkpoint_store.operators.run_errors import (
 from spark_state.errors import FencedError
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
-from tests.support.subtasks import Host, OpenHost
+from tests.support.subtasks import Host, OpenHost, take_back
 
 PLACE = "file:/checkpoint"
 ROWS_A = [("a", 1)]
@@ -105,17 +105,61 @@ def test_a_store_that_was_put_back_is_refused(open_host: OpenHost, tmp_path: Pat
         open_host(run_id="run-2", start=start).epoch(5, ROWS_A)
 
 
-def test_a_query_that_was_taken_back_says_so_and_goes_on(open_host: OpenHost) -> None:
+def test_a_query_that_was_taken_back_says_so_and_goes_on(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
     host = open_host(run_id="run-1", start=OperatorStart(PLACE))
     for epoch in range(10):
         host.epoch(epoch, ROWS_A)
     unseen = open_host(run_id="run-2", start=OperatorStart(PLACE, newest_epoch=3))
     with pytest.raises(OvertakenRunError, match="taken back"):
         unseen.epoch(4, ROWS_A)
-    back = OperatorStart(PLACE, newest_epoch=3, goes_back=True)
+    take_back(tmp_path, PLACE, 3)
+    back = OperatorStart(PLACE, newest_epoch=3)
     assert open_host(run_id="run-3", start=back).epoch(4, ROWS_A) == {"a": (5, 5)}
     start = OperatorStart(PLACE, newest_epoch=4)
     assert open_host(run_id="run-4", start=start).epoch(5, ROWS_A) == {"a": (6, 6)}
+
+
+def test_an_operator_that_runs_long_after_its_query_went_back_leaves_later_epochs(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(6):
+        host.epoch(epoch, ROWS_A)
+    take_back(tmp_path, PLACE, 2)
+    # Batches up to 8 have rows of another source only; the query starts again meanwhile.
+    start = OperatorStart(PLACE, newest_epoch=2)
+    assert open_host(run_id="run-3", start=start).epoch(9, ROWS_A) == {"a": (4, 4)}
+
+
+def test_two_drivers_of_a_query_that_was_taken_back_are_compared(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(10):
+        host.epoch(epoch, ROWS_A)
+    start = OperatorStart(PLACE, newest_epoch=3)
+    take_back(tmp_path, PLACE, 3)
+    first = open_host(run_id="run-2", start=start)
+    first.epoch(4, ROWS_A)
+    take_back(tmp_path, PLACE, 3)  # the other driver has read the logs before batch 4 was planned
+    second = open_host(run_id="run-3", start=start)
+    second.epoch(4, [("a", 1000)], attempt=99)
+    restarted = open_host(run_id="run-4", start=OperatorStart(PLACE, newest_epoch=4))
+    with pytest.raises(ContradictingRunsError, match="epoch 4"):
+        restarted.epoch(5, ROWS_A)
+
+
+def test_a_query_that_goes_back_before_its_first_batch_begins_with_nothing(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(3):
+        host.epoch(epoch, ROWS_A)
+    take_back(tmp_path, PLACE, -1)
+    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN)
+    assert open_host(run_id="run-2", start=start).epoch(0, ROWS_A) == {"a": (1, 1)}
 
 
 def test_an_epoch_that_runs_wrote_alike_is_the_same_epoch(open_host: OpenHost) -> None:
@@ -164,12 +208,13 @@ def test_an_operator_whose_rows_come_late_begins_with_nothing(open_host: OpenHos
 
 
 def test_a_run_that_goes_back_looks_for_newer_runs_as_often(
-    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+    open_host: OpenHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = open_host(run_id="run-1", start=OperatorStart(PLACE))
     for epoch in range(40):
         host.epoch(epoch, ROWS_A)
-    host.run_id, host.start = "run-2", OperatorStart(PLACE, newest_epoch=3, goes_back=True)
+    take_back(tmp_path, PLACE, 3)
+    host.run_id, host.start = "run-2", OperatorStart(PLACE, newest_epoch=3)
     looks: list[int] = []
     monkeypatch.setattr(
         host.checkpoints.starts, "check_newest", lambda run: looks.append(run.number)
