@@ -110,5 +110,8 @@ def test_what_cannot_be_attached_is_refused(
         patched.setattr(attach_run, "owner_location", while_it_commits)
         assert "the query is running" in refusal(stream.checkpoint, root)
     shutil.rmtree(stream.checkpoint / "commits")
-    assert "has committed no batch" in refusal(stream.checkpoint, root)
+    assert main(["attach", str(stream.checkpoint), "--store", str(root)]) == 0
+    told = capsys.readouterr().out
+    assert "Spark has committed no batch" in told
+    assert "begins with nothing" in told
     assert sorted(path.name for path in (stream.store() / "begun").iterdir()) == before
