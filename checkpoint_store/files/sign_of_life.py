@@ -18,7 +18,7 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 
-_NAME = re.compile(r"alive-(?P<subtask>\d{5})-(?P<attempt>\d{19})-(?P<unique>[0-9a-f]{12})\.json")
+_NAME = re.compile(r"alive-\d{5}-\d{19}-[0-9a-f]{12}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,10 @@ class SignOfLife:
         return f"{self.directory}/alive-{self.subtask:05d}-{self.attempt:019d}-{self.unique}.json"
 
 
-def parse_sign_of_life(name: str) -> SignOfLife | None:
-    """The parts of a sign's name, whatever its directory is; None if it is not one."""
+def directory_of_sign(name: str) -> str | None:
+    """The directory of a sign, by the sign's name; None for another name."""
     directory, _, file = name.rpartition("/")
-    match = _NAME.fullmatch(file)
-    if match is None:
-        return None
-    return SignOfLife(directory, int(match["subtask"]), int(match["attempt"]), match["unique"])
+    return directory if _NAME.fullmatch(file) else None
 
 
 class SignsOfLife:

@@ -20,7 +20,7 @@ store already belongs to this checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from checkpoint_store.amounts import epochs_text
@@ -106,10 +106,8 @@ def attachments_of(
     for runs, name in zip(stores, chosen, strict=True):
         # Where the chosen run has published nothing, only what was there before it counts.
         until = min([committed, *(first - 1 for first in firsts if name is None)])
-        attachment = _attachment(runs, checkpoint, until, name)
-        has_open_epoch = is_under_way and until == committed
-        cuts = _cuts(runs, attachment.base, committed + 1 if has_open_epoch else None)
-        attachments.append(replace(attachment, cuts=cuts))
+        under_way = committed + 1 if is_under_way and until == committed else None
+        attachments.append(_attachment(runs, checkpoint, until, name, under_way))
     return attachments
 
 
@@ -132,7 +130,11 @@ def _chosen(stores: Sequence[StoredRuns], run: str) -> list[BegunName | None]:
 
 
 def _attachment(
-    runs: StoredRuns, checkpoint: str, committed: int, chosen: BegunName | None
+    runs: StoredRuns,
+    checkpoint: str,
+    committed: int,
+    chosen: BegunName | None,
+    under_way: int | None,
 ) -> Attachment:
     lineage = lineage_of(runs.begun, runs.written)
     owner = owner_of(runs.begun)
@@ -162,8 +164,8 @@ def _attachment(
     return Attachment(
         base=base,
         left_out=tuple(sorted(left_out, key=lambda each: (each.run_number, each.epoch))),
-        cuts=(),
-        is_needed=not (is_own and _goes_on_from(runs, lineage, base, committed)),
+        cuts=_cuts(runs, base, under_way),
+        is_needed=not (is_own and _goes_on_from(runs, lineage, base, committed, under_way)),
     )
 
 
@@ -271,21 +273,28 @@ def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirecto
 def _cuts(
     runs: StoredRuns, base: EpochDirectory | None, under_way: int | None
 ) -> tuple[EpochDirectory, ...]:
-    """See Attachment. `under_way`: an epoch that a driver may still commit, which is not cut; None
-    if there is none, or if committed epochs after the base do not count. There is always a cut of
-    the base's run, if only behind the base."""
+    """See Attachment. `under_way`: an epoch that a driver may still commit, which is not cut unless
+    its run has noted it as committed before; None if there is none, or if committed epochs after
+    the base do not count. There is always a cut of the base's run, if only behind the base."""
+    noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):
-        if (base is None or each.epoch > base.epoch) and each.epoch != under_way:
+        is_open = each.epoch == under_way and noted.get(each.run_number, -1) <= each.epoch
+        if (base is None or each.epoch > base.epoch) and not is_open:
             newest[each.run_number] = each
     return tuple(newest[number] for number in sorted(newest))
 
 
 def _goes_on_from(
-    runs: StoredRuns, lineage: Lineage, base: EpochDirectory | None, committed: int
+    runs: StoredRuns,
+    lineage: Lineage,
+    base: EpochDirectory | None,
+    committed: int,
+    under_way: int | None,
 ) -> bool:
-    """Whether the next run of the query goes on from the base as things are."""
-    if lineage.contradiction is not None or lineage.reached > committed + 1:
+    """True if the next run of the query goes on from the base as things are."""
+    last = committed if under_way is None else under_way
+    if lineage.contradiction is not None or lineage.reached > last:
         return False
     try:
         return _newest_whole(runs, lineage.epochs, committed) == ([] if base is None else [base])

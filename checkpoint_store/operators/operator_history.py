@@ -146,7 +146,7 @@ class OperatorHistory:
         return left_behind(self._listed.begun, self._listed.written, read)
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
-        """Whether two runs went from the same base to the same state; None if one of them has not
+        """True if two runs went from the same base to the same state; None if one of them has not
         completed the epoch, or its checkpoint is damaged or gone. As of the last call of
         `versions`. The changes of the epoch may be read, all at once."""
         runs = newer, older

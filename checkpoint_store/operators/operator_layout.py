@@ -41,7 +41,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from checkpoint_store.files.sign_of_life import parse_sign_of_life
+from checkpoint_store.files.sign_of_life import directory_of_sign
 from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import BEGUN, EPOCHS, MANIFESTS, RUNS
 from checkpoint_store.operators.checkpoint_summary import CheckpointSummary, summary_of_text
@@ -130,7 +130,7 @@ class BegunName:
 
     @property
     def is_start(self) -> bool:
-        """Whether this object says how the run began."""
+        """True for an object that says how the run began."""
         return self.way in ("forward", "back")
 
     def __str__(self) -> str:
@@ -338,9 +338,9 @@ def parse_operator_state(name: str) -> EpochDirectory | None:
 
 
 def is_sign_of_life(name: str) -> bool:
-    """Whether the name is that of a SignOfLife in the directory of an epoch."""
-    sign = parse_sign_of_life(name)
-    return sign is not None and parse_epoch_directory(sign.directory) is not None
+    """True for the name of a sign of life in the directory of an epoch."""
+    directory = directory_of_sign(name)
+    return directory is not None and parse_epoch_directory(directory) is not None
 
 
 def _suffix(summary_text: str) -> str:

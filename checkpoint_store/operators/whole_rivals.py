@@ -1,4 +1,4 @@
-"""Which of the runs that wrote the same epoch may count. Pure.
+"""Chooses the runs that may count, of all that wrote the same epoch. Pure.
 
 Spark commits no epoch that lacks subtasks. So a run that wrote only a part of the epoch does not
 count if another run has the whole epoch. Runs that went from the same base to the same state are

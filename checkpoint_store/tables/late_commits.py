@@ -1,4 +1,4 @@
-"""Whether a version that was put took a number that retention had freed. Pure.
+"""Finds out whether a commit took the number of a version that retention had deleted. Pure.
 
 A writer reads version n, and puts n + 1. If it pauses between the two until others have committed
 many versions and retention has deleted n and n + 1, the name of n + 1 is free again: the put
@@ -24,7 +24,7 @@ Standing = Literal["counts", "late", "unknown"]
 def standing_of(
     put: TableVersion, writer: str, newest: TableVersion, numbers: Sequence[int]
 ) -> Standing:
-    """What became of a version that was put when the version before it is gone. `newest` and
+    """The fate of a version that was put when the version before it is gone. `newest` and
     `numbers`: the versions that are there."""
     if {handle.name for handle in put.changes} & newest.object_names():
         return "counts"

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from checkpoint_store.files.sign_of_life import parse_sign_of_life
+from checkpoint_store.files.sign_of_life import directory_of_sign
 from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 
@@ -91,9 +91,9 @@ def parse_batch_directory(name: str) -> BatchDirectory | None:
 
 
 def is_sign_of_life(name: str) -> bool:
-    """Whether the name is that of a SignOfLife in the directory of a batch."""
-    sign = parse_sign_of_life(name)
-    return sign is not None and parse_batch_directory(sign.directory) is not None
+    """True for the name of a sign of life in the directory of a batch."""
+    directory = directory_of_sign(name)
+    return directory is not None and parse_batch_directory(directory) is not None
 
 
 def parse_table_file(name: str) -> BatchDirectory | None:

@@ -2,10 +2,10 @@
 
 A world has one store, a query's checkpoint and perhaps copies of it. Drivers start, run the next
 epoch, a part of it, or a batch without rows, commit it, note their first commit, move to other
-hosts and are killed, in any order. Checkpoints are moved, and the store is attached to them. Spark's
-log lets one driver commit an epoch. Every epoch of every driver adds another number, so that a
-state shows which epochs it was made of. Whatever happens, an epoch starts from the state that its
-checkpoint has committed before it, or there is an error.
+hosts and are killed, in any order. Checkpoints are moved, and the store is attached to them. The
+log of Spark lets one driver commit an epoch. Every epoch of every driver adds another number, so
+that a state shows which epochs it was made of. Whatever happens, an epoch starts from the state
+that its checkpoint has committed before it, or there is an error.
 """
 
 from __future__ import annotations

@@ -125,11 +125,16 @@ def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
 
 
-def take_back(folder: Path, checkpoint: str, committed: int) -> None:
+def reached_by(folder: Path) -> Reached:
+    """What a driver sees of the store before it reads the logs of the checkpoint."""
+    store = LocalObjectStore(folder / "query" / "totals")
+    lineage = CompletedCheckpointStore(store).lineage()
+    return Reached(lineage.written, lineage.reached, lineage.newest_run)
+
+
+def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | None = None) -> None:
     """As a driver does, whose checkpoint was taken back to the batch after the last `committed`."""
-    url = str(folder / "query" / "totals")
-    lineage = CompletedCheckpointStore(LocalObjectStore(Path(url))).lineage()
-    seen = Reached(lineage.written, lineage.reached, lineage.newest_run)
+    url, seen = str(folder / "query" / "totals"), seen or reached_by(folder)
     take_back_in_store(url, 1.0, {}, WayBack(checkpoint, committed, False, seen, committed))
 
 

@@ -17,10 +17,10 @@ from checkpoint_store.operators.run_errors import (
     OvertakenRunError,
     StoreOfOtherCheckpointError,
 )
-from spark_state.errors import FencedError
+from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
-from tests.support.subtasks import Host, OpenHost, take_back
+from tests.support.subtasks import Host, OpenHost, reached_by, take_back
 
 PLACE = "file:/checkpoint"
 ROWS_A = [("a", 1)]
@@ -139,13 +139,12 @@ def test_two_drivers_of_a_query_that_was_taken_back_are_compared(
     host = open_host(run_id="run-1", start=OperatorStart(PLACE))
     for epoch in range(10):
         host.epoch(epoch, ROWS_A)
-    start = OperatorStart(PLACE, newest_epoch=3)
+    start, seen = OperatorStart(PLACE, newest_epoch=3), reached_by(tmp_path)
     take_back(tmp_path, PLACE, 3)
-    first = open_host(run_id="run-2", start=start)
-    first.epoch(4, ROWS_A)
-    take_back(tmp_path, PLACE, 3)  # the other driver has read the logs before batch 4 was planned
-    second = open_host(run_id="run-3", start=start)
-    second.epoch(4, [("a", 1000)], attempt=99)
+    with pytest.raises(ConfigurationError, match="another driver runs the query, too"):
+        take_back(tmp_path, PLACE, 3, seen)  # it looked before the first driver took it back
+    open_host(run_id="run-2", start=start).epoch(4, ROWS_A)
+    open_host(run_id="run-3", start=start).epoch(4, [("a", 1000)], attempt=99)
     restarted = open_host(run_id="run-4", start=OperatorStart(PLACE, newest_epoch=4))
     with pytest.raises(ContradictingRunsError, match="epoch 4"):
         restarted.epoch(5, ROWS_A)
