@@ -23,7 +23,7 @@ from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.rival_checkpoints import RivalCheckpoints
 from checkpoint_store.operators.run_lineage import owner_of
-from checkpoint_store.operators.run_starts import RunOrigin, RunStarts
+from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.subtask_groups import HUNDREDS
 
 
@@ -83,9 +83,8 @@ def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: 
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).register_run(run_id)
-    origin, starts = RunOrigin(checkpoint, goes_back=True), RunStarts(store)
-    base = attachment.base
+    starts, base = RunStarts(store), attachment.base
     first_epoch = 0 if base is None else base.epoch + 1
     starts.write_cuts(run, first_epoch, attachment.cuts)
-    starts.write(run, first_epoch, base, origin)
+    starts.write(run, first_epoch, base, checkpoint, "back")
     return run

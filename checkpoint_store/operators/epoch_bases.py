@@ -90,7 +90,7 @@ class EpochBases:
     def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
         """The manifests of the epoch before, if it is certain that nothing else counts."""
         is_under_way = began_before(epoch, begun, run)
-        if epoch == 0 or (not is_under_way and self._starts.origin(run) is None):
+        if epoch == 0 or (not is_under_way and self._starts.noted_checkpoint(run) is None):
             return []
         until = self._published.manifests_until(epoch)
         manifests = [name for name in until if name.epoch == epoch - 1]
@@ -143,10 +143,8 @@ class EpochBases:
     ) -> None:
         """Raise OvertakenRunError if an older run is past the epoch that a run asks for: that run
         goes on, or the query was taken back and its driver did not see it."""
-        origin = self._starts.origin(run)
-        is_taken_back = not is_under_way and origin is not None and origin.goes_back
         is_stray = is_under_way and lineage.newest_run != run.number
-        if is_stray or (not is_under_way and not is_taken_back and is_overtaken(lineage, epoch)):
+        if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
             raise OvertakenRunError(
                 self._store.url, run.run_id, epoch, lineage.newest_run, lineage.reached
             )

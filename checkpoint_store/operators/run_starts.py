@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import ObjectMissingError
@@ -18,23 +18,16 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.checkpoint_codec import decode_begun_checkpoint, encode_begun
 from checkpoint_store.operators.completed_checkpoint import Barrier, Run
-from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory, begun_prefix
+from checkpoint_store.operators.operator_layout import (
+    BegunName,
+    EpochDirectory,
+    Way,
+    begun_prefix,
+)
 from checkpoint_store.operators.run_errors import RunOverError, StoreOfOtherCheckpointError
 from checkpoint_store.operators.run_lineage import owner_of
 
 _DIGITS_OF_DIGEST = 12
-
-
-@dataclass(frozen=True, slots=True)
-class RunOrigin:
-    """Facts that the driver of a run knew when the query started.
-
-    `checkpoint`: the location of the query's checkpoint; `goes_back`: whether the store has epochs
-    that the checkpoint does not have any more, so that the query was taken back.
-    """
-
-    checkpoint: str
-    goes_back: bool = False
 
 
 def digest_of(checkpoint: str) -> str:
@@ -52,7 +45,7 @@ class RunStarts:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._origins: dict[Run, RunOrigin] = {}
+        self._checkpoints: dict[Run, str] = {}
         self._listed: list[BegunName] = []
         self._begun: set[Run] = set()
 
@@ -80,13 +73,14 @@ class RunStarts:
         names = (layout.parse_begun(info.name) for info in infos)
         return any(name is not None and name.run == run for name in names)
 
-    def note_origin(self, run: Run, origin: RunOrigin) -> None:
-        """Tell what the driver of a run knew; `begin` writes it."""
-        self._origins[run] = origin
+    def note_checkpoint(self, run: Run, checkpoint: str) -> None:
+        """Note the location of the query's checkpoint, as the driver of a run told it; `begin`
+        writes it."""
+        self._checkpoints[run] = checkpoint
 
-    def origin(self, run: Run) -> RunOrigin | None:
-        """The origin that was noted for a run, None if there is none."""
-        return self._origins.get(run)
+    def noted_checkpoint(self, run: Run) -> str | None:
+        """The location that was noted for a run, None if its driver told nothing."""
+        return self._checkpoints.get(run)
 
     def begin(self, barrier: Barrier) -> None:
         """Say how the run of a barrier began, before the barrier is published, unless a host of the
@@ -98,23 +92,26 @@ class RunStarts:
             base = None
             if barrier.base_epoch is not None and barrier.base_run is not None:
                 base = EpochDirectory(barrier.base_epoch, barrier.base_run)
-            origin = self._origins.get(run)
-            self.write(run, barrier.epoch, base, origin)
+            self.write(run, barrier.epoch, base, self.noted_checkpoint(run))
         self._begun.add(run)
 
     def write(
-        self, run: Run, first_epoch: int, base: EpochDirectory | None, origin: RunOrigin | None
+        self,
+        run: Run,
+        first_epoch: int,
+        base: EpochDirectory | None,
+        checkpoint: str | None,
+        way: Way = "forward",
     ) -> None:
-        """Say that a run begins with an epoch, from this base."""
+        """Say that a run begins with an epoch, from this base. `way`: see BegunName."""
         name = BegunName(
             run=run,
             first_epoch=first_epoch,
             base=base,
-            way="back" if origin is not None and origin.goes_back else "forward",
-            checkpoint=None if origin is None else digest_of(origin.checkpoint),
+            way=way,
+            checkpoint=None if checkpoint is None else digest_of(checkpoint),
         )
-        body = encode_begun(run, None if origin is None else origin.checkpoint)
-        put_if_absent(self._store, str(name), body)
+        put_if_absent(self._store, str(name), encode_begun(run, checkpoint))
 
     def write_cuts(self, run: Run, first_epoch: int, cuts: Iterable[EpochDirectory]) -> None:
         """Say which epochs of older runs a run takes back, before it says that it goes back.

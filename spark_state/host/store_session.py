@@ -21,7 +21,6 @@ from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint import Barrier, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.run_errors import EpochsLostError, RunOverError
-from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import (
@@ -148,7 +147,7 @@ class StoreSession:
                     "location, stop one of them"
                 )
             if start is not None:
-                self.checkpoints.starts.note_origin(run, RunOrigin(start.checkpoint))
+                self.checkpoints.starts.note_checkpoint(run, start.checkpoint)
             self._run = run
             self._looked_at = task.epoch
             self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS

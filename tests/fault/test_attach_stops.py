@@ -20,7 +20,7 @@ from checkpoint_store.operators.run_errors import (
     RunOverError,
     StoreOfOtherCheckpointError,
 )
-from checkpoint_store.operators.run_starts import RunOrigin, digest_of
+from checkpoint_store.operators.run_starts import digest_of
 from tests.support.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
@@ -30,12 +30,12 @@ from tests.support.fake_object_store import (
     StoppingObjectStore,
 )
 from tests.support.scripted_operator import (
-    CHECKPOINT,
     MAX_PARALLELISM,
     ScriptedOperator,
     restored,
     whole_range,
 )
+from tests.support.taken_back import CHECKPOINT
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
@@ -70,10 +70,10 @@ def written_by_two_runs() -> tuple[DictObjectStore, list[Run]]:
     """Run 1 has epochs 0 to 4; run 2 has run epochs 2 to 4, too, with other results."""
     store = DictObjectStore()
     first = ScriptedOperator(store, "run-a")
-    first.checkpoints.starts.note_origin(first.run, RunOrigin(CHECKPOINT))
+    first.checkpoints.starts.note_checkpoint(first.run, CHECKPOINT)
     shared = run_epochs(first, range(5), 100, None)[1]
     second = ScriptedOperator(store, "run-b")
-    second.checkpoints.starts.note_origin(second.run, RunOrigin(CHECKPOINT))
+    second.checkpoints.starts.note_checkpoint(second.run, CHECKPOINT)
     run_epochs(second, range(2, 5), 200, shared)
     return store, [first.run, second.run]
 
@@ -91,7 +91,7 @@ def state_at_start(store: DictObjectStore, checkpoint: str = MOVED) -> State:
     operator = ScriptedOperator(store.copy(), "run-next")
     starts = operator.checkpoints.starts
     starts.check_checkpoint(checkpoint)
-    starts.note_origin(operator.run, RunOrigin(checkpoint))
+    starts.note_checkpoint(operator.run, checkpoint)
     base = operator.checkpoints.latest_before(COMMITTED + 1, operator.run)
     return restored(operator.checkpoints, base, whole_range(operator.parallelism))
 

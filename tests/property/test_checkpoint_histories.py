@@ -29,6 +29,7 @@ from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import ScriptedOperator, restored, state_before, whole_range
+from tests.support.taken_back import CHECKPOINT, take_back
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 
@@ -98,8 +99,10 @@ class History:
     def start(self, parallelism: int) -> None:
         run_id = f"run-{len(self.runs)}"
         # The driver of a run sees epochs that Spark's log does not have any more.
-        goes_back = CompletedCheckpointStore(self.objects).lineage().reached > self.newest() + 1
-        operator = ScriptedOperator(self.objects, run_id, parallelism, goes_back=goes_back)
+        if CompletedCheckpointStore(self.objects).lineage().reached > self.newest() + 1:
+            take_back(self.objects, self.newest() + 1)
+        operator = ScriptedOperator(self.objects, run_id, parallelism)
+        operator.checkpoints.starts.note_checkpoint(operator.run, CHECKPOINT)
         self.runs.append(operator)
         # Spark begins a run with the epoch after the last one it committed.
         self.replays = True

@@ -19,6 +19,7 @@ from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.scripted_operator import restored, whole_range
 from tests.support.streamed_objects import streamed
+from tests.support.taken_back import take_back
 
 NEWEST = 6
 ROLLED_BACK_TO = 4
@@ -59,7 +60,8 @@ def _written() -> DictObjectStore:
         kind: StateFileKind = "snapshot" if epoch == 2 else "changelog"
         rolled_back = epoch >= ROLLED_BACK_TO
         first.run_epoch(epoch, {0: -1, 7: -1} if rolled_back else _changes_in(epoch), kind, 9)
-    second = KeyedOperator(objects, "run-b", goes_back=True)
+    take_back(objects, ROLLED_BACK_TO)
+    second = KeyedOperator(objects, "run-b")
     for epoch in range(ROLLED_BACK_TO, NEWEST + 1):
         objects.now = _time_of(epoch) / 1000
         base = second.checkpoints.latest_before(epoch)
@@ -93,7 +95,9 @@ def _restore(store: DamagedStore, epoch: int) -> Answer:
 
 def _run(store: DamagedStore, epoch: int) -> Answer:
     """The newest state once a new run has run an epoch, and what was damaged is as it was."""
-    run = KeyedOperator(store.objects, "run-c", goes_back=epoch <= NEWEST)
+    if epoch <= NEWEST:
+        take_back(store.objects, epoch)
+    run = KeyedOperator(store.objects, "run-c")
     store.objects.now = _time_of(NEWEST + 1) / 1000
     run.run_epoch(epoch, _changes_in(epoch))
     reader = StateReader(history_in(store.restored_from_a_backup()))

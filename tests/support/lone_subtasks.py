@@ -25,11 +25,10 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
     StateFileWriter,
 )
-from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
+from tests.support.taken_back import CHECKPOINT
 
-CHECKPOINT = "file:/checkpoint"
 NO_COLUMNS = '{"type":"struct","fields":[]}'
 STATES = (StateSchema("count", "value", NO_COLUMNS),)
 SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
@@ -40,14 +39,12 @@ State = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator whose subtasks are alone, in one run. `goes_back`: the query was taken back
-    before the run."""
+    """An operator whose subtasks are alone, in one run."""
 
     run_id: str
     parallelism: int
     max_parallelism: int = 128
     groups: SubtaskGroups = HUNDREDS
-    goes_back: bool = False
 
     @property
     def metadata(self) -> StoreMetadata:
@@ -78,8 +75,7 @@ class LoneSubtask:
     def __post_init__(self) -> None:
         self.checkpoints = self.operator.opened(self.store)
         self.run = self.checkpoints.register_run(self.operator.run_id)
-        origin = RunOrigin(CHECKPOINT, self.operator.goes_back)
-        self.checkpoints.starts.note_origin(self.run, origin)
+        self.checkpoints.starts.note_checkpoint(self.run, CHECKPOINT)
         self.asked = self.operator.asked(self.subtask)
 
     def base(self, epoch: int) -> CheckpointShare | None:

@@ -24,11 +24,9 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     StateFileWriter,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
-from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 MAX_PARALLELISM = 8
-CHECKPOINT = "file:/checkpoint"
 NO_COLUMNS = '{"type":"struct","fields":[]}'
 METADATA = StoreMetadata("store-1", "counts", MAX_PARALLELISM, NO_COLUMNS)
 SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
@@ -44,7 +42,7 @@ def state_table(state: State) -> pa.Table:
 
 class ScriptedOperator:
     """One run of the operator. `checkpoints` is open; `report`: what each subtask's barrier says of
-    its epoch; `goes_back`: the query was taken back to an earlier batch before this run."""
+    its epoch."""
 
     metadata = METADATA
     states = (StateSchema("count", "value", NO_COLUMNS),)
@@ -54,14 +52,10 @@ class ScriptedOperator:
         store: ObjectStore,
         run_id: str = "run-a",
         parallelism: int = 2,
-        *,
-        goes_back: bool = False,
     ) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(self.metadata)
         self.run: Run = self.checkpoints.register_run(run_id)
-        if goes_back:
-            self.checkpoints.starts.note_origin(self.run, RunOrigin(CHECKPOINT, goes_back=True))
         self.parallelism = parallelism
         self.report: EpochReport | None = None
 

@@ -31,6 +31,7 @@ from checkpoint_store.progress_reader import progress_at
 from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 from tests.support.scripted_operator import METADATA, ScriptedOperator
 from tests.support.table_rows_of import ScriptedTable, put
+from tests.support.taken_back import take_back
 
 BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, (), ())
 OTHER = replace(BARRIER, barrier_id="b1", subtask=1)
@@ -39,10 +40,8 @@ SECOND = EpochReport(1, 2, 3, 4, 5, 6, 7, 8, 9, None, 10, 11, 12, 13, 3)
 NAME = OperatorName("counts", "dict://store")
 
 
-def operator_in(
-    folder: Path, run_id: str = "run-a", *, goes_back: bool = False
-) -> ScriptedOperator:
-    return ScriptedOperator(open_object_store(str(folder)), run_id, goes_back=goes_back)
+def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
+    return ScriptedOperator(open_object_store(str(folder)), run_id)
 
 
 class TestNumbers:
@@ -124,7 +123,8 @@ class TestStores:
         older = operator_in(tmp_path)
         for epoch in range(3):
             older.run_epoch(epoch, {0: epoch})
-        operator_in(tmp_path, "run-b", goes_back=True).run_epoch(1, {0: 9})
+        take_back(open_object_store(str(tmp_path)), 1)
+        operator_in(tmp_path, "run-b").run_epoch(1, {0: 9})
         read = [(told.epoch, told.run_id) for told in read_progress(str(tmp_path), epochs=5)]
         assert read == [(0, "run-a"), (1, "run-b")]
 

@@ -18,6 +18,7 @@ from datasources.errors import EpochsTakenBackError
 from datasources.table_options import parse_stream_options
 from datasources.table_stream import TableStreamReader
 from tests.support.keyed_operator import KeyedOperator
+from tests.support.taken_back import take_back
 
 FEED = (
     StructType()
@@ -54,9 +55,9 @@ class Stream:
 class Driver:
     """One run of the operator. Like a host, it goes on from the state in its memory."""
 
-    def __init__(self, folder: Path, run_id: str, parallelism: int = 2, *, back: bool = False):
+    def __init__(self, folder: Path, run_id: str, parallelism: int = 2):
         self.store = LocalObjectStore(folder)
-        self.operator = KeyedOperator(self.store, run_id, parallelism, goes_back=back)
+        self.operator = KeyedOperator(self.store, run_id, parallelism)
 
     def written(self, epoch: int) -> CompletedCheckpoint:
         """The epoch as this run wrote it."""
@@ -76,6 +77,12 @@ class Driver:
         operator = self.operator
         operator.checkpoints.complete(epoch, operator.run, operator.parallelism)
         return self.written(epoch)
+
+
+def taken_back_to(epoch: int, folder: Path) -> Driver:
+    """The driver of the query after it was taken back, so that `epoch` is the next one."""
+    take_back(LocalObjectStore(folder), epoch)
+    return Driver(folder, "run-b")
 
 
 def both(epoch: int, n: int | None = None) -> list[Change]:
@@ -167,7 +174,7 @@ class TestEpochsTakenBack:
     ) -> None:
         stream = Stream(tmp_path)
         stream.read()
-        Driver(tmp_path, "run-b", back=True).run(1, 1, first.written(0))
+        taken_back_to(1, tmp_path).run(1, 1, first.written(0))
         with pytest.raises(EpochsTakenBackError) as caught:
             stream.read()
         assert (caught.value.first, caught.value.last, caught.value.run) == (1, 2, 1)
@@ -180,7 +187,7 @@ class TestEpochsTakenBack:
         base = first.written(2)
         for epoch in (3, 4, 5):
             base = first.run(epoch, epoch, base)
-        back = Driver(tmp_path, "run-b", back=True)
+        back = taken_back_to(3, tmp_path)
         back.run(4, 40, back.run(3, 30, first.written(2)))
         assert stream.read() == [*both(3, 30), *both(4, 40)]
 
@@ -190,7 +197,7 @@ class TestEpochsTakenBack:
     ) -> None:
         stream = Stream(tmp_path)
         stream.read()
-        back = Driver(tmp_path, "run-b", back=True)
+        back = taken_back_to(2, tmp_path)
         back.run_part(2, n, first.written(1), 0)
         assert stream.read() == []
         back.run_part(2, n, first.written(1), 1)
@@ -206,6 +213,6 @@ class TestEpochsTakenBack:
     ) -> None:
         stream = Stream(tmp_path)
         stream.read()
-        Driver(tmp_path, "run-b", back=True).run(3, 3, first.written(1))
+        taken_back_to(2, tmp_path).run(3, 3, first.written(1))
         with pytest.raises(EpochsTakenBackError, match="epoch 2"):
             stream.read()

@@ -21,6 +21,7 @@ from checkpoint_store.operators.run_errors import RunOverError
 from checkpoint_store.operators.subtask_groups import SubtaskGroups
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started, state_before
+from tests.support.taken_back import take_back
 
 TENS = SubtaskGroups(digits=1)
 FEW = Operator("run-a", 7, groups=TENS)
@@ -274,7 +275,8 @@ class TestRestores:
         first = started(objects, FEW)
         for epoch in range(4):
             run_epoch(first, epoch, CHANGES)
-        second = replace(FEW, run_id="run-b", goes_back=True)
+        take_back(objects, 2)
+        second = replace(FEW, run_id="run-b")
         run_epoch(started(objects, second), 2, CHANGES)
         base = LoneSubtask(objects, second, 0).base(4)
         assert base is not None
@@ -383,14 +385,15 @@ class TestDeletion:
         def roll_back(names: Sequence[str]) -> None:
             objects.delete(names)
             if any("manifests/" in name for name in names):
-                host = LoneSubtask(objects, replace(MANY, run_id="run-b", goes_back=True), 0)
+                take_back(objects, 3)
+                host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 0)
                 outcomes.append(host.base(3))
 
         MANY.opened(RetainingStore(objects, roll_back)).retain(2)
         assert outcomes
         assert {name.epoch for name in PublishedObjects(objects).manifests()} == {4, 5}
         with pytest.raises(EpochNotRetainedError):
-            LoneSubtask(objects, replace(MANY, run_id="run-b", goes_back=True), 12).base(3)
+            LoneSubtask(objects, replace(MANY, run_id="run-b"), 12).base(3)
 
     def test_a_sweep_that_is_stopped_leaves_no_whole_epoch_without_files(
         self, objects: DictObjectStore

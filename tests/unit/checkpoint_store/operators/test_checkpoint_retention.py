@@ -12,6 +12,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.operators.operator_layout import parse_manifest
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import METADATA, ScriptedOperator, state_before
+from tests.support.taken_back import take_back
 
 
 @pytest.fixture
@@ -97,7 +98,8 @@ def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectSto
     first = ScriptedOperator(objects, "run-a")
     for epoch in range(8):
         first.run_epoch(epoch, {0: epoch})
-    second = ScriptedOperator(objects, "run-b", goes_back=True)
+    take_back(objects, 4)
+    second = ScriptedOperator(objects, "run-b")
     second.run_epoch(4, {1: 4})
     # The epochs of the abandoned timeline are newer by number, yet the live one is retained.
     second.checkpoints.retain(2)

@@ -29,6 +29,7 @@ from tests.support.scripted_operator import (
     state_table,
     whole_range,
 )
+from tests.support.taken_back import take_back
 
 
 @pytest.fixture
@@ -266,7 +267,8 @@ class TestLatestBefore:
         for epoch in range(10):
             first.run_epoch(epoch, {0: epoch})
         # The query is rolled back to a Spark checkpoint whose next epoch is 4.
-        second = ScriptedOperator(objects, "run-b", goes_back=True)
+        take_back(objects, 4)
+        second = ScriptedOperator(objects, "run-b")
         second.run_epoch(4, {1: 4})
         assert state_before(objects, 5) == {0: 3, 1: 4}
         assert start_of(objects, 9) == (4, "run-b")
@@ -278,7 +280,8 @@ class TestLatestBefore:
         first = ScriptedOperator(objects, "run-a")
         for epoch in range(10):
             first.run_epoch(epoch, {0: epoch})
-        second = ScriptedOperator(objects, "run-b", goes_back=True)
+        take_back(objects, 4)
+        second = ScriptedOperator(objects, "run-b")
         base = second.checkpoints.latest_before(4)
         for subtask in range(2):
             second.run_subtask(4, subtask, {1: 4}, base)

@@ -25,13 +25,13 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     StateFileWriter,
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.run_starts import RunOrigin
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import METADATA, ScriptedOperator, State
 from tests.support.table_rows_of import schema_json
+from tests.support.taken_back import CHECKPOINT, take_back
 
 ALL = KeyGroupRange(0, 7)
 KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))
@@ -193,7 +193,8 @@ class TestWithoutManifest:
         first.run_epoch(0, {0: 1})
         run_without_manifest(first, 1, {0: 2})
         run_without_manifest(first, 2, {0: 3})
-        ScriptedOperator(objects, "run-b", parallelism=1, goes_back=True).run_epoch(1, {0: 20})
+        take_back(objects, 1)
+        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {0: 20})
         history = history_of(objects)
         assert history.versions() == [0, 1]
         assert state_at(history, 1) == {0: 20}
@@ -227,7 +228,8 @@ class TestRollback:
     def test_only_epochs_of_the_live_timeline_are_there(self, objects: DictObjectStore) -> None:
         self.rolled_back(objects)
         assert history_of(objects).versions() == [0, 1, 2, 3]
-        ScriptedOperator(objects, "run-b", goes_back=True).run_epoch(2, {0: 20})
+        take_back(objects, 2)
+        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
         history = history_of(objects)
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
@@ -241,7 +243,8 @@ class TestRollback:
         history.versions()
         assert state_at(history, 2) == {0: 2, 1: 9, 2: 9}
         objects.now = 50.0
-        ScriptedOperator(objects, "run-b", goes_back=True).run_epoch(2, {0: 20})
+        take_back(objects, 2)
+        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
         assert history.at(2).info.timestamp_ms == 50_000
@@ -339,10 +342,11 @@ class TestDamage:
         self, objects: DictObjectStore
     ) -> None:
         self.committed(objects, range(4))
-        second = KeyedOperator(objects, "run-b", goes_back=True)
+        take_back(objects, 2)
+        second = KeyedOperator(objects, "run-b")
         for epoch in (2, 3):
             second.run_epoch(epoch, {1: 10 * epoch})
-        objects.delete(self.of_epoch(objects, 2, run=2))
+        objects.delete(self.of_epoch(objects, 2, run=3))
         reader = keyed_reader(objects)
         assert [info.version for info in reader.epochs()] == [0, 1, 3]
         with pytest.raises(VersionMissingError):
@@ -385,13 +389,11 @@ class KeyedOperator:
         store: ObjectStore,
         run_id: str = "run-a",
         states: Sequence[StateSchema] = (COUNT,),
-        *,
-        goes_back: bool = False,
     ) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(KEYED)
         self.run = self.checkpoints.register_run(run_id)
-        self.checkpoints.starts.note_origin(self.run, RunOrigin("file:/checkpoint", goes_back))
+        self.checkpoints.starts.note_checkpoint(self.run, CHECKPOINT)
         self.states = tuple(states)
 
     def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
