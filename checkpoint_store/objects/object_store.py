@@ -54,6 +54,7 @@ _REMEMBERED_STORES = 1024
 # How pyarrow says that a client needs a library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+_NO_COLON = re.compile("([A-Za-z][A-Za-z0-9+.-]*)//(.*)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
 _without_conditional_create: set[str] = set()
@@ -129,15 +130,23 @@ class ObjectStore(Protocol):
 def absolute_url(url: str) -> str:
     """The URL of the store that a user names, the same in every working directory: a path becomes
     absolute, also after file:/, which is how Java writes it. Raises StoreAccessError for another
-    scheme with one slash, which would name a directory."""
-    scheme = _ONE_SLASH.match(url)
-    if scheme is not None and scheme[1] != "file":
+    scheme with one slash, and for a scheme without its colon: both would name a directory."""
+    no_colon = _NO_COLON.match(url)
+    if no_colon is not None:
+        scheme, bucket = no_colon.groups()
         raise StoreAccessError(
             url,
-            f"one slash after {scheme[1]}: names no host or bucket; write {scheme[1]}://…, or "
-            f"./{url} for a local directory of that name",
+            f"no colon after {scheme}; write {scheme}://{bucket}, or {scheme}/{bucket} for a local "
+            "directory of that name",
         )
-    path_or_url = url.removeprefix("file:") if scheme else url
+    one_slash = _ONE_SLASH.match(url)
+    if one_slash is not None and one_slash[1] != "file":
+        raise StoreAccessError(
+            url,
+            f"one slash after {one_slash[1]}: names no host or bucket; write {one_slash[1]}://…, "
+            f"or ./{url} for a local directory of that name",
+        )
+    path_or_url = url.removeprefix("file:") if one_slash else url
     return path_or_url if "://" in path_or_url else str(Path(path_or_url).absolute())
 
 

@@ -194,12 +194,14 @@ def test_a_store_that_needs_more_than_a_url_is_unusable() -> None:
         open_object_store("webhdfs:///store").list("d")
 
 
-def test_a_scheme_with_one_slash_is_no_directory(
+def test_a_scheme_without_its_slash_or_its_colon_is_no_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreAccessError, match=r"write s3://…, or \./s3:/bucket/a for a local"):
         open_object_store("s3:/bucket/a")
+    with pytest.raises(StoreAccessError, match="write s3://bucket/a, or s3/bucket/a for a local"):
+        open_object_store("s3//bucket/a")
     urls = {url: open_object_store(url).url for url in ("file:/b", "./s3:/bucket/a", "c", "/d")}
     assert urls == {
         "file:/b": "file:///b",
