@@ -44,12 +44,10 @@ class HangingOnce(RunningTotals):
         self._how = how
         self._marker = marker
 
-    def init(self, handle: Any) -> None:
-        super().init(handle)
-        # Attempts wait for seconds here and not for minutes.
-        subtask_session._BUSY_SECONDS = -110
-
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        # Attempts wait for seconds in this host and not for minutes. `init` runs in the process of
+        # the tests, too.
+        subtask_session._BUSY_SECONDS = -110
         seen = list(rows)
         if any(row.value == HANGS for row in seen) and not self._marker.exists():
             self._marker.touch()
