@@ -27,10 +27,6 @@ HOW_TO_GO_BACK = (
 )
 _FROM_BACKUP = "restore it from a backup"
 _OF_SAVEPOINT = "If it is of a savepoint, which has one epoch and no query, take another savepoint"
-_EPOCH_BACK = (
-    f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, restart the query from an earlier "
-    f"epoch that does not need it, if the store still has one: {HOW_TO_GO_BACK}"
-)
 _BATCH_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier batch that does not need it, if there "
     f"still is one: {HOW_TO_GO_BACK}"
@@ -82,22 +78,35 @@ _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
     "names it, delete that object: the files that it stands for are read instead"
 )
-_OF_BARRIER = f"{_EPOCH_BACK}. {_CUT_BY_A_KILL} start the query, which runs the epoch again"
 
 
-def advice_on_damaged(name: str) -> str:
-    """What to do about an object whose bytes are not what was written."""
+def advice_on_damaged(name: str, epoch: int | None = None) -> str:
+    """What to do about an object whose bytes are not what was written. `epoch`: of an object of an
+    operator, if it is known."""
     if is_compacted(name):
         return _OF_COMPACTION
     if is_barrier(name):
-        return _OF_BARRIER
+        again = "start the query, which runs the epoch again"
+        return f"{_epoch_back(epoch)}. {_CUT_BY_A_KILL} {again}"
     if name == STATE_PLACE:
         return _OF_STATE_PLACE
-    return _DAMAGED.get(name.partition("/")[0], _EPOCH_BACK)
+    return _DAMAGED.get(name.partition("/")[0]) or _epoch_back(epoch)
 
 
-def advice_on_missing(name: str) -> str:
-    """What to do about an object that is not there."""
+def advice_on_missing(name: str, epoch: int | None = None) -> str:
+    """What to do about an object that is not there. `epoch`: as in advice_on_damaged."""
+    if is_compacted(name):
+        return _OF_COMPACTION
+    return _MISSING.get(name.partition("/")[0]) or _epoch_back(epoch)
+
+
+def _epoch_back(epoch: int | None) -> str:
+    """The way on from what a query lacks. No epoch needs what a later one wrote."""
+    if epoch is None:
+        batch = "an earlier batch that does not need it, if the store still has the epoch before"
+    else:
+        batch = f"batch {epoch} or an earlier one, if the store still has the epoch before"
     return (
-        _OF_COMPACTION if is_compacted(name) else _MISSING.get(name.partition("/")[0], _EPOCH_BACK)
+        f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, restart the query from {batch}: "
+        f"{HOW_TO_GO_BACK}"
     )

@@ -81,7 +81,7 @@ class ObjectMissingError(CheckpointStoreError):
 
     def __str__(self) -> str:
         subject = f"{self.name}{_of_epoch(self.name, self.epoch)}"
-        return f"{subject} is missing from {self.url}: {advice_on_missing(self.name)}"
+        return f"{subject} is missing from {self.url}: {advice_on_missing(self.name, self.epoch)}"
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class CorruptObjectError(CheckpointStoreError):
 
     def __str__(self) -> str:
         where = f"{self.name}{_of_epoch(self.name, self.epoch)} in {self.url}"
-        return f"{where} is damaged ({self.problem}): {advice_on_damaged(self.name)}"
+        return f"{where} is damaged ({self.problem}): {advice_on_damaged(self.name, self.epoch)}"
 
 
 @dataclass(eq=False)

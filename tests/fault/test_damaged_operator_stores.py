@@ -15,7 +15,7 @@ Deleted:
     store.json                     ObjectMissingError for readers; the query writes it again
     an entry of a run              nothing: numbers of runs grow all the same
     the start of a run             nothing, if the run went on from the run before it. If the query
-                                   was taken back before it: ContradictingRunsError
+                                   was taken back before it: ContradictingRunsError, RunChoiceError
     a manifest                     nothing: its barriers stand for it
     a barrier with a manifest      nothing
     a barrier without a manifest   its epoch is not whole: PartialEpochError for the query, and the
@@ -37,7 +37,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.object_names import STORE
 from checkpoint_store.operators.operator_layout import parse_barrier, parse_begun
-from checkpoint_store.operators.run_errors import ContradictingRunsError
+from checkpoint_store.operators.run_errors import ContradictingRunsError, RunChoiceError
 from tests.support.asked_operator import OPERATOR
 from tests.support.damage import (
     HOWS,
@@ -55,7 +55,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 OBJECTS = described(OPERATOR.intact.objects)
 NEWEST = OPERATOR.newest
-BACKUP_OR_BACK = "restart the query from an earlier epoch that does"
+BACKUP_OR_BACK = "If it is of a query, restart the query from "
 ADVICE_ON_STORE = ("restore it from a backup", "start the query", "No state is lost")
 
 
@@ -84,6 +84,8 @@ def expected_without_start(question: str, first_epoch: int) -> Answer | Failure:
     is_earlier = question in {f"restore before {n}" for n in range(first_epoch + 1)}
     if is_earlier or question == "sweep":
         return OPERATOR.right_answers[question]
+    if question == f"run {NEWEST - 1}":
+        return Failure(RunChoiceError, ("nobody can tell", "Say with --run"))  # to take it back
     return Failure(ContradictingRunsError, (f"epoch {first_epoch}", "cowstate attach"))
 
 

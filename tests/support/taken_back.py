@@ -5,8 +5,6 @@ See take_back_in_store: the user has deleted the last batches from the checkpoin
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.attachment import attach, stored_runs
 from checkpoint_store.operators.attachment_plan import attachments_of
@@ -19,4 +17,4 @@ def take_back(store: ObjectStore, epoch: int) -> None:
     """Let `epoch` be the next one, after all runs that have begun."""
     runs, checkpoint = stored_runs(store), digest_of(CHECKPOINT)
     (attachment,) = attachments_of([runs], checkpoint, epoch - 1, is_under_way=False)
-    attach(store, attachment, f"back-{uuid4()}", CHECKPOINT)
+    attach(store, attachment, f"back-{len(runs.begun)}", CHECKPOINT)
