@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from spark_state.host.shared_mounts import check_mount
 from spark_state.spark.operator.connect_sessions import called_in_task, is_connect
 from spark_state.spark.operator.operator_configuration import (
     OperatorConfiguration,
@@ -28,15 +29,16 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     On a local master this process does it. On a cluster and with Spark Connect a task does it,
     because tasks will use the store.
 
-    Raises StoreAccessError if the store cannot be used, and StoreUnavailableError if it does not
-    answer for the time of retries.
+    Raises StoreAccessError if the store cannot be used, or if it is in a directory that tasks on
+    other machines would see as it was before, and StoreUnavailableError if it does not answer for
+    the time of retries.
     """
     root = configuration.store
     asked = root, configuration.store_retry_seconds, configuration.store_options
     if is_connect(spark):
         store = str(spark.conf.get("spark.app.id")), root
         if store not in _usable:
-            called_in_task(spark, _use, *asked)
+            called_in_task(spark, _use_with_others, *asked)
             _usable.add(store)
         return
     context = spark.sparkContext
@@ -44,7 +46,7 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     if store in _usable:
         return
     if is_local_master(context.master or ""):
-        problem = _problem_of(*asked)
+        problem = _problem_of(_use, *asked)
     else:
         stores = context.parallelize([asked], 1)
         problem = stores.map(called_in_workers(_problem_of_store)).first()
@@ -56,11 +58,14 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
 def _problem_of_store(
     store: tuple[str, float, Mapping[str, Any]],
 ) -> CheckpointStoreError | None:
-    return _problem_of(*store)
+    return _problem_of(_use_with_others, *store)
 
 
 def _problem_of(
-    root: str, retry_seconds: float, store_options: Mapping[str, Any]
+    use: Callable[[str, float, Mapping[str, Any]], None],
+    root: str,
+    retry_seconds: float,
+    store_options: Mapping[str, Any],
 ) -> CheckpointStoreError | None:
     """The error of using the store, None if there is none.
 
@@ -68,10 +73,15 @@ def _problem_of(
     tracebacks of two languages.
     """
     try:
-        _use(root, retry_seconds, store_options)
+        use(root, retry_seconds, store_options)
     except CheckpointStoreError as error:
         return error
     return None
+
+
+def _use_with_others(root: str, retry_seconds: float, store_options: Mapping[str, Any]) -> None:
+    check_mount(root)
+    _use(root, retry_seconds, store_options)
 
 
 def _use(root: str, retry_seconds: float, store_options: Mapping[str, Any]) -> None:

@@ -1,0 +1,36 @@
+"""Refuses a directory that shows one machine an old listing of what another machine has put there.
+
+Linux asks the server of a network file system whenever a directory is opened, but not if it is
+mounted with `nocto`. Then a listing may be as old as the cache of attributes, a minute.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.objects.object_store import absolute_url
+
+_ALWAYS_ASKS = {"noac", "actimeo=0", "acdirmax=0"}
+
+
+def check_mount(url: str) -> None:
+    """Raise StoreAccessError if a store in a directory is on such a mount. A URL of another kind
+    passes, and so does a system that does not tell how it is mounted."""
+    path = absolute_url(url).removeprefix("file://").removeprefix("local://")
+    if "://" in path:
+        return
+    above = {str(parent) for parent in (Path(path).resolve(), *Path(path).resolve().parents)}
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if mount.mountpoint in above]
+    # The last mount of the deepest directory hides the others.
+    mount = max(reversed(mounts), key=lambda each: len(each.mountpoint), default=None)
+    options = set() if mount is None else set(mount.opts.split(","))
+    if mount is not None and "nocto" in options and not options & _ALWAYS_ASKS:
+        raise StoreAccessError(
+            url,
+            f"{mount.mountpoint} is mounted with nocto ({mount.fstype}), so one machine may see an "
+            "old listing of what another machine has put there. Mount it without nocto, or with "
+            "actimeo=0",
+        )
