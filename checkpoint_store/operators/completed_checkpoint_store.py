@@ -367,4 +367,4 @@ class CompletedCheckpointStore:
         begin late, but nothing is ever built upon what it publishes."""
         newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
         if newest is not None and newest.run_number > run.number:
-            raise RunOverError(self._store.url, run.run_id, newest.run_number, newest.epoch)
+            raise RunOverError(self._store.url, run, newest.run_number, newest.epoch)

@@ -146,7 +146,7 @@ class EpochBases:
         is_stray = is_under_way and lineage.newest_run != run.number
         if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
             raise OvertakenRunError(
-                self._store.url, run.run_id, epoch, lineage.newest_run, lineage.reached
+                self._store.url, run, epoch, lineage.newest_run, lineage.reached
             )
 
     def _whole_rivals(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from checkpoint_store.damage_advice import HOW_TO_GO_BACK
 from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.run_lineage import Contradiction
 
 _ATTACH = "cowstate attach <checkpoint location> --store <spark.cowstate.store>"
@@ -26,16 +27,16 @@ class RunOverError(CheckpointStoreError):
     """A run asks where to go on, but a later run of its query has begun (I9)."""
 
     url: str
-    run_id: str
+    run: Run
     newer_run: int
     epoch: int
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id} of the query is over: run {self.newer_run}, a newer run, has begun "
-            f"with epoch {self.epoch} in {self.url}; nothing was changed. If two queries use one "
-            "checkpoint location, stop one of them. Then start the query again: it goes on from "
-            "the epoch that Spark has committed"
+            f"run {_named(self.run)} of the query is over: run {self.newer_run}, a newer run, has "
+            f"begun with epoch {self.epoch} in {self.url}; nothing was changed. If two queries use "
+            "one checkpoint location, stop one of them. Then start the query again: it goes on "
+            "from the epoch that Spark has committed"
         )
 
 
@@ -44,15 +45,15 @@ class OvertakenRunError(CheckpointStoreError):
     """A run is to begin with an epoch that an older run has gone past (I4, I9)."""
 
     url: str
-    run_id: str
+    run: Run
     epoch: int
     older_run: int
     reached: int
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id} is to begin with epoch {self.epoch}, but run {self.older_run} has "
-            f"gone on to epoch {self.reached} in {self.url}; nothing was changed. If another "
+            f"run {_named(self.run)} is to begin with epoch {self.epoch}, but run {self.older_run} "
+            f"has gone on to epoch {self.reached} in {self.url}; nothing was changed. If another "
             "driver runs this query, stop one of them and start the query again. If the query was "
             f"taken back to an earlier batch, say so: {_ATTACH} --apply"
         )
@@ -148,6 +149,11 @@ class NoEpochToAttachError(CheckpointStoreError):
             "store as it was after that batch, or use a newer checkpoint. If Spark has never run "
             "this operator in a committed batch, delete its directory"
         )
+
+
+def _named(run: Run) -> str:
+    """The number of a run in its store, and its id, which Spark logs."""
+    return f"{run.number} ({run.run_id})"
 
 
 def contradicting(url: str, contradiction: Contradiction) -> ContradictingRunsError:

@@ -138,7 +138,7 @@ class RunStarts:
         newest = max(names, key=lambda name: name.run.number, default=None)
         if newest is not None and newest.run.number > run.number:
             number, epoch = newest.run.number, newest.first_epoch
-            raise RunOverError(self._store.url, run.run_id, number, epoch)
+            raise RunOverError(self._store.url, run, number, epoch)
 
     def check_checkpoint(self, checkpoint: str) -> None:
         """Raise StoreOfOtherCheckpointError unless the newest run that told the location of its

@@ -35,6 +35,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.working_directory import WorkingDirectoryError
 from checkpoint_store.interface_words import COMMAND, OPTIONS, PYTHON, Words, in_words_of
+from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
     NoProgressError,
@@ -114,8 +115,8 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
     (
-        OvertakenRunError(URL, "f47a", 6, 1, 9),
-        ["run f47a", "epoch 6", "run 1", "epoch 9", URL, "another driver", "cowstate attach"],
+        OvertakenRunError(URL, Run(2, "f47a"), 6, 1, 9),
+        ["run 2 (f47a)", "epoch 6", "run 1", "epoch 9", URL, "another driver", "cowstate attach"],
     ),
     (
         ContradictingRunsError(URL, 6, 1, 2),
@@ -135,7 +136,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (RunChoiceError(URL, "there is no run 7", ()), ["no run has begun"]),
     (NoEpochToAttachError(URL, 5, "epochs 7 to 9"), [URL, "batch 5", "epochs 7 to 9", "Restore"]),
     (NoEpochToAttachError(URL, 5, None), ["it has no epoch"]),
-    (RunOverError(URL, "f47a", 2, 9), ["run f47a", "run 2", "epoch 9", URL, "stop one of them"]),
+    (
+        RunOverError(URL, Run(1, "f47a"), 2, 9),
+        ["run 1 (f47a)", "run 2", "epoch 9", URL, "stop"],
+    ),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
     (

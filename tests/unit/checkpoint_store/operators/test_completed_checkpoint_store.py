@@ -432,7 +432,7 @@ class TestCompletedAt:
         ):
             with pytest.raises(RunOverError) as caught:
                 ask()
-            assert (caught.value.run_id, caught.value.epoch) == ("run-a", 1)
+            assert (caught.value.run.run_id, caught.value.epoch) == ("run-a", 1)
         assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
         assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
 

@@ -182,7 +182,7 @@ def test_a_run_that_another_host_knows_to_be_over_is_refused(open_host: OpenHost
     new.epoch(1, ROWS_A)
     for host in (old, open_host(run_id="run-1")):
         with pytest.raises(
-            FencedError, match=r"run-1 .* is over: run 2.* begun with epoch 1 .* stop one"
+            FencedError, match=r"run-1. .* is over: run 2.* begun with epoch 1 .* stop one"
         ):
             host.epoch(1, [("a", 1000)], attempt=99)
     assert new.epoch(2, ROWS_A) == {"a": (3, 3)}
