@@ -122,6 +122,15 @@ def owner_of(names: Iterable[BegunName]) -> BegunName | None:
     return max(told, key=lambda name: name.run.number, default=None)
 
 
+def has_one_checkpoint(names: Iterable[BegunName]) -> bool:
+    """Whether all runs are of the same checkpoint, since the query was last taken back or attached.
+    A run that tells no location may be of a copy."""
+    starts = sorted((name for name in names if name.is_start), key=lambda name: name.run.number)
+    backs = [place for place, name in enumerate(starts) if name.way == "back"]
+    locations = {name.checkpoint for name in starts[backs[-1] if backs else 0 :]}
+    return len(locations) <= 1 and None not in locations
+
+
 def _scan_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> _Scan:
     names = [*begun]
     starts = {name.run.number: name for name in names if name.is_start}
