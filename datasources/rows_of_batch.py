@@ -54,11 +54,10 @@ def in_sequence(
         (KEY_GROUP_COLUMN, "ascending"),
         (SEQUENCE, "ascending"),
     ]
-    with opened.table.shown_alive(writer):
-        return tuple(
-            opened.table.write_rows("changelog", rows.sort_by(order), writer)
-            for rows in _parts(opened, files, opened.rows.file_schema.names)
-        )
+    return tuple(
+        opened.table.write_rows("changelog", rows.sort_by(order), writer)
+        for rows in _parts(opened, files, opened.rows.file_schema.names)
+    )
 
 
 def _parts(

@@ -39,6 +39,7 @@ from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from checkpoint_store.tables.table_version import TableMetadata
 from datasources.event_time_columns import watermark_ms
 from datasources.opened_tables import (
+    OpenedTable,
     SinkPlan,
     open_planned,
     open_table,
@@ -213,10 +214,24 @@ def _commit(
     batch = parts[0].batch
     # Spark plans the commit of a stream separately from its tasks.
     opened = open_planned(replace(plan, metadata=parts[0].table))
+    writer = TableFileWriter(batch.writer, batch.number, 0, 0)
+    with opened.table.shown_alive(writer):
+        _commit_files(plan, opened, parts, writer, after_all=after_all)
+
+
+def _commit_files(
+    plan: SinkPlan,
+    opened: OpenedTable,
+    parts: Sequence[FilesMessage],
+    writer: TableFileWriter,
+    *,
+    after_all: bool,
+) -> None:
+    batch = parts[0].batch
     files = tuple(file for part in parts for file in part.files)
     if len(files) > 1:
         check_duplicates(opened, plan.options, files)
-        files = in_sequence(opened, files, TableFileWriter(batch.writer, batch.number, 0, 0))
+        files = in_sequence(opened, files, writer)
     if plan.options.on_duplicate == "first":
         files = files[::-1]
     upkeep = upkeep_of(plan.options)

@@ -1,7 +1,7 @@
 """Files of rows that no version names yet, and how they outlive the orphan sweep (I8).
 
     sweep     takes a file for as old as the newest object of its batch
-    task      puts a sign of life into its batch's directory while it runs for long
+    writer    puts a sign of life into its batch's directory while a task, or the commit, takes long
     commit    looks for files that may be older than the grace of a sweep, before it names them
 
 A writer does not know the grace of the writer that sweeps, so both go by the least grace.

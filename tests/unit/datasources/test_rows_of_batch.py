@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,17 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.tables import table_store, unnamed_files
+from checkpoint_store.tables.table_layout import is_sign_of_life
 from checkpoint_store.tables.table_store import TableFileWriter
+from checkpoint_store.tables.table_version import TableVersion
 from datasources import rows_of_batch
 from datasources.errors import DuplicateKeyError
 from datasources.opened_tables import OpenedTable, SinkPlan, open_planned, plan_of_sink
 from datasources.rows_of_batch import check_duplicates, in_sequence
 from datasources.table_rows import rows_to_write
+from datasources.table_sink import FilesMessage, TableBatchWriter, WrittenBatch
+from datasources.table_upkeep import upkeep_of
 from spark_state.spilled_parts import SpilledParts
 from tests.support.peak_memory import peak_bytes
 
@@ -77,6 +83,35 @@ def test_a_key_of_several_files_is_found_in_whatever_part_it_is(tmp_path: Path) 
         with pytest.raises(DuplicateKeyError) as caught:
             check_duplicates(opened, plan.options, [*files, *again])
         assert caught.value.keys == ((key,),)
+
+
+def test_files_of_a_commit_that_takes_long_are_shown_alive_until_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are folded before the version is put, and another writer's sweep may come meanwhile."""
+    plan, opened = opened_in(tmp_path)
+    files = tuple(written(opened, columns(0)))
+    directory = tmp_path / files[0].name.rpartition("/")[0]
+    signed = partial(unnamed_files.shown_alive, every_seconds=0.01)
+    monkeypatch.setattr(table_store, "shown_alive", signed)
+    upkeep = upkeep_of(plan.options)
+
+    signs: list[str] = []
+
+    def slow(_: Any, version: TableVersion, *bounds: Any) -> TableVersion:
+        deadline = time.monotonic() + 60
+        while not signs and time.monotonic() < deadline:
+            names = (str(path.relative_to(tmp_path)) for path in directory.iterdir())
+            signs.extend(filter(is_sign_of_life, names))
+        return version
+
+    monkeypatch.setattr(upkeep, "done_before", slow)
+    batch = WrittenBatch("job", 0, None)
+    message = FilesMessage(opened.metadata, batch, 0, files, None, time.time())
+    TableBatchWriter(plan).commit([message])
+    assert signs
+    assert opened.table.versions() == [0]
+    assert [path.name for path in directory.iterdir()] == [files[0].name.rpartition("/")[2]]
 
 
 def test_rows_of_a_key_are_in_sequence_whichever_task_wrote_them(tmp_path: Path) -> None:
