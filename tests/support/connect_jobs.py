@@ -40,6 +40,10 @@ JOBS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
+# What the name of a query's checkpoint ends in: to Hadoop, a pattern of names.
+CHECKPOINT = " checkpoint [1] {a,b}*?"
+
+
 class Fires(RunningTotals):
     """Emits what RunningTotals does, and Row(key, rows=-1, total) half a second later."""
 
@@ -72,7 +76,7 @@ def totals(df: DataFrame, **options: Any) -> DataFrame:
 
 def started(output: DataFrame, folder: Path, name: str, **trigger: Any) -> Any:
     writer = output.writeStream.format("parquet").option("path", str(folder / name))
-    writer = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint"))
+    writer = writer.option("checkpointLocation", str(folder / f"{name}{CHECKPOINT}"))
     return writer.trigger(**(trigger or {"availableNow": True})).start()
 
 

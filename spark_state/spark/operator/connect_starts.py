@@ -10,6 +10,7 @@ which epochs an operator must have.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from spark_state.spark.operator.planned_operators import OperatorInputs, Planned
 from spark_state.spark.operator.query_runs import PROGRESS_RETRY_SECONDS
 
 _METADATA = "metadata"
+# Characters that a reader of files takes for a pattern of names.
+_PATTERN = re.compile(r"[]{}*?\\[]")
 
 
 class ConnectFiles:
@@ -52,9 +55,11 @@ class ConnectFiles:
     def _rows(self, path: str) -> Sequence[Any]:
         try:
             # An enabled session answers some loads itself, which are no concern here.
-            rows = unwrap(type(self._reader).load)(self._reader, path)
+            rows = unwrap(type(self._reader).load)(self._reader, _PATTERN.sub(r"\\\g<0>", path))
             return list(rows.select("path", "content").collect())
-        except AnalysisException:  # it is not there
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
             return []
 
     def numbers(self, log: str) -> list[int]:
