@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from pathlib import Path
 from signal import SIGKILL
 
@@ -110,7 +110,7 @@ def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: int) -> None:
-    readable, _, _ = select.select([ready], [], [], _START_SECONDS)
+    readable = wait([ready], _START_SECONDS)
     if readable and os.read(ready, 1) == b"R":
         return
     if not readable:

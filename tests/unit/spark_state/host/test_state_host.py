@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import stat
@@ -105,6 +106,20 @@ def test_each_slot_has_a_host_of_its_own(executor: Executor) -> None:
     for slot in (0, 1):
         connect(executor, slot, 600).close()
     assert len(hosts_of(executor)) == 2
+
+
+def test_a_process_with_very_many_open_files_starts_a_host(executor: Executor) -> None:
+    """select() takes 1,024 of them; a driver has a connection for each query that it has run."""
+    former, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        connect(executor, 0, 600).close()
+    finally:
+        for file in opened:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (former, most))
+    assert len(hosts_of(executor)) == 1
 
 
 def test_a_host_ends_with_its_executor(executor: Executor) -> None:
