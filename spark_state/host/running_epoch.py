@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass, field
+from types import FrameType
 
 from spark_state.host.epoch_request import EpochRequest
 from spark_state.host.subtask_backends import Backend
@@ -42,8 +44,21 @@ class RunningEpoch:
         return f"{attempt}; {self.processor}.{method}{key} does not return{self._place()}"
 
     def _place(self) -> str:
-        frame = sys._current_frames().get(self._thread)
+        frame = _frames_of_threads().get(self._thread)
         if frame is None:
             return ""
         last = traceback.extract_stack(frame, limit=1)[-1]
         return f" (at {last.filename}:{last.lineno} in {last.name})"
+
+
+def _frames_of_threads() -> dict[int, FrameType]:
+    """Where each thread is. Python before 3.11.9 holds a lock of the interpreter meanwhile. If it
+    collected garbage then, it would let other threads run, and a thread that begins or ends would
+    wait for that lock for ever, and with it the process (python/cpython#106883)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -78,6 +81,29 @@ def test_the_call_that_hangs_is_named_with_its_key_and_line(
         hanging.join()
     assert call in str(waited.value)
     assert "threading.py" in str(waited.value), "the line where it is"
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_no_garbage_is_collected_while_the_stacks_of_threads_are_read(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, is_enabled: bool
+) -> None:
+    """Python before 3.11.9 may wait for itself otherwise, and the whole process with it."""
+    seen: list[bool] = []
+
+    def current_frames() -> dict[int, FrameType]:
+        seen.append(gc.isenabled())
+        return {}
+
+    epoch = RunningEpoch(open_host().request(0, 1))
+    if not is_enabled:
+        gc.disable()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "_current_frames", current_frames)
+            epoch.described()
+        assert (seen, gc.isenabled()) == ([False], is_enabled)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", ["heap", "rocksdb"])
