@@ -43,7 +43,7 @@ KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 CHECKPOINTS = CheckpointSettings(3, 2, 86_400, 120, start_empty=False)
 ATTEMPTS = 4
 POISONED = "a negative value"
-SEEDS = [*range(20), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 200))]
+SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(8, 200))]
 
 Rows = list[tuple[str, int]]
 

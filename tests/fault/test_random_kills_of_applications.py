@@ -44,7 +44,7 @@ OPTIONS = [
     *("--conf", "spark.task.maxFailures=100", "--conf", "spark.stage.maxConsecutiveAttempts=100"),
 ]
 SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
-ROUNDS = [(6, "1"), pytest.param(50, "1", marks=SOAK), pytest.param(50, "2", marks=SOAK)]
+ROUNDS = [(3, "1"), pytest.param(50, "1", marks=SOAK), pytest.param(50, "2", marks=SOAK)]
 
 
 def victims(chance: random.Random, rounds: int) -> list[str]:

@@ -28,9 +28,9 @@ from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, starte
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 TENS = SubtaskGroups(digits=1)
-# Names of groups are of five digits, so ten subtasks are the least group; 64 subtasks are 7 groups.
+# Names of groups are of five digits, so ten subtasks are the least group; 25 subtasks are 3 groups.
 OPERATORS = {
-    parallelism: Operator("run-a", parallelism, groups=TENS) for parallelism in (1, 2, 7, 64)
+    parallelism: Operator("run-a", parallelism, groups=TENS) for parallelism in (1, 2, 7, 25)
 }
 MODES: tuple[StopMode, ...] = ("before the write", "after the write")
 KEY_GROUPS = 128
@@ -88,8 +88,8 @@ def stopped(operator: Operator, mode: StopMode) -> Iterator[tuple[int, DictObjec
 # A stop before a write is one after the write before it, but for the first: few subtasks do.
 @pytest.mark.parametrize(
     ("parallelism", "mode"),
-    [(parallelism, mode) for parallelism in OPERATORS for mode in MODES if parallelism < 64]
-    + [(64, "after the write")],
+    [(parallelism, mode) for parallelism in OPERATORS for mode in MODES if parallelism < 25]
+    + [(25, "after the write")],
 )
 def test_a_stop_at_any_write_leaves_the_old_or_the_new_epoch(
     parallelism: int, mode: StopMode
