@@ -337,11 +337,12 @@ class CompletedCheckpointStore:
             raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
         return read.whole
 
-    def newest(self) -> CheckpointSummary | None:
-        """The summary of the newest checkpoint that has a manifest: one listing, and a read only of
-        one that an earlier release wrote. For those who may be an epoch behind. Raises
-        CorruptObjectError, UnsupportedFormatError."""
-        return self._bases.newest()
+    def newest_summaries(self) -> list[CheckpointSummary]:
+        """The summary of the newest checkpoint that has a manifest: one listing, and a read only if
+        the summary was too long for a name. Several if several runs wrote this epoch and nobody
+        knows yet which of them Spark has committed. For those who may be an epoch behind. Raises
+        ContradictingRunsError, CorruptObjectError, UnsupportedFormatError."""
+        return self._bases.newest_summaries()
 
     def lineage(self) -> Lineage:
         """The live timeline: three listings."""

@@ -76,16 +76,22 @@ class EpochBases:
         directories = self._published.epoch_directories()
         return {*(name.directory for name in manifests), *directories}
 
-    def newest(self) -> CheckpointSummary | None:
-        """See CompletedCheckpointStore.newest."""
+    def newest_summaries(self) -> list[CheckpointSummary]:
+        """See CompletedCheckpointStore.newest_summaries."""
         manifests = self._published.manifests()
         begun = self._starts.names_of(name.run_number for name in manifests)
         lineage = lineage_of(begun, (name.directory for name in manifests))
         if lineage.contradiction is not None:
             raise contradicting(self._store.url, lineage.contradiction)
-        if not lineage.epochs:
-            return None
-        names = latest_first(name for name in manifests if name.directory == lineage.epochs[0])
+        newest = lineage.rivals or lineage.epochs[:1]
+        summaries = (
+            self._summary_of([name for name in manifests if name.directory == key])
+            for key in newest
+        )
+        return [summary for summary in summaries if summary is not None]
+
+    def _summary_of(self, manifests: Sequence[ManifestName]) -> CheckpointSummary | None:
+        names = latest_first(manifests)
         if names[0].summary is not None:
             return names[0].summary
         checkpoint, damage = self._published.latest_intact(names)

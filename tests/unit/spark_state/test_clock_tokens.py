@@ -11,8 +11,10 @@ import pytest
 
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from spark_state.spark.operator.clock_source import ClockFiles, ClockSettings
 from spark_state.spark.operator.store_options import REDACTION_OF_SPARK
+from tests.support.lone_subtasks import LoneSubtask, Operator
 
 HOUR = 3_600
 
@@ -86,3 +88,19 @@ def test_a_sweep_that_fails_does_not_lose_the_query(
     left(tmp_path, reading.token, 0)
     monkeypatch.setattr(LocalObjectStore, "list", fail)
     assert reading.query_id() == "query"
+
+
+def test_a_clock_goes_by_the_times_of_all_runs_that_may_count(tmp_path: Path) -> None:
+    """Two drivers have run an epoch, and one of their timers may be due."""
+    store = LocalObjectStore(tmp_path / "query" / "counts")
+    before = LoneSubtask(store, Operator("run-a", 1), 0)
+    before.publish(0, None, {0: 0}, time=SubtaskTime(0, (), 10))
+    before.complete()
+    reading = clock(tmp_path)
+    assert [time.next_timer_ms for time in reading.newest_times("query")] == [10]
+    base = before.base(1)
+    drivers = [before, LoneSubtask(store, Operator("run-b", 1), 0)]
+    for driver, timer_ms in zip(drivers, (20, 30), strict=True):
+        driver.publish(1, base, {0: timer_ms}, time=SubtaskTime(1, (), timer_ms))
+        driver.complete()
+    assert {time.next_timer_ms for time in reading.newest_times("query")} == {20, 30}
