@@ -116,10 +116,10 @@ class OperatorHistory:
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory. Two listings, one more for a run that is new or while several runs have
-        the newest epoch, and one for each epoch that has no manifest. The newest epoch is left out
-        as long as the store cannot tell which of several runs, that completed it with different
-        changes, Spark commits."""
+        """See StateHistory. Two listings; one more for a run that is new, once a minute, and while
+        several runs have the newest epoch; and one for each epoch that has no manifest. The newest
+        epoch is left out as long as the store cannot tell which of several runs, that completed it
+        with different changes, Spark commits."""
         times: dict[ManifestName, int] = {}
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):

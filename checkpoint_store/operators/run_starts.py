@@ -7,8 +7,10 @@ the run's first epoch from the same base, so the hosts share the object's name.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import ObjectMissingError
@@ -28,6 +30,7 @@ from checkpoint_store.operators.run_errors import RunOverError, StoreOfOtherChec
 from checkpoint_store.operators.run_lineage import owner_of
 
 _DIGITS_OF_DIGEST = 12
+_SECONDS_BETWEEN_LISTINGS = 60.0
 
 
 def digest_of(checkpoint: str) -> str:
@@ -47,6 +50,7 @@ class RunStarts:
         self._store = store
         self._checkpoints: dict[Run, str] = {}
         self._listed: list[BegunName] = []
+        self._listed_at = -inf
         self._begun: set[Run] = set()
 
     def names(self) -> list[BegunName]:
@@ -56,15 +60,17 @@ class RunStarts:
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
         """The starts of all runs, for a caller that has seen epochs of the runs with these numbers.
-        Lists only if a number is new: a run begins before its first epoch is whole. See listed_anew
-        for what known runs have said since then."""
-        if not set(numbers) <= {name.run.number for name in self._listed}:
-            self._listed = self.names()
+        Lists if a number is new, since a run begins before its first epoch is whole, and once a
+        minute: a query that is taken back has no new epoch yet. See listed_anew for what known
+        runs have said since then."""
+        is_old = time.monotonic() - self._listed_at >= _SECONDS_BETWEEN_LISTINGS
+        if is_old or not set(numbers) <= {name.run.number for name in self._listed}:
+            return self.listed_anew()
         return self._listed
 
     def listed_anew(self) -> list[BegunName]:
         """As names_of, listed in any case."""
-        self._listed = self.names()
+        self._listed, self._listed_at = self.names(), time.monotonic()
         return self._listed
 
     def has_begun(self, run: Run) -> bool:

@@ -19,6 +19,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.operators import run_starts
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
@@ -248,6 +249,16 @@ class TestRollback:
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
         assert history.at(2).info.timestamp_ms == 50_000
+
+    def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute(
+        self, objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.rolled_back(objects)
+        history = history_of(objects)
+        assert history.versions() == [0, 1, 2, 3]
+        take_back(objects, 2)
+        monkeypatch.setattr(run_starts, "_SECONDS_BETWEEN_LISTINGS", 0.0)
+        assert history.versions() == [0, 1]
 
     def test_an_epoch_that_was_replaced_is_read_anew(self, objects: DictObjectStore) -> None:
         reader, first = keyed_reader(objects), KeyedOperator(objects, "run-a")
