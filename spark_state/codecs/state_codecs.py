@@ -156,9 +156,12 @@ def naive_of(value: Any) -> datetime.datetime:
 def _local(value: Any) -> datetime.datetime:
     if not isinstance(value, datetime.datetime):
         raise TypeError
-    local = value.astimezone().replace(tzinfo=None)
-    if local.year in (datetime.MINYEAR, datetime.MAXYEAR):
-        _local_to_utc(local)  # raises what would be raised when it is written
+    try:
+        local = value.astimezone().replace(tzinfo=None)
+        if local.year in (datetime.MINYEAR, datetime.MAXYEAR):
+            _local_to_utc(local)
+    except (OverflowError, ValueError) as error:
+        raise ValueError("no moment of UTC: at the edge of years 1 to 9999") from error
     return local
 
 

@@ -181,6 +181,12 @@ def test_a_value_that_does_not_fit_is_refused_with_field_value_and_type(
     assert str(value_type) in message
 
 
+def test_the_edge_of_the_years_is_named() -> None:
+    moment = datetime.datetime(1, 1, 1, tzinfo=UTC)
+    with pytest.raises(StateValueError, match="the edge of years 1 to 9999"):
+        serializer_of(pa.timestamp("us", "UTC")).to_state((moment,))
+
+
 def test_types_that_passed_once_still_refuse_other_types() -> None:
     serializer = serializer_of(pa.int64(), pa.string())
     assert serializer.to_state((1, "a")) == (1, "a")
