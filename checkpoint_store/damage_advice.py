@@ -81,8 +81,8 @@ _OF_COMPACTION = (
 
 
 def advice_on_damaged(name: str, epoch: int | None = None) -> str:
-    """What to do about an object whose bytes are not what was written. `epoch`: of an object of an
-    operator, if it is known."""
+    """Advice about an object with other bytes than were written. `epoch`: the epoch of an object of
+    an operator, None if it is not known."""
     if is_compacted(name):
         return _OF_COMPACTION
     if is_barrier(name):
@@ -94,16 +94,19 @@ def advice_on_damaged(name: str, epoch: int | None = None) -> str:
 
 
 def advice_on_missing(name: str, epoch: int | None = None) -> str:
-    """What to do about an object that is not there. `epoch`: as in advice_on_damaged."""
+    """Advice about an object that is missing. `epoch`: see advice_on_damaged."""
     if is_compacted(name):
         return _OF_COMPACTION
     return _MISSING.get(name.partition("/")[0]) or _epoch_back(epoch)
 
 
 def _epoch_back(epoch: int | None) -> str:
-    """The way on from what a query lacks. No epoch needs what a later one wrote."""
+    """Advice about an object that a query needs. An epoch needs no object of a later epoch, so the
+    query can run again from the epoch of the object."""
     if epoch is None:
         batch = "an earlier batch that does not need it, if the store still has the epoch before"
+    elif epoch == 0:
+        batch = "batch 0, where the operator begins with nothing"
     else:
         batch = f"batch {epoch} or an earlier one, if the store still has the epoch before"
     return (

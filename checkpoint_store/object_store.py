@@ -5,9 +5,9 @@ from checkpoint_store.objects.object_store import (
     LocalObjectStore,
     ObjectInfo,
     ObjectStore,
-    absolute_url,
     open_object_store,
 )
+from checkpoint_store.objects.store_url import absolute_url
 
 __all__ = [
     "FsspecObjectStore",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.object_store import absolute_url
+from checkpoint_store.objects.store_url import absolute_url
 from spark_state.errors import ConfigurationError
 
 _MOST = 2**63 - 1

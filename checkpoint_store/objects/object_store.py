@@ -39,7 +39,7 @@ from checkpoint_store.objects.client_errors import (
     telling_client_errors,
 )
 from checkpoint_store.objects.secret_options import without_secrets
-from checkpoint_store.objects.store_url import client_options, refuse_password
+from checkpoint_store.objects.store_url import absolute_url, client_options, refuse_password
 from checkpoint_store.objects.synced_files import create_in, sync_directory, write_synced
 
 _T = TypeVar("_T")
@@ -50,13 +50,11 @@ UNPUBLISHED = ".unpublished"
 
 _log = logging.getLogger(__name__)
 _DELETING_THREADS = 16
-_REMEMBERED_STORES = 1024
 # How pyarrow says that a client needs a library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
-_ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
-_NO_COLON = re.compile("([A-Za-z][A-Za-z0-9+.-]*)//(.*)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+# URLs of stores that refused a conditional create: to ask again would send each body twice.
 _without_conditional_create: set[str] = set()
 # Their client has a listing by prefix, which the contract tests cover.
 _LISTING_BY_PREFIX = ("s3://", "s3a://")
@@ -125,29 +123,6 @@ class ObjectStore(Protocol):
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects; those that are gone already do not matter."""
-
-
-def absolute_url(url: str) -> str:
-    """The URL of the store that a user names, the same in every working directory: a path becomes
-    absolute, also after file:/, which is how Java writes it. Raises StoreAccessError for another
-    scheme with one slash, and for a scheme without its colon: both would name a directory."""
-    no_colon = _NO_COLON.match(url)
-    if no_colon is not None:
-        scheme, bucket = no_colon.groups()
-        raise StoreAccessError(
-            url,
-            f"no colon after {scheme}; write {scheme}://{bucket}, or {scheme}/{bucket} for a local "
-            "directory of that name",
-        )
-    one_slash = _ONE_SLASH.match(url)
-    if one_slash is not None and one_slash[1] != "file":
-        raise StoreAccessError(
-            url,
-            f"one slash after {one_slash[1]}: names no host or bucket; write {one_slash[1]}://…, "
-            f"or ./{url} for a local directory of that name",
-        )
-    path_or_url = url.removeprefix("file:") if one_slash else url
-    return path_or_url if "://" in path_or_url else str(Path(path_or_url).absolute())
 
 
 def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
@@ -482,7 +457,7 @@ class FsspecObjectStore:
 
 
 def _note_no_conditional_create(url: str) -> None:
-    """Warn once, and ask the store for it no more: it gets the body of an object twice."""
+    """Warn, and remember the store: its later objects are written without the condition."""
     _without_conditional_create.add(url)
     _log.warning(
         "%s answers that it cannot create an object on the condition that its name is free "

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from checkpoint_store.errors import StoreAccessError
 
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*(?=@)")
+_ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+_NO_COLON = re.compile("([A-Za-z][A-Za-z0-9+.-]*)//(.*)")
 _NUMERIC_PORT = re.compile(r"(.+):(\d+)")
 
 
@@ -27,6 +30,29 @@ class Client(Protocol):
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str: ...
+
+
+def absolute_url(url: str) -> str:
+    """The URL of the store that a user names, the same in every working directory: a path becomes
+    absolute, also after file:/, which is how Java writes it. Raises StoreAccessError for another
+    scheme with one slash, and for a scheme without its colon: both would name a directory."""
+    no_colon = _NO_COLON.match(url)
+    if no_colon is not None:
+        scheme, bucket = no_colon.groups()
+        raise StoreAccessError(
+            url,
+            f"no colon after {scheme}; write {scheme}://{bucket}, or {scheme}/{bucket} for a local "
+            "directory of that name",
+        )
+    one_slash = _ONE_SLASH.match(url)
+    if one_slash is not None and one_slash[1] != "file":
+        raise StoreAccessError(
+            url,
+            f"one slash after {one_slash[1]}: names no host or bucket; write {one_slash[1]}://…, "
+            f"or ./{url} for a local directory of that name",
+        )
+    path_or_url = url.removeprefix("file:") if one_slash else url
+    return path_or_url if "://" in path_or_url else str(Path(path_or_url).absolute())
 
 
 def refuse_password(url: str) -> None:

@@ -79,7 +79,7 @@ def attach_all(
 
 
 def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
-    """As attach_all, for one operator."""
+    """Attach the store of one operator, see attach_all."""
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).register_run(run_id)

@@ -90,7 +90,7 @@ def attachments_of(
     committed: int,
     run: str | None = None,
     *,
-    is_under_way: bool = True,
+    is_under_way: bool,
 ) -> list[Attachment]:
     """The way in which all operators of a query go on.
 
@@ -146,11 +146,14 @@ def _attachment(
     if len(bases) > 1:
         raise _unclear(runs, bases)
     base = bases[0] if bases else None
-    if base is None:
-        pass
-    elif chosen is None:
+    if base is not None and chosen is None:
         _check_no_other(runs, timeline, base, committed, is_own=is_own)
-    elif base.run_number != chosen.run.number and chosen.first_epoch <= committed:
+    elif (
+        base is not None
+        and chosen is not None
+        and base.run_number != chosen.run.number
+        and chosen.first_epoch <= committed
+    ):
         number = chosen.run.number
         raise RunChoiceError(
             runs.url,
@@ -170,7 +173,7 @@ def _attachment(
 
 
 def _began_after(runs: StoredRuns, committed: int) -> bool:
-    """Whether the operator has begun with nothing, and after a batch."""
+    """True if the operator has no epoch, or began with nothing after the last committed batch."""
     oldest = min(runs.written, key=lambda each: (each.epoch, each.run_number), default=None)
     name = None if oldest is None else runs.begun_as(oldest.run_number)
     if oldest is None or name is None:
@@ -302,6 +305,6 @@ def _goes_on_from(
         return False
 
 
-def _held(runs: StoredRuns) -> str | None:
+def _held(runs: StoredRuns) -> str:
     epochs = sorted(each.epoch for each in runs.written)
-    return epochs_text(epochs[0], epochs[-1]) if epochs else None
+    return epochs_text(epochs[0], epochs[-1])

@@ -3,8 +3,7 @@
 The short way, for a host of very many, lists the starts of runs and the manifests of two epochs. It
 is enough if the run goes on from its own epoch, or if the run's driver has looked at the whole
 timeline when the query started, no other run has written the epoch before, and all runs told the
-location of their checkpoint. Otherwise everything
-is listed.
+location of their checkpoint. Otherwise everything is listed.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class EpochBases:
             return own  # a run that has left the epoch before out is built upon an older one
         of_others = [name for name in until if name.run_number != run.number]
         if not has_one_checkpoint(begun):
-            return []  # two copies of it may both have gone on
+            return []  # two copies of the checkpoint may both have gone on
         newest = max((name.run.number for name in begun if name.run < run), default=0)
         # No other run has the epoch before, and no older run has written this one.
         is_certain = {(name.epoch, name.run_number) for name in of_others} == {(epoch - 1, newest)}

@@ -140,12 +140,12 @@ class NoEpochToAttachError(CheckpointStoreError):
 
     url: str
     committed: int
-    held: str | None
+    held: str
 
     def __str__(self) -> str:
         return (
             f"{self.url} has no whole epoch up to batch {self.committed}, the last one that Spark "
-            f"has committed; it has {self.held or 'no epoch'}. Nothing was changed. Restore the "
+            f"has committed; it has {self.held}. Nothing was changed. Restore the "
             "store as it was after that batch, or use a newer checkpoint. If Spark has never run "
             "this operator in a committed batch, delete its directory"
         )

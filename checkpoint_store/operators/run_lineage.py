@@ -123,11 +123,11 @@ def owner_of(names: Iterable[BegunName]) -> BegunName | None:
 
 
 def has_one_checkpoint(names: Iterable[BegunName]) -> bool:
-    """Whether all runs are of the same checkpoint, since the query was last taken back or attached.
-    A run that tells no location may be of a copy."""
+    """True if all runs since the query was last taken back or attached told the same location of
+    their checkpoint. A run that told none may be of a copy."""
     starts = sorted((name for name in names if name.is_start), key=lambda name: name.run.number)
-    backs = [place for place, name in enumerate(starts) if name.way == "back"]
-    locations = {name.checkpoint for name in starts[backs[-1] if backs else 0 :]}
+    ways_back = [index for index, name in enumerate(starts) if name.way == "back"]
+    locations = {name.checkpoint for name in starts[ways_back[-1] if ways_back else 0 :]}
     return len(locations) <= 1 and None not in locations
 
 

@@ -69,7 +69,7 @@ class RunStarts:
         return self._listed
 
     def listed_anew(self) -> list[BegunName]:
-        """As names_of, listed in any case."""
+        """List the starts of all runs now, however young the last listing is."""
         self._listed, self._listed_at = self.names(), time.monotonic()
         return self._listed
 
@@ -121,8 +121,8 @@ class RunStarts:
 
     def write_cuts(self, run: Run, first_epoch: int, cuts: Iterable[EpochDirectory]) -> None:
         """Say which epochs of older runs a run takes back, before it says that it goes back.
-        `first_epoch`: that of the query then; `cuts`: older runs, each with the last epoch that is
-        taken back."""
+        `first_epoch`: the epoch with which the query goes on; `cuts`: older runs, each with the
+        last epoch that is taken back."""
         for cut in cuts:
             name = BegunName(run, first_epoch, cut, "cut")
             put_if_absent(self._store, str(name), encode_begun(run, None))

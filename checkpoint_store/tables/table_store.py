@@ -425,8 +425,8 @@ class TableStore:
     def _put_version(
         self, version: TableVersion, before: TableVersion | None, commit: TableCommit
     ) -> bool:
-        """Put a version; False if another version took its name, or if it was
-        put when retention had deleted its number. It then is deleted again; see late_commits."""
+        """Put a version. False if another version took its name, or if retention had deleted its
+        number before the put: the version then is deleted again, see late_commits."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False

@@ -9,8 +9,8 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from checkpoint_store.errors import NotAStoreError
-from checkpoint_store.objects.object_store import absolute_url
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.objects.store_url import absolute_url
 from checkpoint_store.operator_stores import operators_at
 from checkpoint_store.operators.attachment import attach_all, owner_location, stored_runs
 from checkpoint_store.operators.attachment_plan import attachments_of
@@ -52,13 +52,15 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
     # The stores before the commit log: an epoch that a running query has written then is at most
     # one batch ahead of the log.
     runs = [stored_runs(store) for store in stores]
-    committed, batch = (max(checkpoint.numbers(log), default=-1) for log in ("commits", "offsets"))
+    committed, planned_batch = (
+        max(checkpoint.numbers(log), default=-1) for log in ("commits", "offsets")
+    )
     planned = attachments_of(
         runs,
         digest_of(checkpoint.url),
         committed,
         options.run,
-        is_under_way=batch > committed,
+        is_under_way=planned_batch > committed,
     )
     operators = [
         AttachedOperator(

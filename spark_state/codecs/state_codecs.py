@@ -161,7 +161,8 @@ def _local(value: Any) -> datetime.datetime:
         if local.year in (datetime.MINYEAR, datetime.MAXYEAR):
             _local_to_utc(local)
     except (OverflowError, ValueError) as error:
-        raise ValueError("no moment of UTC: at the edge of years 1 to 9999") from error
+        edge = "Python cannot convert it to UTC: it is at the edge of years 1 to 9999"
+        raise ValueError(edge) from error
     return local
 
 

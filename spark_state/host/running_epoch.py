@@ -52,9 +52,10 @@ class RunningEpoch:
 
 
 def _frames_of_threads() -> dict[int, FrameType]:
-    """Where each thread is. Python before 3.11.9 holds a lock of the interpreter meanwhile. If it
-    collected garbage then, it would let other threads run, and a thread that begins or ends would
-    wait for that lock for ever, and with it the process (python/cpython#106883)."""
+    """The current frame of each thread. Python before 3.11.9 holds a lock of the interpreter while
+    it collects the frames. A garbage collection in that time lets other threads run, and a thread
+    that begins or ends waits for the lock for ever, and the process with it (CPython's issue
+    106883)."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -11,19 +11,24 @@ from pathlib import Path
 import psutil
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.object_store import absolute_url
+from checkpoint_store.objects.store_url import absolute_url
 
 _ALWAYS_ASKS = {"noac", "actimeo=0", "acdirmax=0"}
 
 
 def check_mount(url: str) -> None:
-    """Raise StoreAccessError if a store in a directory is on such a mount. A URL of another kind
-    passes, and so does a system that does not tell how it is mounted."""
+    """Raise StoreAccessError if a URL names a directory that is mounted with nocto and a cache of
+    attributes. A URL of another kind passes, and so does a system that does not tell its mounts."""
     path = absolute_url(url).removeprefix("file://").removeprefix("local://")
     if "://" in path:
         return
-    above = {str(parent) for parent in (Path(path).resolve(), *Path(path).resolve().parents)}
-    mounts = [mount for mount in psutil.disk_partitions(all=True) if mount.mountpoint in above]
+    directory = Path(path).resolve()
+    directory_and_parents = {str(each) for each in (directory, *directory.parents)}
+    mounts = [
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if mount.mountpoint in directory_and_parents
+    ]
     # The last mount of the deepest directory hides the others.
     mount = max(reversed(mounts), key=lambda each: len(each.mountpoint), default=None)
     options = set() if mount is None else set(mount.opts.split(","))

@@ -82,7 +82,9 @@ WRITTEN, OLDER = written_by_two_runs()
 
 
 def attach(stores: Sequence[ObjectStore], run: str | None = "run-b", attempt: str = "1") -> None:
-    planned = attachments_of([stored_runs(each) for each in stores], digest_of(MOVED), 3, run)
+    planned = attachments_of(
+        [stored_runs(each) for each in stores], digest_of(MOVED), 3, run, is_under_way=True
+    )
     attach_all(stores, planned, f"attached-{attempt}", MOVED)
 
 

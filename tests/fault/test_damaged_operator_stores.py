@@ -15,7 +15,8 @@ Deleted:
     store.json                     ObjectMissingError for readers; the query writes it again
     an entry of a run              nothing: numbers of runs grow all the same
     the start of a run             nothing, if the run went on from the run before it. If the query
-                                   was taken back before it: ContradictingRunsError, RunChoiceError
+                                   was taken back before it: ContradictingRunsError, and for a
+                                   driver that takes the query back RunChoiceError
     a manifest                     nothing: its barriers stand for it
     a barrier with a manifest      nothing
     a barrier without a manifest   its epoch is not whole: PartialEpochError for the query, and the
@@ -85,7 +86,8 @@ def expected_without_start(question: str, first_epoch: int) -> Answer | Failure:
     if is_earlier or question == "sweep":
         return OPERATOR.right_answers[question]
     if question == f"run {NEWEST - 1}":
-        return Failure(RunChoiceError, ("nobody can tell", "Say with --run"))  # to take it back
+        # The driver of this run takes the query back, and cannot choose between the two runs.
+        return Failure(RunChoiceError, ("nobody can tell", "Say with --run"))
     return Failure(ContradictingRunsError, (f"epoch {first_epoch}", "cowstate attach"))
 
 

@@ -140,7 +140,7 @@ class History:
         operator.run_epoch(epoch, step.changes, step.kind, self.attempt)
         self.states[epoch] = {**state, **step.changes}
         if is_first:
-            # The driver says that Spark has committed its first epoch, see operator_starts.
+            # The driver says that Spark has committed the first epoch of the run.
             operator.checkpoints.starts.note_reached(operator.run.run_id, epoch + 1)
 
     def roll_back(self, back: int) -> None:

@@ -30,7 +30,7 @@ from checkpoint_store.operators.run_errors import EpochsLostError, RunChoiceErro
 from checkpoint_store.operators.run_starts import digest_of
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.maintenance import Maintenance
-from spark_state.spark.operator.operator_starts import Reached, WayBack, take_back_in_store
+from spark_state.spark.operator.operator_starts import WayBack, reached_in_store, take_back_in_store
 from tests.support.subtasks import Host, operator
 
 pytestmark = pytest.mark.usefixtures("without_threads")
@@ -44,9 +44,9 @@ Total = tuple[int, int]
 
 @dataclass
 class Checkpoint:
-    """What Spark's logs hold: planned batches, each with whether it has rows of the operator, and
-    the state after each committed one. `writers`: the id of the run whose batch was committed,
-    which its driver's log has."""
+    """Spark's logs. `offsets`: the planned batches, True for a batch with rows of the operator;
+    `commits`: the state after each committed batch; `writers`: for each committed batch the id of
+    its run, which the log of the run's driver has."""
 
     location: str
     offsets: dict[int, bool] = field(default_factory=dict)
@@ -108,15 +108,14 @@ class World:
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
         newest, planned = checkpoint.newest(), checkpoint.planned()
         must_have = checkpoint.newest_epoch()
-        checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
-        checkpoints.starts.check_checkpoint(checkpoint.location)
-        lineage = checkpoints.lineage()
-        if -1 < lineage.written < must_have:
-            raise EpochsLostError(str(self.store), must_have, lineage.written)
-        if lineage.written > planned or lineage.reached > newest + 1:
-            seen = Reached(lineage.written, lineage.reached, lineage.newest_run)
-            way_back = WayBack(checkpoint.location, newest, planned > newest, seen, must_have)
-            take_back_in_store(str(self.store / "totals"), 1.0, {}, way_back)
+        store = str(self.store / "totals")
+        seen = reached_in_store(store, 1.0, {}, checkpoint.location)
+        if -1 < seen.written < must_have:
+            raise EpochsLostError(str(self.store), must_have, seen.written)
+        if seen.written > planned or seen.reached > newest + 1:
+            is_under_way = planned > newest
+            way_back = WayBack(checkpoint.location, newest, is_under_way, seen, must_have)
+            take_back_in_store(store, 1.0, {}, way_back)
         start = OperatorStart(checkpoint.location, must_have)
         self._numbers += 1
         run_id = f"run-{self._numbers}"
@@ -124,7 +123,7 @@ class World:
         hosts = [Host(spec, subtask=subtask, run_id=run_id, start=start) for subtask in (0, 1)]
         for host in hosts:
             host.open(self._maintenance)
-        repeats = planned > newest or lineage.written > newest
+        repeats = planned > newest or seen.written > newest
         self.drivers.append(Driver(checkpoint, hosts, run_id, newest + 1, repeats))
 
     def run(self, driver: Driver, subtasks: int = 2, *, plans_rows: bool = True) -> None:
@@ -209,8 +208,8 @@ class World:
         try:
             planned = attachments_of(*arguments, is_under_way=is_under_way)
         except RunChoiceError:
-            chosen = checkpoint.writers[max(newest_epoch, 0)]
-            planned = attachments_of(*arguments, chosen, is_under_way=is_under_way)
+            chosen_run = checkpoint.writers[max(newest_epoch, 0)]
+            planned = attachments_of(*arguments, chosen_run, is_under_way=is_under_way)
         attach_all([store], planned, f"attached-{self._numbers}", location)
 
     def is_committed(self) -> bool:
@@ -267,19 +266,20 @@ class World:
 
 
 ACTIONS = (
-    *(
-        "start",
-        "run",
-        "run a part",
-        "run without rows",
-        "commit",
-        "note",
-        "kill",
-        "move",
-        "copy",
-        "relocate",
-    ),
-    *("attach", "go back", "back up", "put back"),
+    "start",
+    "run",
+    "run a part",
+    "run without rows",
+    "commit",
+    "note",
+    "kill",
+    "move",
+    "copy",
+    "relocate",
+    "attach",
+    "go back",
+    "back up",
+    "put back",
 )
 actions = st.tuples(st.sampled_from([*ACTIONS, *["start", "run", "commit"] * 4]), st.integers(0, 5))
 

@@ -109,6 +109,14 @@ def test_what_cannot_be_attached_is_refused(
 
         patched.setattr(attach_run, "owner_location", while_it_commits)
         assert "the query is running" in refusal(stream.checkpoint, root)
+    assert sorted(path.name for path in (stream.store() / "begun").iterdir()) == before
+
+
+def test_a_query_without_a_committed_batch_begins_with_nothing(
+    stream: Stream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = stream.store().parent.parent
+    before = sorted(path.name for path in (stream.store() / "begun").iterdir())
     shutil.rmtree(stream.checkpoint / "commits")
     assert main(["attach", str(stream.checkpoint), "--store", str(root)]) == 0
     told = capsys.readouterr().out

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import pytest
 
 from checkpoint_store import open_store
-from tests.support.connect_jobs import CHECKPOINT
+from tests.support.connect_jobs import CHECKPOINT_SUFFIX
 from tests.support.connect_server import Connection, connect_server, emitted, feed
 from tests.support.streams import Row, random_rows, totals_of
 
@@ -51,7 +51,7 @@ def test_each_row_counts_once_over_restarts_another_server_and_parallelism(
     for number, (connection, parallelism) in enumerate(runs):
         feed(tmp_path / "input", batches[2 * number : 2 * number + 2], first=2 * number)
         query = connection.run("run_totals", tmp_path, parallelism=parallelism)
-        roll_back(tmp_path / f"totals{CHECKPOINT}", 2 * number + 1)
+        roll_back(tmp_path / f"totals{CHECKPOINT_SUFFIX}", 2 * number + 1)
     rows: list[Row] = [row for batch in batches for row in batch]
     newest: dict[str, tuple[int, int]] = {}
     for key, count, total in sorted(emitted(tmp_path / "totals"), key=lambda row: row[1]):
@@ -69,7 +69,7 @@ def test_a_query_may_be_taken_back_and_a_copy_of_its_checkpoint_is_refused(
     batches = [random_rows(seed, count=40, keys=15) for seed in range(4)]
     feed(tmp_path / "input", batches)
     query = server.run("run_totals", tmp_path, parallelism="2")
-    checkpoint = tmp_path / f"totals{CHECKPOINT}"
+    checkpoint = tmp_path / f"totals{CHECKPOINT_SUFFIX}"
     # Back to batch 1, as "Restart from an earlier batch" tells.
     for batch in (1, 2, 3):
         roll_back(checkpoint, batch)

@@ -40,8 +40,8 @@ JOBS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-# What the name of a query's checkpoint ends in: to Hadoop, a pattern of names.
-CHECKPOINT = " checkpoint [1] {a,b}*?"
+# Suffix of the name of each query's checkpoint: Hadoop would read it as a pattern of names.
+CHECKPOINT_SUFFIX = " checkpoint [1] {a,b}*?"
 
 
 class Fires(RunningTotals):
@@ -76,7 +76,7 @@ def totals(df: DataFrame, **options: Any) -> DataFrame:
 
 def started(output: DataFrame, folder: Path, name: str, **trigger: Any) -> Any:
     writer = output.writeStream.format("parquet").option("path", str(folder / name))
-    writer = writer.option("checkpointLocation", str(folder / f"{name}{CHECKPOINT}"))
+    writer = writer.option("checkpointLocation", str(folder / f"{name}{CHECKPOINT_SUFFIX}"))
     return writer.trigger(**(trigger or {"availableNow": True})).start()
 
 

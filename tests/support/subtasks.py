@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.restore_plan import Handles
@@ -42,7 +41,12 @@ from spark_state.processor.schemas import (
     state_descriptor,
 )
 from spark_state.processor.timed_steps import timers_of
-from spark_state.spark.operator.operator_starts import Reached, WayBack, take_back_in_store
+from spark_state.spark.operator.operator_starts import (
+    Reached,
+    WayBack,
+    reached_in_store,
+    take_back_in_store,
+)
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
 
@@ -125,17 +129,12 @@ def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
 
 
-def reached_by(folder: Path) -> Reached:
-    """What a driver sees of the store before it reads the logs of the checkpoint."""
-    store = LocalObjectStore(folder / "query" / "totals")
-    lineage = CompletedCheckpointStore(store).lineage()
-    return Reached(lineage.written, lineage.reached, lineage.newest_run)
-
-
 def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | None = None) -> None:
-    """As a driver does, whose checkpoint was taken back to the batch after the last `committed`."""
-    url, seen = str(folder / "query" / "totals"), seen or reached_by(folder)
-    take_back_in_store(url, 1.0, {}, WayBack(checkpoint, committed, False, seen, committed))
+    """Take the query back to the batch after `committed`, as its driver does at the start."""
+    url = str(folder / "query" / "totals")
+    seen = seen or reached_in_store(url, 1.0, {}, checkpoint)
+    way_back = WayBack(checkpoint, committed, is_under_way=False, seen=seen, must_have=committed)
+    take_back_in_store(url, 1.0, {}, way_back)
 
 
 @dataclass(slots=True)

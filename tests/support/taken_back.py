@@ -14,7 +14,7 @@ CHECKPOINT = "file:/checkpoint"
 
 
 def take_back(store: ObjectStore, epoch: int) -> None:
-    """Let `epoch` be the next one, after all runs that have begun."""
+    """Take the operator back, so that `epoch` is its next epoch, after all runs that have begun."""
     runs, checkpoint = stored_runs(store), digest_of(CHECKPOINT)
     (attachment,) = attachments_of([runs], checkpoint, epoch - 1, is_under_way=False)
     attach(store, attachment, f"back-{len(runs.begun)}", CHECKPOINT)

@@ -35,8 +35,8 @@ from spark_state.spark.operator.planned_operators import OperatorInputs, Planned
 from spark_state.spark.operator.query_runs import PROGRESS_RETRY_SECONDS
 
 _METADATA = "metadata"
-# Characters that a reader of files takes for a pattern of names.
-_PATTERN = re.compile(r"[]{}*?\\[]")
+# Characters that Hadoop reads as a pattern of file names.
+_PATTERN_CHARACTERS = re.compile(r"[]{}*?\\[]")
 
 
 class ConnectFiles:
@@ -55,7 +55,9 @@ class ConnectFiles:
     def _rows(self, path: str) -> Sequence[Any]:
         try:
             # An enabled session answers some loads itself, which are no concern here.
-            rows = unwrap(type(self._reader).load)(self._reader, _PATTERN.sub(r"\\\g<0>", path))
+            rows = unwrap(type(self._reader).load)(
+                self._reader, _PATTERN_CHARACTERS.sub(r"\\\g<0>", path)
+            )
             return list(rows.select("path", "content").collect())
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":

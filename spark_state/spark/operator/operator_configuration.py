@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.object_store import absolute_url
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.objects.store_url import absolute_url
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import ALL_FILES, COMPRESSIONS, DatabaseSettings
 from spark_state.spark.operator.store_options import STORE_OPTIONS_PREFIX, store_options

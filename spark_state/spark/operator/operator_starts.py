@@ -31,7 +31,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.errors import CheckpointStoreError, CowstateError
+from checkpoint_store.errors import CowstateError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.attachment import attach, stored_runs
@@ -59,6 +59,10 @@ _FACTS = {
 SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_AT_EXIT = 30.0
+_NOT_NOTED = (
+    "a store could not be told that Spark has committed batch %d: %s. If the next start cannot "
+    "tell which run counts, name this run with cowstate attach --run"
+)
 
 # The URL of a store, how long requests are tried again, in seconds, and the options of its client.
 Store = tuple[str, float, Mapping[str, Any]]
@@ -67,8 +71,8 @@ _R = TypeVar("_R")
 
 
 class Reached(NamedTuple):
-    """How far an operator has come in its store; -1 if it has no epoch. `written`: its newest
-    epoch; `reached`: the same, or a later epoch, all before which are noted as committed;
+    """Progress of an operator in its store; -1 if it has no epoch. `written`: its newest epoch;
+    `reached`: the same, or a later epoch, all before which are noted as committed;
     `newest_run`: the number of the run that counts last, 0 if there is none."""
 
     written: int = -1
@@ -78,10 +82,10 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """How far a query was taken back. `checkpoint`: the location of its checkpoint; `committed`:
-    the last batch that Spark has committed, -1 if there is none; `is_under_way`: whether the next
-    one is planned; `seen`: what the operator's store showed before the logs were read; `must_have`:
-    see OperatorStart."""
+    """Facts that take an operator back to the batch after `committed`, the last batch that Spark
+    has committed, -1 if there is none. `checkpoint`: the location of the checkpoint;
+    `is_under_way`: True if the next batch is planned; `seen`: the progress in the operator's store
+    before the logs were read; `must_have`: see OperatorStart."""
 
     checkpoint: str
     committed: int
@@ -94,7 +98,7 @@ class StoresOfQuery(Protocol):
     """The stores of a query's operators, as its driver reaches them."""
 
     def reached(self, query_id: str, /) -> Sequence[Reached]:
-        """How far each operator has come."""
+        """The progress of each operator, in the order of the operators."""
 
     def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack, /) -> None:
         """See take_back_in_store."""
@@ -201,17 +205,20 @@ def _watch_first_commit(
             batch = _first_committed(query)
             while batch is None and query.isActive and not ends.wait(_SECONDS_BETWEEN_LOOKS):
                 batch = _first_committed(query)
+            # The batch may have been committed after the last look, before the query ended.
             batch = _first_committed(query) if batch is None else batch
             if batch is not None:
                 notes = [(*store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
-                for error in filter(None, _in_task_or_here(context, _note_reached, notes)):
-                    _log.warning("that batch %d is committed could not be noted: %s", batch, error)
+                note = partial(_result_or_error, _note_reached)
+                for _, error in _in_task_or_here(context, note, notes):
+                    if error is not None:
+                        _log.warning(_NOT_NOTED, batch, error)
         atexit.unregister(look_once_more)
 
     watching = threading.Thread(target=watch, name=f"cowstate-first-commit-{run_id}", daemon=True)
 
     def look_once_more() -> None:
-        """A script may end as soon as its query has."""
+        """Look for the first commit a last time: a script may end as soon as its query has."""
         ends.set()
         watching.join(_SECONDS_AT_EXIT)
 
@@ -224,13 +231,10 @@ def _first_committed(query: StreamingQuery) -> int | None:
     return int(progress[0]["batchId"]) if progress else None
 
 
-def _note_reached(note: tuple[*Store, str, int]) -> CheckpointStoreError | None:
-    url, retry_seconds, options, run_id, epoch = note
-    try:
-        _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
-    except CheckpointStoreError as error:
-        return error
-    return None
+def _note_reached(
+    url: str, retry_seconds: float, options: Mapping[str, Any], run_id: str, epoch: int
+) -> None:
+    _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
 
 
 def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
@@ -326,11 +330,11 @@ def take_back_in_store(
     """
     store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
     runs = stored_runs(store)
-    if _reached(lineage_of(runs.begun, runs.written)) != Reached(*way_back.seen):
+    if _reached(lineage_of(runs.begun, runs.written)) != way_back.seen:
         raise ConfigurationError(
-            f"{url} has changed while a query started that was taken back to batch "
-            f"{way_back.committed + 1}: another driver runs the query, too. Nothing was changed. "
-            "Stop one of them, and start the query again"
+            f"another driver runs the query, too: {url} has changed while this driver took the "
+            f"query back to batch {way_back.committed + 1}. This driver changed nothing. Stop one "
+            "of the two, and start the query again"
         )
     (attachment,) = attachments_of(
         [runs],

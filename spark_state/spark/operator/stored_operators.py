@@ -12,9 +12,10 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from checkpoint_store.objects.object_store import absolute_url, open_object_store
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.objects.store_url import absolute_url
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.operators.operator_errors import NoProgressError

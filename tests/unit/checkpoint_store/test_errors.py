@@ -135,7 +135,6 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (RunChoiceError(URL, "there is no run 7", ()), ["no run has begun"]),
     (NoEpochToAttachError(URL, 5, "epochs 7 to 9"), [URL, "batch 5", "epochs 7 to 9", "Restore"]),
-    (NoEpochToAttachError(URL, 5, None), ["it has no epoch"]),
     (
         RunOverError(URL, Run(1, "f47a"), 2, 9),
         ["run 1 (f47a)", "run 2", "epoch 9", URL, "stop"],

@@ -194,24 +194,6 @@ def test_a_store_that_needs_more_than_a_url_is_unusable() -> None:
         open_object_store("webhdfs:///store").list("d")
 
 
-def test_a_scheme_without_its_slash_or_its_colon_is_no_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreAccessError, match=r"write s3://…, or \./s3:/bucket/a for a local"):
-        open_object_store("s3:/bucket/a")
-    with pytest.raises(StoreAccessError, match="write s3://bucket/a, or s3/bucket/a for a local"):
-        open_object_store("s3//bucket/a")
-    urls = {url: open_object_store(url).url for url in ("file:/b", "./s3:/bucket/a", "c", "/d")}
-    assert urls == {
-        "file:/b": "file:///b",
-        "./s3:/bucket/a": f"file://{tmp_path}/s3:/bucket/a",
-        "c": f"file://{tmp_path}/c",
-        "/d": "file:///d",
-    }
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_s3_store_works_after_a_fork(s3: S3Server) -> None:
     store = open_object_store(s3.new_bucket(), s3.storage_options)
     assert put_and_list(store, "d/parent") == ["d/parent"]

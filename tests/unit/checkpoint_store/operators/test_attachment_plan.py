@@ -51,7 +51,7 @@ def stored(starts: list[BegunName], epochs: Epochs) -> StoredRuns:
 def attachment(
     starts: list[BegunName], epochs: Epochs, committed: int, run: str | None = None
 ) -> Attachment:
-    (only,) = attachments_of([stored(starts, epochs)], HERE, committed, run)
+    (only,) = attachments_of([stored(starts, epochs)], HERE, committed, run, is_under_way=True)
     return only
 
 
@@ -95,17 +95,17 @@ class TestOneTimeline:
     def test_a_stray_of_a_second_driver_does_not_count(self) -> None:
         assert base_of([FIRST, begun(2, 4, (1, 3))], {1: range(9), 2: range(4, 5)}, 8) == (1, 8)
 
-    def test_without_an_epoch_there_is_nothing_to_go_on_from(self) -> None:
+    def test_a_run_whose_base_is_gone_cannot_be_attached(self) -> None:
         went_on = [FIRST, begun(2, 7, (1, 6))]
         with pytest.raises(NoEpochToAttachError, match=r"up to batch 3.*has epochs 7 to 8"):
             attachment(went_on, {2: range(7, 9)}, 3)
 
-    @pytest.mark.parametrize("epochs", [{}, {1: range(4, 9)}])
+    @pytest.mark.parametrize(("epochs", "left_out"), [({}, 0), ({1: range(4, 9)}, 5)])
     def test_an_operator_that_had_not_begun_by_then_begins_with_nothing(
-        self, epochs: Epochs
+        self, epochs: Epochs, left_out: int
     ) -> None:
         planned = attachment([begun(1, 4, None)], epochs, 3)
-        assert (planned.base, len(planned.left_out)) == (None, len(epochs and epochs[1]))
+        assert (planned.base, len(planned.left_out)) == (None, left_out)
 
 
 class TestSeveralRuns:
@@ -221,7 +221,7 @@ class TestCopies:
 class TestSeveralOperators:
     def test_each_operator_has_a_base_of_its_own(self) -> None:
         stores = [stored([FIRST], {1: range(5)}), stored([FIRST], {1: {0: "a", 2: "b"}})]
-        planned = attachments_of(stores, HERE, 4)
+        planned = attachments_of(stores, HERE, 4, is_under_way=True)
         assert [each.base for each in planned] == [EpochDirectory(4, 1), EpochDirectory(2, 1)]
 
     def test_a_number_has_to_be_the_same_run_everywhere(self) -> None:
@@ -232,13 +232,13 @@ class TestSeveralOperators:
             stored([FIRST, other, renumbered], {1: range(6), 2: {4: None}, 3: range(4, 7)}),
         ]
         with pytest.raises(RunChoiceError, match="id-2 and other"):
-            attachments_of(stores, HERE, 5, "2")
-        planned = attachments_of(stores, HERE, 5, "id-2")
+            attachments_of(stores, HERE, 5, "2", is_under_way=True)
+        planned = attachments_of(stores, HERE, 5, "id-2", is_under_way=True)
         assert [each.base for each in planned] == [EpochDirectory(5, 2), EpochDirectory(5, 3)]
 
     def test_where_the_chosen_run_wrote_nothing_what_was_before_it_counts(self) -> None:
         stores = [stored(CONTRADICTING, BOTH_WENT_ON), stored([FIRST], {1: range(6)})]
-        planned = attachments_of(stores, HERE, 5, "2")
+        planned = attachments_of(stores, HERE, 5, "2", is_under_way=True)
         assert [each.base for each in planned] == [EpochDirectory(5, 2), EpochDirectory(3, 1)]
 
 

@@ -16,13 +16,12 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.checkpoint_codec import encode_metadata
-from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, share_of_all
+from checkpoint_store.operators.checkpoint_share import share_of_all
 from checkpoint_store.operators.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.run_errors import ContradictingRunsError, RunOverError
+from checkpoint_store.operators.run_errors import RunOverError
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import (
-    MAX_PARALLELISM,
     METADATA,
     ScriptedOperator,
     restored,
@@ -30,7 +29,7 @@ from tests.support.scripted_operator import (
     state_table,
     whole_range,
 )
-from tests.support.taken_back import CHECKPOINT, take_back
+from tests.support.taken_back import take_back
 
 
 @pytest.fixture
@@ -242,30 +241,6 @@ class TestLatestBefore:
         ScriptedOperator(objects, "run-a").run_subtask(0, 0, {0: 1}, None)
         ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2})
         assert start_of(objects, 1) == (0, "run-b")
-
-    def test_no_run_of_an_epoch_wins_by_its_number(self, objects: DictObjectStore) -> None:
-        ScriptedOperator(objects, "run-z").run_epoch(0, {0: 1}, attempt=100)
-        ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2}, attempt=1)
-        with pytest.raises(ContradictingRunsError, match=r"runs 1 and 2 .* epoch 0"):
-            state_before(objects, 1)
-
-    def test_copies_that_told_no_location_and_both_went_on_are_no_base(
-        self, objects: DictObjectStore
-    ) -> None:
-        """Nothing of the epochs that a start looks at first tells of the other copy."""
-        first, second = (ScriptedOperator(objects, run_id) for run_id in ("run-a", "run-b"))
-        for epoch in range(4):
-            first.run_epoch(epoch, {0: epoch})
-        base = first.checkpoints.latest_before(2)
-        for epoch in range(2, 7):
-            for subtask in range(2):
-                second.run_subtask(epoch, subtask, {0: 10 * epoch}, base)
-            second.checkpoints.complete(epoch, second.run, 2)
-        third = ScriptedOperator(objects, "run-c")
-        third.checkpoints.starts.note_checkpoint(third.run, CHECKPOINT)
-        asked = AskedKeyGroups.of_subtask(MAX_PARALLELISM, 2, 0)
-        with pytest.raises(ContradictingRunsError, match=r"runs 1 and 2 .* epoch 2"):
-            third.checkpoints.latest_share_before(7, third.run, asked)
 
     def test_a_zombie_that_publishes_late_is_not_picked_up(self, objects: DictObjectStore) -> None:
         zombie = ScriptedOperator(objects, "run-z")

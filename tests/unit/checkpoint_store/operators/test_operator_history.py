@@ -19,7 +19,6 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
-from checkpoint_store.operators import run_starts
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
@@ -32,7 +31,7 @@ from checkpoint_store.states.state_history import StateHistory
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import METADATA, ScriptedOperator, State
 from tests.support.table_rows_of import schema_json
-from tests.support.taken_back import CHECKPOINT, take_back
+from tests.support.taken_back import take_back
 
 ALL = KeyGroupRange(0, 7)
 KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))
@@ -240,8 +239,7 @@ class TestRollback:
 
     def test_whoever_lists_epochs_again_sees_the_new_ones(self, objects: DictObjectStore) -> None:
         self.rolled_back(objects)
-        history = history_of(objects)
-        history.versions()
+        (history := history_of(objects)).versions()
         assert state_at(history, 2) == {0: 2, 1: 9, 2: 9}
         objects.now = 50.0
         take_back(objects, 2)
@@ -249,16 +247,6 @@ class TestRollback:
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
         assert history.at(2).info.timestamp_ms == 50_000
-
-    def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute(
-        self, objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.rolled_back(objects)
-        history = history_of(objects)
-        assert history.versions() == [0, 1, 2, 3]
-        take_back(objects, 2)
-        monkeypatch.setattr(run_starts, "_SECONDS_BETWEEN_LISTINGS", 0.0)
-        assert history.versions() == [0, 1]
 
     def test_an_epoch_that_was_replaced_is_read_anew(self, objects: DictObjectStore) -> None:
         reader, first = keyed_reader(objects), KeyedOperator(objects, "run-a")
@@ -404,7 +392,6 @@ class KeyedOperator:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(KEYED)
         self.run = self.checkpoints.register_run(run_id)
-        self.checkpoints.starts.note_checkpoint(self.run, CHECKPOINT)
         self.states = tuple(states)
 
     def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:

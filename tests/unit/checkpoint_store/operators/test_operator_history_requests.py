@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators import published_objects
+from checkpoint_store.operators import published_objects, run_starts
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.scripted_operator import METADATA, ScriptedOperator
+from tests.support.taken_back import take_back
 
 
 @pytest.fixture
@@ -100,3 +101,16 @@ def test_what_is_remembered_is_bounded_by_number_and_by_files(
     history.at(0)
     history.at(0)
     assert len(objects.reads) == 1, "the last one is remembered, however large"
+
+
+def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute(
+    objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(4):
+        operator.run_epoch(epoch, {0: epoch})
+    history = history_of(objects)
+    assert history.versions() == [0, 1, 2, 3]
+    take_back(objects, 2)
+    monkeypatch.setattr(run_starts, "_SECONDS_BETWEEN_LISTINGS", 0.0)
+    assert history.versions() == [0, 1]

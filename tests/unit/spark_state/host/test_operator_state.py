@@ -180,7 +180,7 @@ def test_a_damaged_object_is_named(open_host: OpenHost, tmp_path: Path, is_gone:
         host = open_host(NotesValues(), run_id=run_id)
         error = ObjectMissingError if is_gone else CorruptObjectError
         with pytest.raises(
-            error, match="restart the query from batch 0 or an earlier one"
+            error, match="from batch 0, where the operator begins with nothing"
         ) as caught:
             host.epoch(1, [("a", 1)])
         assert caught.value.name == str(path.relative_to(tmp_path / STORE))  # type: ignore[attr-defined]

@@ -20,7 +20,8 @@ from checkpoint_store.operators.run_errors import (
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
-from tests.support.subtasks import Host, OpenHost, reached_by, take_back
+from spark_state.spark.operator.operator_starts import reached_in_store
+from tests.support.subtasks import Host, OpenHost, take_back
 
 PLACE = "file:/checkpoint"
 ROWS_A = [("a", 1)]
@@ -139,7 +140,8 @@ def test_two_drivers_of_a_query_that_was_taken_back_are_compared(
     host = open_host(run_id="run-1", start=OperatorStart(PLACE))
     for epoch in range(10):
         host.epoch(epoch, ROWS_A)
-    start, seen = OperatorStart(PLACE, newest_epoch=3), reached_by(tmp_path)
+    start = OperatorStart(PLACE, newest_epoch=3)
+    seen = reached_in_store(str(tmp_path / "query" / "totals"), 1.0, {}, PLACE)
     take_back(tmp_path, PLACE, 3)
     with pytest.raises(ConfigurationError, match="another driver runs the query, too"):
         take_back(tmp_path, PLACE, 3, seen)  # it looked before the first driver took it back

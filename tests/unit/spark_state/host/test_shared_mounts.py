@@ -19,9 +19,9 @@ def mounted(mountpoint: str, opts: str, fstype: str = "nfs4") -> SimpleNamespace
 @pytest.fixture
 def mounts(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """The mounts of the system; a test adds to them."""
-    known = [mounted("/", "rw,relatime", "ext4")]
-    monkeypatch.setattr(psutil, "disk_partitions", lambda all: known)
-    return known
+    shown = [mounted("/", "rw,relatime", "ext4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: shown)
+    return shown
 
 
 def test_a_mount_that_shows_old_listings_is_refused_by_its_name(

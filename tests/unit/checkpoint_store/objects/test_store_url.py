@@ -1,0 +1,28 @@
+"""URLs of stores as users write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.objects.object_store import open_object_store
+
+
+def test_a_scheme_without_its_slash_or_its_colon_is_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreAccessError, match=r"write s3://…, or \./s3:/bucket/a for a local"):
+        open_object_store("s3:/bucket/a")
+    with pytest.raises(StoreAccessError, match="write s3://bucket/a, or s3/bucket/a for a local"):
+        open_object_store("s3//bucket/a")
+    urls = {url: open_object_store(url).url for url in ("file:/b", "./s3:/bucket/a", "c", "/d")}
+    assert urls == {
+        "file:/b": "file:///b",
+        "./s3:/bucket/a": f"file://{tmp_path}/s3:/bucket/a",
+        "c": f"file://{tmp_path}/c",
+        "/d": "file:///d",
+    }
+    assert list(tmp_path.iterdir()) == []
