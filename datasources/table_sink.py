@@ -215,7 +215,8 @@ def _commit(
     # Spark plans the commit of a stream separately from its tasks.
     opened = open_planned(replace(plan, metadata=parts[0].table))
     writer = TableFileWriter(batch.writer, batch.number, 0, 0)
-    with opened.table.shown_alive(writer):
+    written_since = min(part.written_since for part in parts)
+    with opened.table.shown_alive(writer, written_since):
         _commit_files(plan, opened, parts, writer, after_all=after_all)
 
 

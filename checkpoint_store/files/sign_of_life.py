@@ -48,6 +48,11 @@ class SignsOfLife:
         self._next_sign = next_sign
         self._put: list[str] = []
 
+    @property
+    def were_needed(self) -> bool:
+        """True if a sign was put."""
+        return bool(self._put)
+
     def put(self) -> None:
         """Put a sign of life. The last one stays beside it: a listing that is read in pages may
         miss both a new object and the object in whose place it was put."""

@@ -12,6 +12,7 @@ may be retained. What only a damaged version named becomes an orphan.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
@@ -51,7 +52,11 @@ class TableRetention:
         if oldest_retained is None:
             return 0
         expired = [number for number in numbers if number < oldest_retained.version]
-        named = in_parallel(self._files_of, expired)
+        # A version before a gap was put too late, see late_commits: its files may be committed
+        # again under a later number. The orphan sweep takes them if they are not.
+        followed = [later for earlier, later in pairwise(numbers) if later > earlier + 1]
+        first = followed[-1] if followed else numbers[0]
+        named = in_parallel(self._files_of, [number for number in expired if number >= first])
         unneeded = frozenset[str]().union(*named) - oldest_retained.object_names()
         compactions = [
             info.name

@@ -292,12 +292,17 @@ class TableStore:
         keys = column_names(self._metadata.key_schema_json)
         return self._files.write(table, header, str(directory), writer.attempt, keys)
 
-    def shown_alive(self, writer: TableFileWriter) -> AbstractContextManager[None]:
-        """Keeps the files of a task's batch from the orphan sweep for the time of a `with`."""
+    def shown_alive(
+        self, writer: TableFileWriter, written_since: float | None = None
+    ) -> AbstractContextManager[None]:
+        """Keeps the files of a batch from the orphan sweep for the time of a `with`: of a task, and
+        until the commit begins; or of a commit, with files that were `written_since` then."""
         directory = str(BatchDirectory(writer.writer, writer.batch))
         return shown_alive(
             self._store,
             lambda: SignOfLife(directory, writer.subtask, writer.attempt, self._unique()),
+            until_commit=written_since is None,
+            at_once=written_since is not None and self._now() - written_since > LOOK_AFTER_SECONDS,
         )
 
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:

@@ -10,8 +10,9 @@ A writer does not know the grace of the writer that sweeps, so both go by the le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.sign_of_life import SignOfLife, SignsOfLife
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -24,13 +25,29 @@ _SIGN_SECONDS = LEAST_GRACE_SECONDS / 4
 
 @contextmanager
 def shown_alive(
-    store: ObjectStore, next_sign: Callable[[], SignOfLife], every_seconds: float = _SIGN_SECONDS
+    store: ObjectStore,
+    next_sign: Callable[[], SignOfLife],
+    every_seconds: float = _SIGN_SECONDS,
+    *,
+    until_commit: bool = False,
+    at_once: bool = False,
 ) -> Iterator[None]:
-    """Put signs of life for the time of a `with`, and delete them at its end."""
+    """Put signs of life for the time of a `with`, and delete them at its end.
+
+    `until_commit`: if any was needed, a last one stays, so that the files are young when the commit
+    begins. The orphan sweep deletes it. `at_once`: the first sign is put at the beginning.
+    """
     signs = SignsOfLife(store, next_sign)
+    if at_once:
+        with suppress(CheckpointStoreError):  # the commit looks for its files
+            signs.put()
     with repeated(signs.put, every_seconds, "to show that a batch is being written"):
         yield
-    signs.delete()
+    if until_commit and signs.were_needed:
+        with suppress(CheckpointStoreError):
+            signs.put()
+    else:
+        signs.delete()
 
 
 def missing_files(store: ObjectStore, names: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -47,6 +48,27 @@ def test_a_number_that_retention_freed_is_not_taken(
     assert late.commit(0, put(99, "late", 1)).version == NEWEST
     assert state_of(shared)[99] == ("late", 1)
     assert late.table.versions() == [*range(late.table.versions()[0], NEWEST + 1)]
+
+
+@pytest.mark.parametrize("is_query", [False, True])
+def test_retention_keeps_the_files_of_a_commit_that_is_late_and_made_again(
+    shared: DictObjectStore, is_query: bool
+) -> None:
+    """Another job's retention sees the late version before its writer deletes it."""
+
+    class RetainsBeforeDeletion(InterruptedObjectStore):
+        def delete(self, names: Sequence[str]) -> None:
+            job = ScriptedTable(shared, "retaining", is_query=False)
+            for number in range(NEWEST, NEWEST + 10):
+                job.commit(number, put(number, "c", number))
+            TableRetention(shared, job.table).retain(KEPT)
+            assert names[0] not in shared.objects
+            super().delete(names)
+
+    store = RetainsBeforeDeletion(shared, before=[lambda: others_commit(shared)])
+    late = ScriptedTable(store, "late", is_query=is_query)
+    late.commit(0, put(99, "late", 1))
+    assert state_of(shared)[99] == ("late", 1)
 
 
 def test_a_commit_in_time_is_not_made_twice(shared: DictObjectStore) -> None:

@@ -394,6 +394,30 @@ class TestFilesThatNoVersionNames:
             assert all(is_sign_of_life(name) for name in list(objects.objects))
         assert objects.objects == {}
 
+    def test_signs_reach_from_a_task_to_the_commit(self) -> None:
+        """A task of an hour wrote its file early; then the commit takes long."""
+        uniques = (f"{number:012x}" for number in itertools.count())
+        objects, put_once = DictObjectStore(), threading.Event()
+
+        def next_sign() -> SignOfLife:
+            put_once.set()
+            return SignOfLife(str(BatchDirectory("job", 3)), 1, 2, next(uniques))
+
+        with shown_alive(objects, next_sign, 0.001, until_commit=True):
+            put_once.wait()
+            objects.now = 3_500.0
+        assert max(time or 0 for time in objects.modified.values()) == 3_500.0
+        with shown_alive(objects, next_sign, 900.0, at_once=True):
+            assert len(objects.objects) == 3
+        assert len(objects.objects) == 2
+
+    def test_a_short_task_puts_no_sign(self) -> None:
+        objects = DictObjectStore()
+        sign = SignOfLife(str(BatchDirectory("job", 3)), 1, 2, "0123456789ab")
+        with shown_alive(objects, lambda: sign, 900.0, until_commit=True):
+            pass
+        assert objects.objects == {}
+
     def test_a_task_needs_no_right_to_delete(self) -> None:
         uniques = (f"{number:012x}" for number in itertools.count())
         third = threading.Event()
