@@ -134,7 +134,9 @@ class OperatorHistory:
         }
         self._epochs = dict(reversed([*self._timeline(completed)]))
         uncertain = self._uncertain()
-        return [epoch for epoch in self._epochs if epoch != uncertain]
+        if uncertain is not None:
+            del self._epochs[uncertain]
+        return [*self._epochs]
 
     @property
     def timeline(self) -> tuple[EpochDirectory, ...]:

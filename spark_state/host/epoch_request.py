@@ -93,11 +93,17 @@ class OperatorStart:
 
     `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
     have, because Spark committed its batch, NEVER_RUN if it has run in none, None if that is not
-    known.
+    known; `committed`: the last batch that Spark had committed, -1 if there was none.
     """
 
     checkpoint: str
     newest_epoch: int | None = None
+    committed: int = -1
+
+    def may_begin_with_nothing(self, epoch: int) -> bool:
+        """True if the operator had never run before this epoch. Nothing is known of the epochs
+        after the first one of the run."""
+        return self.newest_epoch == NEVER_RUN and epoch == self.committed + 1
 
 
 @dataclass(frozen=True, slots=True)

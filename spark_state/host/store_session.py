@@ -53,6 +53,15 @@ _CAUSES = {
 }
 
 
+def _cause(task: EpochTask) -> str:
+    if task.start is not None and task.start.newest_epoch == NEVER_RUN:
+        return (
+            "the operator had not run when the query started. If these are its first rows, start "
+            f"the query again, which sees that in Spark's logs. Otherwise, {_CAUSES[False]}"
+        )
+    return _CAUSES[task.in_unseen_function]
+
+
 def store_metadata(request: EpochRequest) -> StoreMetadata:
     """What the store of this request must say of itself; the same for every writer of it."""
     spec = request.spec
@@ -188,12 +197,12 @@ class StoreSession:
         if base is not None and base.run != run:
             self._check_newest(task, base)
         had_state = resident_epoch is not None and resident_epoch < epoch
-        has_run = task.start is None or task.start.newest_epoch != NEVER_RUN
-        lost = had_state or (has_run and not spec.checkpoints.start_empty)
+        never_ran = task.start is not None and task.start.may_begin_with_nothing(epoch)
+        lost = had_state or not (never_ran or spec.checkpoints.start_empty)
         if base is None and epoch > 0 and lost:
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self.url} holds no state of the "
-                f"epochs before: {_CAUSES[task.in_unseen_function]} To begin with empty state all "
+                f"epochs before: {_cause(task)} To begin with empty state all "
                 "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
         return base

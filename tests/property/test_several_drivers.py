@@ -116,7 +116,7 @@ class World:
             is_under_way = planned > newest
             way_back = WayBack(checkpoint.location, newest, is_under_way, seen, must_have)
             take_back_in_store(store, 1.0, {}, way_back)
-        start = OperatorStart(checkpoint.location, must_have)
+        start = OperatorStart(checkpoint.location, must_have, newest)
         self._numbers += 1
         run_id = f"run-{self._numbers}"
         spec = operator(self._folder, parallelism=2)

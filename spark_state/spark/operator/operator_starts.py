@@ -168,7 +168,7 @@ def told_starts(
         if has_reached.written > planned or has_reached.reached > committed + 1:
             way_back = WayBack(files.url, committed, is_under_way, has_reached, must_have)
             stores.take_back(str(query_id), inputs, way_back)
-        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have))
+        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, committed))
     # A task of a driver that was killed may write the epoch that it planned after the look.
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]

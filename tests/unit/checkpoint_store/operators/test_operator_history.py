@@ -256,6 +256,8 @@ class TestRollback:
         (second := KeyedOperator(objects, "run-b")).run_epoch(2, {1: 20})
         with pytest.raises(VersionNotRetainedError, match=r"version 2 .* is not written yet"):
             reader.read(2)
+        with pytest.raises(VersionNotRetainedError):
+            OperatorHistory(objects, KEYED, "count").at(2)
         second.checkpoints.starts.note_reached("run-b", 3)
         assert reader.read(2).to_pylist() == [{"key": 1, "n": 20}]
 

@@ -204,8 +204,24 @@ def test_a_part_of_an_epoch_does_not_hide_that_another_run_has_it_whole(
 
 
 def test_an_operator_whose_rows_come_late_begins_with_nothing(open_host: OpenHost) -> None:
-    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN)
+    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN, committed=2)
     assert open_host(run_id="run-1", start=start).epoch(3, ROWS_A) == {"a": (1, 1)}
+
+
+def test_a_store_that_is_lost_in_the_first_run_of_a_query_is_no_empty_state(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN)
+    host = open_host(run_id="run-1", start=start)
+    for epoch in range(5):
+        host.epoch(epoch, ROWS_A)
+    (tmp_path / "query").rename(tmp_path / "lost")
+    late = open_host(run_id="run-1", start=start)
+    with pytest.raises(ConfigurationError, match=r"had not run when the query started.* is spark"):
+        late.epoch(5, ROWS_A)
+    (tmp_path / "query").rename(tmp_path / "begun")
+    (tmp_path / "lost").rename(tmp_path / "query")
+    assert open_host(run_id="run-1", start=start).epoch(5, ROWS_A) == {"a": (6, 6)}
 
 
 def test_a_run_that_goes_back_looks_for_newer_runs_as_often(
