@@ -173,7 +173,10 @@ def _attachment(
 
 
 def _began_after(runs: StoredRuns, committed: int) -> bool:
-    """True if the operator has no epoch, or began with nothing after the last committed batch."""
+    """True if the operator has no epoch, or began with nothing after the last committed batch, or
+    if there is no committed batch."""
+    if committed < 0:
+        return True
     oldest = min(runs.written, key=lambda each: (each.epoch, each.run_number), default=None)
     name = None if oldest is None else runs.begun_as(oldest.run_number)
     if oldest is None or name is None:

@@ -143,7 +143,10 @@ class EpochBases:
             share = self._reader.share_of(key, names, asked)
             if share is not None:
                 return share
-        self._check_retained(epoch, manifests)
+        if not _begins_anew(lineage, begun):
+            live = {*lineage.epochs}
+            of_timeline = [name for name in manifests if name.directory in live]
+            self._check_retained(epoch, of_timeline or manifests)
         return None
 
     def _check_certain(self, lineage: Lineage, epoch: int) -> None:
@@ -190,3 +193,9 @@ class EpochBases:
         checkpoint = self._published.read_manifest(oldest)
         if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
             raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
+
+
+def _begins_anew(lineage: Lineage, begun: Sequence[BegunName]) -> bool:
+    """True if the query was taken back to its beginning and has no epoch since then."""
+    newest = (name for name in begun if name.run.number == lineage.newest_run)
+    return any(name.way == "back" and name.base is None for name in newest)

@@ -448,6 +448,9 @@ class TableStore:
             return is_there
         newest = self._read_listed(numbers[-1])
         standing = standing_of(version, commit.writer, newest, numbers)
+        if standing == "late":
+            # A listing in pages beside a deletion may lack a version that was there.
+            standing = standing_of(version, commit.writer, newest, self.versions())
         if standing == "unknown":
             raise UncertainCommitError(self.url, version.version, newest.version, _named(commit))
         if standing == "late":

@@ -94,8 +94,9 @@ def _different(name: str) -> ConfigurationError:
     place = getattr(sys.modules[name], "__file__", None)
     return ConfigurationError(
         f"the module {name}, which the processor needs, is not the same on the driver and on this "
-        f"executor, which has {place}: it was changed after the query had started, or the machines "
-        "have different versions. Put the same version on all machines, and start the query again"
+        f"executor, which has {place}: it was changed after the query had started, perhaps when "
+        "another query of the application started with the changed module, or the machines have "
+        "different versions. Put the same version on all machines, and start the query again"
     )
 
 

@@ -39,7 +39,7 @@ def check_classic_queries() -> None:
 
 def _check(
     writer: DataStreamWriter, options: Mapping[str, Any]
-) -> Callable[[StreamingQuery], None] | None:
+) -> Callable[[StreamingQuery | None], None] | None:
     plan = analyzed_plan(writer._df)
     operators = operators_in(plan)
     if not operators:
@@ -55,8 +55,9 @@ def _check(
     note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
     name_ended_runs(writer._spark.sparkContext)
 
-    def note(query: StreamingQuery) -> None:
-        note_started(query)
+    def note(query: StreamingQuery | None) -> None:
+        if query is not None:
+            note_started(query)
         note_first_commit(query)
 
     return note

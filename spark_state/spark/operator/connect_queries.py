@@ -47,7 +47,7 @@ def check_connect_queries() -> None:
     check_starts(DataStreamWriter, _check)
 
 
-def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
+def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any | None], None]:
     df, written = written_frame(writer), writer._write_proto
     stores = stored_query(df.sparkSession, "", None)
     operators = roots_of_connect_operators(df, stores.root)
@@ -62,8 +62,9 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
         _refuse_state_of_spark(df, location)
         name_connect_starts(df.sparkSession, location, stored)
 
-    def note(query: Any) -> None:
-        note_connect_run(query, stores=stored)
+    def note(query: Any | None) -> None:
+        if query is not None:
+            note_connect_run(query, stores=stored)
         if operators:
             forget_connect_starts(df.sparkSession)
 

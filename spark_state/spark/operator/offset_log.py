@@ -44,11 +44,12 @@ def newest_epoch(
     return NEVER_RUN
 
 
-def own_sources(entry: str | None) -> set[str] | None:
-    """The formats of the sources with which operators of cowstate took part in a batch; None if its
-    entry does not tell them."""
+def own_sources(entry: str | None, sources: int) -> set[str] | None:
+    """The formats of the sources with which operators of cowstate took part in a batch of a query
+    that has so many sources now. None if the entry of the batch does not tell them, or if it has as
+    many sources: then none has come or gone."""
     version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
-    if version.rstrip() != "v1" or _NO_OFFSET in lines:
+    if version.rstrip() != "v1" or _NO_OFFSET in lines or len(lines) == sources:
         return None
     keys = [_keys(line) for line in lines]
     return {name for name, of_source in _KEYS_OF_OWN_SOURCES.items() if of_source in keys}

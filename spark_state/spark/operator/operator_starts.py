@@ -21,7 +21,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from uuid import uuid4
@@ -85,13 +85,16 @@ class WayBack:
     """Facts that take an operator back to the batch after `committed`, the last batch that Spark
     has committed, -1 if there is none. `checkpoint`: the location of the checkpoint;
     `is_under_way`: True if the next batch is planned; `seen`: the progress in the operator's store
-    before the logs were read; `must_have`: see OperatorStart."""
+    before the logs were read; `must_have`: see OperatorStart; `applies`: False to find out only
+    whether the operator can be taken back; `run_id`: of the run that says so."""
 
     checkpoint: str
     committed: int
     is_under_way: bool
     seen: Reached
     must_have: int | None
+    applies: bool = True
+    run_id: str = field(default_factory=lambda: f"back-{uuid4()}")
 
 
 class StoresOfQuery(Protocol):
@@ -118,12 +121,13 @@ class CheckpointLogs(Protocol):
 
 def name_starts(
     spark: SparkSession, location: str | None, operators: Sequence[OperatorInputs]
-) -> Callable[[StreamingQuery], None]:
+) -> Callable[[StreamingQuery | None], None]:
     """Tell the tasks of a query that this thread starts how its operators start.
 
-    `location`: of its checkpoint, None if Spark chooses one. Returns what is to be called with the
-    started query. Raises StoreOfOtherCheckpointError, EpochsLostError, ConfigurationError if the
-    operators have other sources of their own than in the checkpoint, and the errors of the stores.
+    `location`: of its checkpoint, None if Spark chooses one. Returns a function for the started
+    query, or for None if it did not start. Raises StoreOfOtherCheckpointError, EpochsLostError,
+    ConfigurationError if the operators have other sources of their own than in the checkpoint, and
+    the errors of the stores.
     """
     context = spark.sparkContext
     text, repeated = "", list[OperatorInputs]()
@@ -134,9 +138,9 @@ def name_starts(
     former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
 
-    def note(query: StreamingQuery) -> None:
+    def note(query: StreamingQuery | None) -> None:
         context.setLocalProperty(_STARTS, former or "")
-        if repeated:
+        if query is not None and repeated:
             _watch_first_commit(context, repeated, query)
 
     return note
@@ -156,8 +160,8 @@ def told_starts(
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     is_under_way = planned > committed
     if operators:
-        _check_own_sources(files, planned, operators[0].formats)
-    starts = {}
+        _check_own_sources(files, planned, operators[0])
+    starts, ways_back = {}, list[tuple[OperatorInputs, WayBack]]()
     for inputs, has_reached in zip(operators, reached, strict=True):
         must_have = newest_epoch(
             lambda batch: files.text(f"offsets/{batch}"), committed, inputs.places, inputs.sources
@@ -167,18 +171,23 @@ def told_starts(
             raise EpochsLostError(url, must_have, has_reached.written)
         if has_reached.written > planned or has_reached.reached > committed + 1:
             way_back = WayBack(files.url, committed, is_under_way, has_reached, must_have)
-            stores.take_back(str(query_id), inputs, way_back)
+            ways_back.append((inputs, way_back))
         starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, committed))
+    # All operators are looked at before the first one is taken back.
+    for applies in (True,) if len(ways_back) == 1 else (False, True):
+        for inputs, way_back in ways_back:
+            stores.take_back(str(query_id), inputs, replace(way_back, applies=applies))
     # A task of a driver that was killed may write the epoch that it planned after the look.
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
     return json.dumps({"query": query_id, "operators": starts}), repeated
 
 
-def _check_own_sources(files: CheckpointLogs, planned: int, formats: frozenset[str] | None) -> None:
+def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInputs) -> None:
     """Raise ConfigurationError if a source that operators of cowstate add to a query has come or
     gone since batch `planned`. Spark fails in the first batch then, with the numbers of sources."""
-    former = own_sources(files.text(f"offsets/{planned}"))
+    formats = inputs.formats
+    former = own_sources(files.text(f"offsets/{planned}"), inputs.sources)
     if former is None or formats is None:
         return
     for name, (fact, way_back) in _FACTS.items():
@@ -330,6 +339,8 @@ def take_back_in_store(
     """
     store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
     runs = stored_runs(store)
+    if any(name.run.run_id == way_back.run_id for name in runs.starts()):
+        return  # Spark tries a task again whose executor was lost
     if _reached(lineage_of(runs.begun, runs.written)) != way_back.seen:
         raise ConfigurationError(
             f"another driver runs the query, too: {url} has changed while this driver took the "
@@ -345,7 +356,8 @@ def take_back_in_store(
     newest = -1 if attachment.base is None else attachment.base.epoch
     if way_back.must_have is not None and newest < way_back.must_have:
         raise EpochsLostError(url, way_back.must_have, newest)
-    attach(store, attachment, f"back-{uuid4()}", way_back.checkpoint)
+    if way_back.applies:
+        attach(store, attachment, way_back.run_id, way_back.checkpoint)
 
 
 def _reached(lineage: Lineage) -> Reached:

@@ -20,9 +20,10 @@ CHECKED_OPTIONS = _LOCATION, _QUERY_NAME, _ASYNC = (
 )
 _MARK = "_cowstate_checks"
 
-StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any], None] | None]
-"""Gets a writer, and the options that the call has by keyword. It raises to refuse the start. What
-it returns is called with the started query, and must not raise: the query runs."""
+StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any | None], None] | None]
+"""Gets a writer, and the options that the call has by keyword. It raises to refuse the start. The
+function that it returns is called with the started query, or with None if Spark did not start it.
+The function must not raise: the query runs."""
 
 
 def check_starts(writers: Any, check: StartCheck) -> None:
@@ -38,9 +39,12 @@ def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..
     @wraps(spark_method)
     def method(self: Any, *args: Any, **options: Any) -> Any:
         note = check(self, options)
-        query = spark_method(self, *args, **options)
-        if note is not None:
-            note(query)
+        query = None
+        try:
+            query = spark_method(self, *args, **options)
+        finally:
+            if note is not None:
+                note(query)
         return query
 
     setattr(method, _MARK, True)

@@ -72,10 +72,11 @@ CLOCK, FIRST_BATCH = '{"tick": 2, "query": "q"}', '{"batches": 1}'
         ('v1\n{}\n{"tick": 2}\n[1]\nx', set()),
         ("v1\n{}\n5\n-", None),
         (f"v2\n{{}}\nrows\n{CLOCK}", None),
+        (f"v1\n{{}}\n{CLOCK}\n1\n2\n3", None),
     ],
-    ids=["no entry", "none", "clock", "both", "others", "no offset yet", "by name"],
+    ids=["no entry", "none", "clock", "both", "others", "no offset yet", "by name", "as many"],
 )
 def test_offsets_show_which_sources_operators_have_added(
     entry: str | None, expected: set[str] | None
 ) -> None:
-    assert own_sources(entry) == expected
+    assert own_sources(entry, 4) == expected

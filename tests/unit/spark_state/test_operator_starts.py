@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from checkpoint_store.objects.object_store import LocalObjectStore
-from checkpoint_store.operators.run_errors import EpochsLostError
+from checkpoint_store.operators.run_errors import EpochsLostError, NoEpochToAttachError
 from spark_state.host.epoch_request import NEVER_RUN
 from spark_state.spark.operator import operator_starts
 from spark_state.spark.operator.connect_starts import ConnectFiles
@@ -99,6 +99,23 @@ def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
             return "v1\n{}\n-\n7" if name.startswith("offsets") else super().text(name)
 
     assert told(Idle(2, 2, sources=2), Reached(), FIRST_OF_TWO)["newest_epoch"] == NEVER_RUN
+
+
+def test_no_operator_is_taken_back_before_all_can_be() -> None:
+    class OneThatCannot(Stores):
+        def reached(self, query_id: str) -> list[Reached]:
+            return [self._reached] * 2
+
+        def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+            if way_back.applies or inputs is ONLY:
+                super().take_back(query_id, inputs, way_back)
+            else:
+                raise NoEpochToAttachError("dict://store", 5, "epochs 7 to 9")
+
+    stores = OneThatCannot(Reached(9, 9))
+    with pytest.raises(NoEpochToAttachError):
+        told_starts(Logs(5, 5), stores, [ONLY, FIRST_OF_TWO])
+    assert [way_back.applies for way_back in stores.taken_back] == [False]
 
 
 class Query:

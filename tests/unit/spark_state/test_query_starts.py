@@ -62,3 +62,16 @@ def test_the_check_comes_before_each_start_once_and_may_refuse_it() -> None:
     with pytest.raises(ValueError, match="bad"):
         writers().start("/rows", mode="bad")
     assert calls == [{"mode": "good"}, "/rows", {}, "rows", {"mode": "bad"}]
+
+
+def test_a_start_that_fails_is_told_to_who_noted_it() -> None:
+    told: list[Any] = []
+
+    def fails(writer: Any) -> None:
+        raise OSError("no checkpoint")
+
+    writers: Any = type("Writers", (), {"start": fails, "toTable": fails})
+    check_starts(writers, lambda writer, options: told.append)
+    with pytest.raises(OSError, match="no checkpoint"):
+        writers().start()
+    assert told == [None]

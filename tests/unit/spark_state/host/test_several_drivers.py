@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint import Barrier
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.run_errors import (
     ContradictingRunsError,
@@ -20,7 +22,7 @@ from checkpoint_store.operators.run_errors import (
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
-from spark_state.spark.operator.operator_starts import reached_in_store
+from spark_state.spark.operator.operator_starts import WayBack, reached_in_store, take_back_in_store
 from tests.support.subtasks import Host, OpenHost, take_back
 
 PLACE = "file:/checkpoint"
@@ -161,6 +163,32 @@ def test_a_query_that_goes_back_before_its_first_batch_begins_with_nothing(
     take_back(tmp_path, PLACE, -1)
     start = OperatorStart(PLACE, newest_epoch=NEVER_RUN)
     assert open_host(run_id="run-2", start=start).epoch(0, ROWS_A) == {"a": (1, 1)}
+
+
+def test_a_query_goes_back_to_its_first_batch_however_much_is_deleted(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(8):
+        host.epoch(epoch, ROWS_A)
+    checkpoints = CompletedCheckpointStore(LocalObjectStore(tmp_path / "query" / "totals"))
+    assert checkpoints.retain(2)
+    take_back(tmp_path, PLACE, -1)
+    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN, committed=1)  # batch 0 and 1: other rows
+    assert open_host(run_id="run-2", start=start).epoch(2, ROWS_A) == {"a": (1, 1)}
+
+
+def test_a_task_that_takes_back_may_be_tried_again(open_host: OpenHost, tmp_path: Path) -> None:
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(4):
+        host.epoch(epoch, ROWS_A)
+    url = str(tmp_path / "query" / "totals")
+    seen = reached_in_store(url, 1.0, {}, PLACE)
+    way_back = WayBack(PLACE, 1, is_under_way=False, seen=seen, must_have=1)
+    for _ in range(2):
+        take_back_in_store(url, 1.0, {}, way_back)
+    start = OperatorStart(PLACE, newest_epoch=1)
+    assert open_host(run_id="run-2", start=start).epoch(2, ROWS_A) == {"a": (3, 3)}
 
 
 def test_an_epoch_that_runs_wrote_alike_is_the_same_epoch(open_host: OpenHost) -> None:
