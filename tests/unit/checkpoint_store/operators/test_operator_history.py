@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,7 +15,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
@@ -490,11 +487,3 @@ class TestStates:
         assert history.at(1).shape.state == "last"
         with pytest.raises(StateNotFoundError, match="no state 'last'; its states are count"):
             history.at(0)
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "store")
-    ScriptedOperator(disk).run_epoch(0, {0: 1})
-    history = OperatorHistory(disk, replace(METADATA), None)
-    history.versions()
-    assert state_at(pickle.loads(pickle.dumps(history)), 0) == {0: 1}
