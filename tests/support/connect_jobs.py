@@ -313,7 +313,8 @@ def refusals(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
         run(totals(df), folder, "of-spark")
 
     def read_state(form: str, **options: str) -> DataFrame:
-        return spark.read.format(form).options(**options).load(str(folder / "read-checkpoint"))
+        checkpoint = folder / f"read{CHECKPOINT_SUFFIX}"
+        return spark.read.format(form).options(**options).load(str(checkpoint))
 
     spark_state.enable(spark)
     run(by_rows(df), folder, "read")
