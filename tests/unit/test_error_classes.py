@@ -19,6 +19,7 @@ import cowstate
 import datasources
 import spark_state
 from checkpoint_store.errors import CowstateError, TableMismatchError, VersionMissingError
+from checkpoint_store.operators.completed_checkpoint import Run
 
 PACKAGES = (checkpoint_store, spark_state, datasources, cowstate)
 # setup.py runs its module before the package is installed.
@@ -32,6 +33,7 @@ VALUES: dict[str, Any] = {
     "float": 1.5,
     "bool": True,
     "object": "anything",
+    "Run": Run(2, "f47a"),
     "dict[str, str]": {"timeMode": "foo"},
     "tuple[str, ...]": ("a",),
     "tuple[int, ...]": (1, 2),
