@@ -54,8 +54,9 @@ class TableRetention:
         expired = [number for number in numbers if number < oldest_retained.version]
         # A version before a gap was put too late, see late_commits: its files may be committed
         # again under a later number. The orphan sweep takes them if they are not.
-        followed = [later for earlier, later in pairwise(numbers) if later > earlier + 1]
-        first = followed[-1] if followed else numbers[0]
+        gone_or_kept = pairwise([*expired, oldest_retained.version])
+        after_gaps = [later for earlier, later in gone_or_kept if later > earlier + 1]
+        first = max(after_gaps, default=0)
         named = in_parallel(self._files_of, [number for number in expired if number >= first])
         unneeded = frozenset[str]().union(*named) - oldest_retained.object_names()
         compactions = [

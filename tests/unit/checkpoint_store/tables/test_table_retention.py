@@ -375,6 +375,18 @@ class TestSweepingOrphans:
         assert sweep(objects, 86_400.0, now=172_401.0) == [sign, file.name]
 
 
+def test_a_gap_among_the_retained_versions_keeps_no_files_of_expired_versions() -> None:
+    objects = written(30)
+    lost = TableStore(objects).read_version(27)
+    assert lost is not None
+    objects.delete([version_name(27)])
+    assert retain(objects, 10)
+    table = TableStore(objects)
+    kept = [version for n in table.versions() if (version := table.read_version(n))]
+    named = frozenset[str]().union(*(version.object_names() for version in [*kept, lost]))
+    assert {name for name in objects.objects if name.startswith("data/")} <= named
+
+
 class TestFilesThatNoVersionNames:
     def test_a_task_that_works_for_long_has_the_last_signs_of_life_until_it_ends(self) -> None:
         uniques = (f"{number:012x}" for number in itertools.count())
@@ -403,6 +415,9 @@ class TestFilesThatNoVersionNames:
             put_once.set()
             return SignOfLife(str(BatchDirectory("job", 3)), 1, 2, next(uniques))
 
+        with shown_alive(objects, next_sign, 900.0, until_commit=True):
+            pass
+        assert objects.objects == {}, "a short task needs none"
         with shown_alive(objects, next_sign, 0.001, until_commit=True):
             put_once.wait()
             objects.now = 3_500.0
@@ -410,13 +425,6 @@ class TestFilesThatNoVersionNames:
         with shown_alive(objects, next_sign, 900.0, at_once=True):
             assert len(objects.objects) == 3
         assert len(objects.objects) == 2
-
-    def test_a_short_task_puts_no_sign(self) -> None:
-        objects = DictObjectStore()
-        sign = SignOfLife(str(BatchDirectory("job", 3)), 1, 2, "0123456789ab")
-        with shown_alive(objects, lambda: sign, 900.0, until_commit=True):
-            pass
-        assert objects.objects == {}
 
     def test_a_task_needs_no_right_to_delete(self) -> None:
         uniques = (f"{number:012x}" for number in itertools.count())
