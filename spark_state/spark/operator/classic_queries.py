@@ -52,8 +52,9 @@ def _check(
     location = checkpoint_location(given, root, name=None)
     if location is not None:
         refuse_state_of_spark(location, writer._spark)
-    note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
     name_ended_runs(writer._spark.sparkContext)
+    # Last, because what it tells this thread stays if the query is refused after it.
+    note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
 
     def note(query: StreamingQuery | None) -> None:
         if query is not None:
