@@ -29,6 +29,14 @@ PLACE = "file:/checkpoint"
 ROWS_A = [("a", 1)]
 
 
+def after_epochs(open_host: OpenHost, count: int) -> Host:
+    """The host of the query's first run, after so many epochs with one row each."""
+    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
+    for epoch in range(count):
+        host.epoch(epoch, ROWS_A)
+    return host
+
+
 @dataclass
 class Drivers:
     """Two drivers of one query: `second` was started beside `first`."""
@@ -38,9 +46,7 @@ class Drivers:
 
     @classmethod
     def at_epoch(cls, open_host: OpenHost, epoch: int) -> Drivers:
-        first = open_host(run_id="run-1", start=OperatorStart(PLACE))
-        for number in range(epoch):
-            first.epoch(number, ROWS_A)
+        first = after_epochs(open_host, epoch)
         start = OperatorStart(PLACE, newest_epoch=epoch - 1)
         return cls(first, open_host(run_id="run-2", start=start))
 
@@ -85,9 +91,7 @@ def test_a_driver_that_is_too_late_is_refused(open_host: OpenHost) -> None:
 
 
 def test_a_copy_of_the_checkpoint_is_refused_and_hurts_nobody(open_host: OpenHost) -> None:
-    production = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(4):
-        production.epoch(epoch, ROWS_A)
+    production = after_epochs(open_host, 4)
     copy = open_host(run_id="run-2", start=OperatorStart("file:/staging", newest_epoch=3))
     with pytest.raises(StoreOfOtherCheckpointError, match="file:/staging"):
         copy.epoch(4, [("a", 1000)])
@@ -111,9 +115,7 @@ def test_a_store_that_was_put_back_is_refused(open_host: OpenHost, tmp_path: Pat
 def test_a_query_that_was_taken_back_says_so_and_goes_on(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(10):
-        host.epoch(epoch, ROWS_A)
+    after_epochs(open_host, 10)
     unseen = open_host(run_id="run-2", start=OperatorStart(PLACE, newest_epoch=3))
     with pytest.raises(OvertakenRunError, match="taken back"):
         unseen.epoch(4, ROWS_A)
@@ -127,9 +129,7 @@ def test_a_query_that_was_taken_back_says_so_and_goes_on(
 def test_an_operator_that_runs_long_after_its_query_went_back_leaves_later_epochs(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(6):
-        host.epoch(epoch, ROWS_A)
+    after_epochs(open_host, 6)
     take_back(tmp_path, PLACE, 2)
     # Batches up to 8 have rows of another source only; the query starts again meanwhile.
     start = OperatorStart(PLACE, newest_epoch=2)
@@ -139,9 +139,7 @@ def test_an_operator_that_runs_long_after_its_query_went_back_leaves_later_epoch
 def test_two_drivers_of_a_query_that_was_taken_back_are_compared(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(10):
-        host.epoch(epoch, ROWS_A)
+    after_epochs(open_host, 10)
     start = OperatorStart(PLACE, newest_epoch=3)
     seen = reached_in_store(str(tmp_path / "query" / "totals"), 1.0, {}, PLACE)
     take_back(tmp_path, PLACE, 3)
@@ -157,9 +155,7 @@ def test_two_drivers_of_a_query_that_was_taken_back_are_compared(
 def test_a_query_that_goes_back_before_its_first_batch_begins_with_nothing(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(3):
-        host.epoch(epoch, ROWS_A)
+    after_epochs(open_host, 3)
     take_back(tmp_path, PLACE, -1)
     start = OperatorStart(PLACE, newest_epoch=NEVER_RUN)
     assert open_host(run_id="run-2", start=start).epoch(0, ROWS_A) == {"a": (1, 1)}
@@ -168,9 +164,7 @@ def test_a_query_that_goes_back_before_its_first_batch_begins_with_nothing(
 def test_a_query_goes_back_to_its_first_batch_however_much_is_deleted(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(8):
-        host.epoch(epoch, ROWS_A)
+    after_epochs(open_host, 8)
     checkpoints = CompletedCheckpointStore(LocalObjectStore(tmp_path / "query" / "totals"))
     assert checkpoints.retain(2)
     take_back(tmp_path, PLACE, -1)
@@ -179,9 +173,7 @@ def test_a_query_goes_back_to_its_first_batch_however_much_is_deleted(
 
 
 def test_a_task_that_takes_back_may_be_tried_again(open_host: OpenHost, tmp_path: Path) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(4):
-        host.epoch(epoch, ROWS_A)
+    after_epochs(open_host, 4)
     url = str(tmp_path / "query" / "totals")
     seen = reached_in_store(url, 1.0, {}, PLACE)
     way_back = WayBack(PLACE, 1, is_under_way=False, seen=seen, must_have=1)
@@ -255,9 +247,7 @@ def test_a_store_that_is_lost_in_the_first_run_of_a_query_is_no_empty_state(
 def test_a_run_that_goes_back_looks_for_newer_runs_as_often(
     open_host: OpenHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = open_host(run_id="run-1", start=OperatorStart(PLACE))
-    for epoch in range(40):
-        host.epoch(epoch, ROWS_A)
+    host = after_epochs(open_host, 40)
     take_back(tmp_path, PLACE, 3)
     host.run_id, host.start = "run-2", OperatorStart(PLACE, newest_epoch=3)
     looks: list[int] = []
