@@ -1,4 +1,5 @@
-"""Divides a store's URL into the options and the path that its client takes.
+"""Makes the URL that a user names absolute, and divides it into the options and the path that the
+client of the store takes.
 
     hdfs://user@nn1:8020/stores        options host, port and user; path /stores
     s3://bucket/stores                 path bucket/stores

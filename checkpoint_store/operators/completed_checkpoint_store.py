@@ -338,9 +338,10 @@ class CompletedCheckpointStore:
         return read.whole
 
     def newest_summaries(self) -> list[CheckpointSummary]:
-        """The summaries of the newest checkpoint that has a manifest: one listing, and a read only
-        if the summary was too long for a name. Several if several runs wrote this epoch and nobody
-        knows yet which of them Spark has committed. The answer may be an epoch behind. Raises
+        """The summaries of the newest checkpoint that has a manifest: one listing, once a minute
+        one more, and a read only if the summary was too long for a name. Several if several runs
+        wrote this epoch and nobody knows yet which of them Spark has committed. The answer may be
+        an epoch behind. Raises
         ContradictingRunsError, CorruptObjectError, UnsupportedFormatError."""
         return self._bases.newest_summaries()
 

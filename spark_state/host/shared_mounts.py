@@ -1,4 +1,4 @@
-"""Refuses a directory that shows one machine an old listing of what another machine has put there.
+"""Refuses a directory whose listings may lack objects that another machine has put into it.
 
 Linux asks the server of a network file system whenever a directory is opened, but not if it is
 mounted with `nocto`. Then a listing may be as old as the cache of attributes, a minute.
@@ -35,7 +35,7 @@ def check_mount(url: str) -> None:
     if mount is not None and "nocto" in options and not options & _ALWAYS_ASKS:
         raise StoreAccessError(
             url,
-            f"{mount.mountpoint} is mounted with nocto ({mount.fstype}), so one machine may see an "
-            "old listing of what another machine has put there. Mount it without nocto, or with "
-            "actimeo=0",
+            f"{mount.mountpoint} is mounted with nocto ({mount.fstype}), so a listing on one "
+            "machine may lack objects that another machine has put. Mount it without nocto, or "
+            "with actimeo=0",
         )
