@@ -117,12 +117,17 @@ def test_operators_behind_a_view_are_numbered(server: Connection, tmp_path: Path
 
 def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)]])
-    assert server.run("in_processing_time", tmp_path) == [
+    assert server.run("in_processing_time", tmp_path, keys=2) == [
         ["a", -1, 1],
         ["a", 1, 1],
         ["b", -1, 2],
         ["b", 1, 2],
     ]
+    # Between the two sources, one of which is the clock, Connect knows which epochs there must be.
+    shutil.rmtree(tmp_path / "store")
+    feed(tmp_path / "input", [[("c", 1)]], first=1)
+    with pytest.raises(AssertionError, match="holds no state of the epochs before"):
+        server.run("in_processing_time", tmp_path, keys=3)
 
 
 def test_progress_has_the_operators_wherever_a_client_sees_it(

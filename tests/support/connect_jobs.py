@@ -185,8 +185,8 @@ def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
     }
 
 
-def in_processing_time(spark: SparkSession, folder: Path) -> list[list[Any]]:
-    """Until the timers of all keys have fired; no rows come meanwhile."""
+def in_processing_time(spark: SparkSession, folder: Path, keys: int) -> list[list[Any]]:
+    """Until the timers of so many keys have fired; no rows come meanwhile."""
     grouped = source(spark, folder).groupBy("key")
     output = spark_state.transform_with_state(
         grouped, Fires(), TOTALS_SCHEMA, "append", "ProcessingTime"
@@ -194,7 +194,7 @@ def in_processing_time(spark: SparkSession, folder: Path) -> list[list[Any]]:
     query = started(output, folder, "fired", processingTime="0 seconds")
     kept: list[list[Any]] = []
     deadline = time.monotonic() + 300
-    while sum(row[1] == -1 for row in kept) < 2:
+    while sum(row[1] == -1 for row in kept) < keys:
         assert query.isActive, query.exception()
         assert time.monotonic() < deadline, kept
         time.sleep(0.5)

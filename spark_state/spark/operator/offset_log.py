@@ -28,9 +28,11 @@ def newest_epoch(
     """The newest epoch, not after `committed`, of an operator that reads the sources at `places`.
 
     `entry_of`: the offset log; `sources`: the number of sources of the query. NEVER_RUN if the
-    operator has run in no batch; None if the log does not tell: an entry is gone, or its form is
-    not known.
+    operator has run in no batch; None if the log does not tell: an entry is gone, its form is not
+    known, or `places` is empty because nobody knows the operator's sources.
     """
+    if not places and committed >= 0:
+        return None
     reads_all = len(places) == sources
     for batch in range(committed, -1, -1):
         offsets = _offsets(entry_of(batch), sources, reads_all=reads_all)
@@ -53,6 +55,16 @@ def own_sources(entry: str | None, sources: int) -> set[str] | None:
         return None
     keys = [_keys(line) for line in lines]
     return {name for name, of_source in _KEYS_OF_OWN_SOURCES.items() if of_source in keys}
+
+
+def places_of_others(entry: str | None) -> tuple[tuple[int, ...], int]:
+    """The places of the sources that no operator of cowstate has added to a query, and the number
+    of all sources, as an entry of its log tells them. A query has a source before it has a log."""
+    lines = "" if entry is None else entry.partition("\n")[2]
+    _, *offsets = lines.split("\n") if lines else ("", _NO_OFFSET)
+    own = [*_KEYS_OF_OWN_SOURCES.values()]
+    others = (place for place, offset in enumerate(offsets) if _keys(offset) not in own)
+    return tuple(others), len(offsets)
 
 
 def _keys(offset: str) -> set[str]:
