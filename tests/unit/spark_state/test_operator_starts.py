@@ -14,9 +14,10 @@ import pytest
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.run_errors import EpochsLostError, NoEpochToAttachError
 from spark_state.host.epoch_request import NEVER_RUN
-from spark_state.spark.operator import operator_starts
+from spark_state.spark.operator import connect_starts, operator_starts
+from spark_state.spark.operator.connect_runs import StoredQuery
 from spark_state.spark.operator.connect_starts import ConnectFiles
-from spark_state.spark.operator.operator_starts import Reached, WayBack, told_starts
+from spark_state.spark.operator.operator_starts import CheckpointLogs, Reached, WayBack, told_starts
 from spark_state.spark.operator.planned_operators import OperatorInputs, PlannedOperator
 from tests.support.scripted_operator import ScriptedOperator
 
@@ -58,11 +59,13 @@ class Stores:
         self.taken_back.append(way_back)
 
 
-def told(logs: Logs, reached: Reached, operator: OperatorInputs = ONLY) -> dict[str, Any]:
+def told(logs: CheckpointLogs, reached: Reached, operator: OperatorInputs = ONLY) -> dict[str, Any]:
     stores = Stores(reached)
-    text, repeated = told_starts(logs, stores, [operator])
-    start: dict[str, Any] = json.loads(text)["operators"]["totals"]
-    return start | {"is_repeated": bool(repeated), "goes_back": bool(stores.taken_back)}
+    starts = told_starts(logs, stores, [operator])
+    start: dict[str, Any] = json.loads(starts.text)["operators"]["totals"]
+    assert [witness for _, witness in starts.waiting] == [start["witness"]] * len(starts.waiting)
+    is_repeated, goes_back = bool(starts.repeated), bool(stores.taken_back)
+    return start | {"is_repeated": is_repeated, "goes_back": goes_back}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,14 @@ def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
         def text(self, name: str) -> str | None:
             return "v1\n{}\n-\n7" if name.startswith("offsets") else super().text(name)
 
-    assert told(Idle(2, 2, sources=2), Reached(), FIRST_OF_TWO)["newest_epoch"] == NEVER_RUN
+    idle = told(Idle(2, 2, sources=2), Reached(), FIRST_OF_TWO)
+    assert idle["newest_epoch"] == NEVER_RUN
+    assert idle["witness"]
+
+
+@pytest.mark.parametrize("committed", [-1, 4])
+def test_an_operator_that_runs_in_each_batch_with_rows_needs_no_witness(committed: int) -> None:
+    assert told(Logs(committed, committed), Reached(committed, committed))["witness"] is None
 
 
 def test_no_operator_is_taken_back_before_all_can_be() -> None:
@@ -152,6 +162,7 @@ class Server:
     """Stands for a session of Spark Connect, whose query has committed so many batches."""
 
     committed = 0
+    offsets: Sequence[str] = ("0",)
 
     class read:  # noqa: N801 - as the session's attribute is called
         @staticmethod
@@ -162,9 +173,40 @@ class Server:
         folder = path.rpartition("/")[2]
         if folder == "metadata":
             return [{"path": path, "content": b'{"id": "query"}'}]
-        return [
-            {"path": f"{path}/{n}", "content": b"v1\n{}\n%d" % n} for n in range(self.committed)
-        ]
+        batches = range(self.committed)
+        return [{"path": f"{path}/{batch}", "content": self._entry(batch)} for batch in batches]
+
+    def _entry(self, batch: int) -> bytes:
+        offsets = (str(int(each) + batch) if each.isdigit() else each for each in self.offsets)
+        return "\n".join(["v1", "{}", *offsets]).encode()
+
+
+CLOCK = '{"tick": 2, "query": "q"}'
+
+
+@pytest.mark.parametrize(
+    ("offsets", "newest"),
+    [
+        (["5"], 1),
+        (["5", CLOCK], 1),
+        ([CLOCK, '{"batches": 1}', "5"], 1),
+        (["5", "6"], None),
+        (["-", "5"], None),
+        ([CLOCK], None),  # a source of the user whose offsets look like those of the clock
+    ],
+    ids=["only", "and a clock", "the last one", "two", "no offset yet", "like a clock"],
+)
+def test_connect_knows_the_epochs_of_operators_behind_one_source(
+    monkeypatch: pytest.MonkeyPatch, offsets: list[str], newest: int | None
+) -> None:
+    server = Server()
+    monkeypatch.setattr(ConnectFiles, "_rows", lambda files, path: server.rows(path))
+    files = ConnectFiles(server, "file:/checkpoint")  # type: ignore[arg-type]
+    server.committed, server.offsets = 2, offsets
+    stores = StoredQuery("query", "file:/store", (("totals", "file:/store"),))
+    inputs = connect_starts._inputs(files, "totals", "file:/store", stores)
+    files.numbers("commits")
+    assert told(files, Reached(1, 1), inputs)["newest_epoch"] == newest
 
 
 def test_connect_reads_the_logs_after_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
