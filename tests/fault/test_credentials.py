@@ -32,6 +32,7 @@ TALKATIVE = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     RETRY_SECONDS: "2",
+    "spark.task.maxFailures": "1",
 }
 LOGGING = """
 rootLogger.level = info

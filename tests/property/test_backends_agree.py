@@ -234,7 +234,7 @@ def sorted_rows(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "timers"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_both_backends_give_the_same_answers(name: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -251,7 +251,7 @@ def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_the_map_and_its_views_agree_with_dicts(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
-    @settings(max_examples=60)
+    @settings(max_examples=25)
     @given(scripts)
     def agree(script: list[Step]) -> None:
         model = MapModel()

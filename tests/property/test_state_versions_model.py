@@ -301,7 +301,7 @@ def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_every_version_that_is_held_reads_as_it_was_committed(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
-    @settings(max_examples=150)
+    @settings(max_examples=60)
     @given(st.integers(1, 4), histories)
     def agree(versions_to_retain: int, history: list[Step]) -> None:
         model = VersionsModel(versions_to_retain)
@@ -421,7 +421,7 @@ limited_batches = st.builds(LimitedBatch, ranges, ranges, st.sampled_from([1, 5,
 def test_a_batch_that_exceeds_the_memory_limit_changes_nothing(
     provider_jvm: ProviderJvm, with_prefix: bool
 ) -> None:
-    @settings(max_examples=150)
+    @settings(max_examples=60)
     @given(st.lists(limited_batches, max_size=6), limits)
     @example([LimitedBatch(range(0), range(9), 5), LimitedBatch(range(9), range(9), 5)], 1 << 14)
     def agree(batches: list[LimitedBatch], limit_bytes: int) -> None:
@@ -449,7 +449,7 @@ def test_a_commit_never_exceeds_the_memory_limit_to_free_memory(provider_jvm: Pr
     removed = [key for key in range(2000) if key % 9 > 3]
     lines += ["begin head", *(f"remove {key}" for key in removed), "finish 2"]
     outcomes = set[str]()
-    for limit_bytes in range(3 << 18, 3 << 19, 1 << 16):
+    for limit_bytes in range(3 << 18, 3 << 19, 1 << 17):
         versions = provider_jvm.new("VersionsScript", False, 2, limit_bytes, "")
         outcomes.add(Script(lines, [None] * len(lines)).run_on(versions)[-1])
     assert outcomes == {"aborted;2000", f"committed;{2000 - len(removed)}"}

@@ -81,8 +81,11 @@ def sorted_rows(run: RescaledRun, store: ProviderStore) -> list[str]:
     return sorted(map(repr, opened.read().to_pylist()))
 
 
-@pytest.mark.parametrize("settings", [THROUGH_MANAGER, FORMAT_2], ids=["v1", "v2"])
-@pytest.mark.parametrize("name", ["session windows", "full outer join"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("session windows", FORMAT_2), ("full outer join", THROUGH_MANAGER)],
+    ids=["session windows-v2", "full outer join-v1"],
+)
 def test_a_query_in_s3_goes_on_with_other_numbers_as_if_uninterrupted(
     begun: Begun, s3: S3Server, name: str, settings: Options
 ) -> None:
