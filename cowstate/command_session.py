@@ -14,8 +14,8 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.operator_configuration import check_keys
 from spark_state.spark.provider.session_configuration import configure
+from spark_state.spark.session.operator_configuration import check_keys
 
 _PROVIDER_SETTINGS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateConf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

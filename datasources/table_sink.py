@@ -49,8 +49,8 @@ from datasources.rows_of_batch import check_duplicates, in_sequence
 from datasources.table_rows import rows_to_write
 from datasources.table_upkeep import upkeep_of
 from spark_state.errors import BatchIdentityError, ConfigurationError
-from spark_state.spark.operator.batch_identity import EPOCH, QUERY, batch_identity
-from spark_state.spark.operator.worker_loading import LoadedInWorkers
+from spark_state.spark.session.batch_identity import EPOCH, QUERY, batch_identity
+from spark_state.spark.session.worker_loading import LoadedInWorkers
 
 _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20

@@ -45,7 +45,7 @@ from datasources.version_choice import (
     version_before,
 )
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.worker_loading import LoadedInWorkers
+from spark_state.spark.session.worker_loading import LoadedInWorkers
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 

@@ -86,7 +86,7 @@ from datasources.stream_offset import (
 from datasources.table_options import StreamOptions, parse_stream_options
 from datasources.version_choice import history_of, version_at
 from spark_state.errors import ConfigurationError, CowstateError
-from spark_state.spark.operator.worker_loading import LoadedInWorkers
+from spark_state.spark.session.worker_loading import LoadedInWorkers
 
 # Spark's workers live on from batch to batch, and end after about a minute without a batch.
 _KNOWN_STATES = KnownStates()

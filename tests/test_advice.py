@@ -21,13 +21,7 @@ COMMANDS = (
     "cowstate/",
     *(f"spark_state/spark/{room}/" for room in ("adoption", "rescaling", "stopped_query")),
 )
-READS = (
-    "datasources/",
-    *(
-        f"spark_state/spark/operator/{module}.py"
-        for module in ("change_options", "connect_reads", "spark_state_columns", "state_reads")
-    ),
-)
+READS = ("datasources/", "spark_state/spark/stored/")
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 # A line that a user can run says itself what its flags are of.
 LINE_TO_RUN = re.compile(r"(?:cowstate|pip) [a-z]+[^.;:]*|start the server with --jars")

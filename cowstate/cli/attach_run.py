@@ -19,8 +19,8 @@ from checkpoint_store.operators.run_starts import digest_of
 from cowstate.cli.attach_report import AttachedOperator, AttachReport, as_json, as_text
 from cowstate.cli.stopped_query_run import Report, SessionOptions, run_and_print
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.hadoop_files import HadoopFiles
-from spark_state.spark.operator.store_options import store_options
+from spark_state.spark.session.hadoop_files import HadoopFiles
+from spark_state.spark.session.store_options import store_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from checkpoint_store.tables.table_store import TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableVersion, compacted
 from cowstate.command_session import command_session
 from spark_state.errors import CowstateError
-from spark_state.spark.operator.worker_loading import called_in_workers
+from spark_state.spark.session.worker_loading import called_in_workers
 
 _PART_BYTES = 64 << 20
 

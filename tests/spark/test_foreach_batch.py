@@ -23,9 +23,9 @@ import spark_state
 from checkpoint_store import StoreAccessError, open_store
 from checkpoint_store.objects.object_store import ObjectStore
 from spark_state import BatchIdentityError
-from spark_state.spark.operator import classic_queries, epoch_completion
-from spark_state.spark.operator.epoch_completion import EpochCompletion
-from spark_state.spark.operator.foreach_batch import WatchedFunction
+from spark_state.spark.queries import classic_queries, epoch_completion
+from spark_state.spark.queries.epoch_completion import EpochCompletion
+from spark_state.spark.queries.foreach_batch import WatchedFunction
 from tests.support.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
 from tests.support.streams import Stream, Totals, random_rows, totals_of
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input
+from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, keyed_input
 
 pytestmark = pytest.mark.spark
 

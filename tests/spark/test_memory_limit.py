@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 
 import spark_state
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.ended_runs import ended_runs
+from spark_state.spark.queries.ended_runs import ended_runs
 from tests.support.provider_jobs import configured
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import spark_state
 from checkpoint_store import StoreUnavailableError
 from spark_state import ConfigurationError, MetricsServer
-from spark_state.spark.operator.stored_operators import StoredOperator
+from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.support.provider_jobs import configured
 from tests.support.streams import Stream, random_rows, totals_of
 

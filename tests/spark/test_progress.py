@@ -23,7 +23,7 @@ from checkpoint_store import (
     read_progress,
 )
 from spark_state import ConfigurationError
-from spark_state.spark.operator.stored_operators import StoredOperator
+from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.spark.test_time_modes import TimedStream
 from tests.support.existing_jobs import by_rows, last_seen
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals

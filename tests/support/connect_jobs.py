@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryListener
 
 import spark_state
-from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.session.session_facts import session_facts
 from tests.support.arrow_totals import ArrowTotals
 from tests.support.broadcast_rules import ALERTS, Judges
 from tests.support.connect_server import SETTINGS

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from spark_state.spark.operator.store_options import REDACTION_KEY, REDACTION_OF_SPARK
+from spark_state.spark.session.store_options import REDACTION_KEY, REDACTION_OF_SPARK
 from tests.support.processors import KillingOnce, RunningTotals, Speaking
 from tests.support.spark_session import start_spark, stop_spark
 from tests.support.streams import Stream

@@ -41,7 +41,7 @@ from spark_state.processor.schemas import (
     state_descriptor,
 )
 from spark_state.processor.timed_steps import timers_of
-from spark_state.spark.operator.operator_starts import (
+from spark_state.spark.queries.operator_starts import (
     Reached,
     WayBack,
     reached_in_store,

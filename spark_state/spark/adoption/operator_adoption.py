@@ -60,14 +60,7 @@ from spark_state.spark.adoption.store_tasks import (
     read_subtasks,
     write_subtask,
 )
-from spark_state.spark.operator.operator_configuration import (
-    OperatorConfiguration,
-    parse_configuration,
-)
-from spark_state.spark.operator.operator_input import subtask_column
-from spark_state.spark.operator.session_facts import session_facts
-from spark_state.spark.operator.store_options import store_options
-from spark_state.spark.operator.worker_loading import called_in_workers
+from spark_state.spark.input.operator_input import subtask_column
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.provider_class import ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import (
@@ -75,6 +68,13 @@ from spark_state.spark.provider.query_checkpoint import (
     last_batches,
     read_checkpoint,
 )
+from spark_state.spark.session.operator_configuration import (
+    OperatorConfiguration,
+    parse_configuration,
+)
+from spark_state.spark.session.session_facts import session_facts
+from spark_state.spark.session.store_options import store_options
+from spark_state.spark.session.worker_loading import called_in_workers
 from spark_state.spark.stopped_query.checkpoint_change import (
     ADOPTION,
     STATE,

@@ -7,7 +7,7 @@ from typing import Any
 from checkpoint_store.schema_text import schema_text
 from spark_state.spark.adoption.adoption_record import AdoptionRecord
 from spark_state.spark.adoption.operator_adoption import AppliedOperatorAdoption, CheckedAdoption
-from spark_state.spark.operator.operator_configuration import STORE_KEY
+from spark_state.spark.session.operator_configuration import STORE_KEY
 from spark_state.spark.stopped_query.checkpoint_report import (
     checkpoint_as_json,
     checkpoint_as_lines,

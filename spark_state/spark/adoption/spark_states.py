@@ -37,7 +37,7 @@ from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor, timers_descriptor
 from spark_state.spark.adoption.adoption_plan import CHECKPOINT_FORMAT
 from spark_state.spark.adoption.operator_adoption_plan import OperatorAdoptionPlan, StateVariable
-from spark_state.spark.operator.keyed_input import (
+from spark_state.spark.input.keyed_input import (
     check_key_fields,
     key_columns,
     key_group_column,

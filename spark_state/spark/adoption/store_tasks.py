@@ -34,7 +34,7 @@ from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
 from spark_state.spark.adoption.merged_keys import merged_key
-from spark_state.spark.operator.operator_configuration import OperatorConfiguration
+from spark_state.spark.session.operator_configuration import OperatorConfiguration
 from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 
 # The type stubs of pyarrow.compute reject arguments that its functions take.

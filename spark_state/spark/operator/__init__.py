@@ -1,1 +1,1 @@
-"""transform_with_state: the plan, its tasks, and the epochs of the query that runs it."""
+"""transform_with_state: plans an operator, and runs its tasks."""

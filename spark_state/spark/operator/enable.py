@@ -17,25 +17,25 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.connect_queries import check_connect_queries
-from spark_state.spark.operator.connect_reads import refuse_connect_reads
-from spark_state.spark.operator.connect_sessions import is_connect, is_session
-from spark_state.spark.operator.failure_causes import say_causes_first
-from spark_state.spark.operator.operator_call import OperatorCall
-from spark_state.spark.operator.operator_configuration import (
+from spark_state.spark.input.operator_call import OperatorCall
+from spark_state.spark.operator.operator_plan import plan_or_fall_back
+from spark_state.spark.queries.connect_queries import check_connect_queries
+from spark_state.spark.queries.query_progress import (
+    show_operators_in_connect_progress,
+    show_operators_in_progress,
+)
+from spark_state.spark.session.connect_sessions import is_connect, is_session
+from spark_state.spark.session.failure_causes import say_causes_first
+from spark_state.spark.session.operator_configuration import (
     ENABLED_KEY,
     FALLBACK_KEY,
     check_keys,
     is_enabled,
     runs_on_spark_instead,
 )
-from spark_state.spark.operator.operator_plan import plan_or_fall_back
-from spark_state.spark.operator.planned_operators import operator_names_below
-from spark_state.spark.operator.query_progress import (
-    show_operators_in_connect_progress,
-    show_operators_in_progress,
-)
-from spark_state.spark.operator.state_reads import answer_state_reads
+from spark_state.spark.session.planned_operators import operator_names_below
+from spark_state.spark.stored.connect_reads import refuse_connect_reads
+from spark_state.spark.stored.state_reads import answer_state_reads
 
 _METHODS = ("transformWithState", "transformWithStateInPandas")
 _MARK = "_cowstate_plans"

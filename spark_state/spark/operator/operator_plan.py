@@ -39,33 +39,33 @@ from spark_state.processor.schemas import (
     state_descriptor,
 )
 from spark_state.processor.timed_steps import timers_of
-from spark_state.spark.operator.classic_queries import check_classic_queries
-from spark_state.spark.operator.connect_queries import check_connect_queries
-from spark_state.spark.operator.connect_sessions import is_connect
-from spark_state.spark.operator.failure_causes import say_causes_first
-from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.operator.keyed_input import key_columns
-from spark_state.spark.operator.operator_call import (
+from spark_state.spark.input.keyed_input import key_columns
+from spark_state.spark.input.operator_call import (
     Api,
     OperatorCall,
     SparkArguments,
     lacks_protobuf,
 )
-from spark_state.spark.operator.operator_configuration import (
+from spark_state.spark.input.operator_input import OperatorInput, operator_input
+from spark_state.spark.input.time_modes import TimeMode, time_mode_of
+from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.output_event_time import with_event_time
+from spark_state.spark.operator.store_check import check_store
+from spark_state.spark.queries.classic_queries import check_classic_queries
+from spark_state.spark.queries.connect_queries import check_connect_queries
+from spark_state.spark.queries.foreach_batch import complete_epochs_of_foreach_batch
+from spark_state.spark.queries.restore_source import restore_source
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.failure_causes import say_causes_first
+from spark_state.spark.session.operator_configuration import (
     FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
     runs_on_spark_instead,
 )
-from spark_state.spark.operator.operator_input import OperatorInput, operator_input
-from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
-from spark_state.spark.operator.output_event_time import with_event_time
-from spark_state.spark.operator.pandas_settings import block_size, pandas_form
-from spark_state.spark.operator.restore_source import restore_source
-from spark_state.spark.operator.session_facts import session_facts
-from spark_state.spark.operator.store_check import check_store
-from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
-from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
+from spark_state.spark.session.pandas_settings import block_size, pandas_form
+from spark_state.spark.session.session_facts import session_facts
+from spark_state.spark.session.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"

@@ -30,16 +30,16 @@ from spark_state.processor.epoch_inputs import subtask_of_control
 from spark_state.processor.epoch_time import NO_WATERMARK, EpochTime
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.spark.operator.batch_identity import (
+from spark_state.spark.queries.ended_runs import ended_runs
+from spark_state.spark.queries.operator_starts import named_start
+from spark_state.spark.session.batch_identity import (
     EPOCH,
     QUERY,
     batch_identity,
     is_in_unseen_function,
 )
-from spark_state.spark.operator.ended_runs import ended_runs
-from spark_state.spark.operator.operator_starts import named_start
-from spark_state.spark.operator.planned_operators import function_name
-from spark_state.spark.operator.worker_loading import called_in_workers
+from spark_state.spark.session.planned_operators import function_name
+from spark_state.spark.session.worker_loading import called_in_workers
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.types import TimestampType
 
-from spark_state.spark.operator.spark_conditions import analysis_error
-from spark_state.spark.operator.upstream_watermarks import DELAY_KEY, watermark_delays_ms
+from spark_state.spark.input.upstream_watermarks import DELAY_KEY, watermark_delays_ms
+from spark_state.spark.session.spark_conditions import analysis_error
 
 
 def with_event_time(output: DataFrame, name: str, source: DataFrame) -> DataFrame:

@@ -13,12 +13,12 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.host.shared_mounts import check_mount
-from spark_state.spark.operator.connect_sessions import called_in_task, is_connect
-from spark_state.spark.operator.operator_configuration import (
+from spark_state.spark.session.connect_sessions import called_in_task, is_connect
+from spark_state.spark.session.operator_configuration import (
     OperatorConfiguration,
     is_local_master,
 )
-from spark_state.spark.operator.worker_loading import called_in_workers
+from spark_state.spark.session.worker_loading import called_in_workers
 
 _usable: set[tuple[str, str]] = set()
 

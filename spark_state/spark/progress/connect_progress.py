@@ -8,9 +8,9 @@ from typing import Any
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.operator_progress import OperatorProgress, SubtaskProgress
-from spark_state.spark.operator.connect_runs import StoredQuery, connect_run, stored_query
-from spark_state.spark.operator.connect_sessions import called_in_task
 from spark_state.spark.progress.newest_progress import newest_progress, without_operator
+from spark_state.spark.queries.connect_runs import StoredQuery, connect_run, stored_query
+from spark_state.spark.session.connect_sessions import called_in_task
 
 
 def progress_of_connect(query: Any, *, subtasks: bool) -> tuple[OperatorProgress, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.session.connect_sessions import is_connect
 
 _GREATEST_PORT = 65_535
 

@@ -8,8 +8,8 @@ from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.operator_configuration import STORE_KEY
-from spark_state.spark.operator.stored_operators import StoredOperator
+from spark_state.spark.session.operator_configuration import STORE_KEY
+from spark_state.spark.stored.stored_operators import StoredOperator
 
 
 def newest_progress(

@@ -28,8 +28,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
-from spark_state.spark.operator.query_runs import run_of
-from spark_state.spark.operator.stored_operators import StoredOperator
+from spark_state.spark.queries.query_runs import run_of
+from spark_state.spark.stored.stored_operators import StoredOperator
 
 _LABELS = ("query_id", "query_name", "operator")
 _PREFIX = "cowstate_operator"

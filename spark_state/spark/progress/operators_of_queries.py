@@ -9,17 +9,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.connect_sessions import is_connect_query
-from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
-from spark_state.spark.operator.session_facts import settings_of
-from spark_state.spark.operator.store_options import store_options
-from spark_state.spark.operator.stored_operators import (
+from spark_state.spark.progress.connect_progress import progress_of_connect
+from spark_state.spark.progress.newest_progress import newest_progress, without_operator
+from spark_state.spark.session.connect_sessions import is_connect_query
+from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.session.session_facts import settings_of
+from spark_state.spark.session.store_options import store_options
+from spark_state.spark.stored.stored_operators import (
     StoredOperator,
     operators_below,
     operators_in_plan,
 )
-from spark_state.spark.progress.connect_progress import progress_of_connect
-from spark_state.spark.progress.newest_progress import newest_progress, without_operator
 
 
 def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[OperatorProgress, ...]:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.interface_words import words
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.session_facts import settings_of
+from spark_state.spark.session.session_facts import settings_of
 
 _PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"

@@ -27,10 +27,10 @@ from checkpoint_store.provider.provider_file_names import parse_provider_file
 from checkpoint_store.provider.spark_log_entry import newest_version_folder, parse_log_entry
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
-from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from spark_state.spark.provider.stored_state import StoredState, place_of
+from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
 
 LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"

@@ -11,10 +11,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.enable import obey_enabled_sessions
-from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.operator.worker_interpreter import driver_interpreter, use_driver_interpreter
 from spark_state.spark.provider.change_feed_streams import (
     let_streams_read_changes,
     refuse_partitions_of_streams,
@@ -34,6 +31,9 @@ from spark_state.spark.provider.driver_class_path import (
 from spark_state.spark.provider.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
+from spark_state.spark.queries.foreach_batch import complete_epochs_of_foreach_batch
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.worker_interpreter import driver_interpreter, use_driver_interpreter
 
 _JARS_KEY = "spark.jars"
 # On YARN, spark-submit puts its --jars here instead.

@@ -18,16 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.connect_plans import plan_nodes
-from spark_state.spark.operator.connect_queries import written_frame
-from spark_state.spark.operator.connect_sessions import is_connect
-from spark_state.spark.operator.logical_plans import analyzed_plan, elements
 from spark_state.spark.provider.provider_class import (
     PROVIDER_CLASS,
     PROVIDER_KEY,
     ROCKSDB_CLASS,
     short_name,
 )
+from spark_state.spark.queries.connect_queries import written_frame
+from spark_state.spark.session.connect_plans import plan_nodes
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import analyzed_plan, elements
 
 _OPERATORS = ("TransformWithState", "TransformWithStateInPySpark")
 _MARK = "_cowstate_starts_on_rocksdb"

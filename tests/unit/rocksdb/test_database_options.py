@@ -10,7 +10,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database import Batch, Database
 from spark_state.rocksdb.database_options import DatabaseMemory
 from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
-from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
+from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 
 FACTS = SessionFacts("local[2]", 2, 2, speculation=False)
 PREFIX = "spark.cowstate.rocksdb."

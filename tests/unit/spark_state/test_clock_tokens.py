@@ -12,8 +12,8 @@ import pytest
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
-from spark_state.spark.operator.clock_source import ClockFiles, ClockSettings
-from spark_state.spark.operator.store_options import REDACTION_OF_SPARK
+from spark_state.spark.input.clock_source import ClockFiles, ClockSettings
+from spark_state.spark.session.store_options import REDACTION_OF_SPARK
 from tests.support.lone_subtasks import LoneSubtask, Operator
 
 HOUR = 3_600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_state.spark.operator.connect_plans import (
+from spark_state.spark.session.connect_plans import (
     functions_of,
     has_aggregated_watermark,
     is_united_below,

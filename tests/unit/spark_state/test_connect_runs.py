@@ -13,21 +13,21 @@ from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.progress_reader import read_progress
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator import connect_runs
-from spark_state.spark.operator.connect_runs import (
-    ConnectRun,
-    StoredQuery,
-    connect_run,
-    documents_in_task,
-    note_connect_run,
-)
-from spark_state.spark.operator.connect_sessions import answer_of, value_of
 from spark_state.spark.progress import connect_progress
 from spark_state.spark.progress.connect_progress import (
     progress_of,
     progress_of_connect,
     told_in_task,
 )
+from spark_state.spark.queries import connect_runs
+from spark_state.spark.queries.connect_runs import (
+    ConnectRun,
+    StoredQuery,
+    connect_run,
+    documents_in_task,
+    note_connect_run,
+)
+from spark_state.spark.session.connect_sessions import answer_of, value_of
 from tests.support.scripted_operator import ScriptedOperator
 
 

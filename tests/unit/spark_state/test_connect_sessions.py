@@ -10,7 +10,7 @@ import pytest
 from checkpoint_store.errors import CowstateError, PartialEpochError, StoreAccessError
 from spark_state.errors import ConfigurationError
 from spark_state.processor.condition_errors import unknown_time_mode
-from spark_state.spark.operator.connect_sessions import answer_of, value_of
+from spark_state.spark.session.connect_sessions import answer_of, value_of
 
 
 def raises(error: Exception) -> Any:

@@ -8,13 +8,13 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from spark_state.spark.operator.batch_identity import BatchIdentity
-from spark_state.spark.operator.epoch_completion import (
+from spark_state.spark.queries.epoch_completion import (
     EpochCompletion,
     OperatorEpoch,
     partitions_to_run,
 )
-from spark_state.spark.operator.planned_operators import PlannedOperator
+from spark_state.spark.session.batch_identity import BatchIdentity
+from spark_state.spark.session.planned_operators import PlannedOperator
 
 NOBODY = (0, 1, 2)
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_state.spark.operator.failure_causes import cause_of_query, own_error_in
+from spark_state.spark.session.failure_causes import cause_of_query, own_error_in
 
 FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 PLAN = " SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nLogical Plan:\nValueError: no"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_state.spark.operator.first_batch_source import FirstBatchReader, FirstBatchSource
+from spark_state.spark.input.first_batch_source import FirstBatchReader, FirstBatchSource
 
 
 def reader() -> FirstBatchReader:

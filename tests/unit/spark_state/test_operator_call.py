@@ -10,7 +10,7 @@ import google.protobuf
 import pytest
 from google.protobuf import runtime_version
 
-from spark_state.spark.operator.operator_call import Api, OperatorCall, lacks_protobuf
+from spark_state.spark.input.operator_call import Api, OperatorCall, lacks_protobuf
 from tests.support.arrow_totals import ArrowTotals
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
 

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
-from spark_state.spark.operator.clock import Clock, ClockOffset
+from spark_state.spark.input.clock import Clock, ClockOffset
 
 FIRST = ClockOffset(0, None)
 KNOWN = ClockOffset(7, "query")

@@ -13,10 +13,10 @@ import pytest
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.operator_progress import OperatorProgress
-from spark_state.spark.operator import query_runs
-from spark_state.spark.operator.query_runs import QueryRun
-from spark_state.spark.operator.stored_operators import StoredOperator
 from spark_state.spark.progress.operator_collector import OperatorCollector
+from spark_state.spark.queries import query_runs
+from spark_state.spark.queries.query_runs import QueryRun
+from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.support.scripted_operator import ScriptedOperator
 from tests.support.table_rows_of import ScriptedTable, put
 

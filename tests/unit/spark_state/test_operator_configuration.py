@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.operator_configuration import (
+from spark_state.spark.session.operator_configuration import (
     OperatorConfiguration,
     RestoreFrom,
     SessionFacts,

@@ -10,15 +10,15 @@ import pytest
 
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.epoch_report import EpochReport
-from spark_state.spark.operator import query_runs
-from spark_state.spark.operator.operator_documents import (
+from spark_state.spark.queries import query_runs
+from spark_state.spark.queries.query_runs import QueryRun
+from spark_state.spark.stored.operator_documents import (
     REMEMBERED_BATCHES,
     Document,
     ShownDocuments,
     documents_of,
 )
-from spark_state.spark.operator.query_runs import QueryRun
-from spark_state.spark.operator.stored_operators import StoredOperator
+from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.support.scripted_operator import ScriptedOperator
 
 

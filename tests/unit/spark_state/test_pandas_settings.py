@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.pandas_settings import bytes_of
+from spark_state.spark.session.pandas_settings import bytes_of
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from spark_state.spark.operator import query_progress
+from spark_state.spark.queries import query_progress
 
 FIELDS: dict[str, Any] = {
     "id": "8a3ad1c3-6b7a-4d7d-9d1a-1f4f1b1f0001",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.query_starts import (
+from spark_state.spark.queries.query_starts import (
     check_starts,
     checkpoint_location,
     refuse_async_progress,

@@ -15,13 +15,13 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import RestoreSource
-from spark_state.spark.operator import restore_source as module
-from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
-from spark_state.spark.operator.restore_source import (
+from spark_state.spark.queries import restore_source as module
+from spark_state.spark.queries.restore_source import (
     ChosenEpochs,
     check_one_epoch,
     restore_source,
 )
+from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 from tests.support.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
 
 FACTS = SessionFacts("local[2]", 2, 2, speculation=False)

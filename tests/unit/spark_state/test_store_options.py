@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
-from spark_state.spark.operator.store_options import REDACTION_KEY, store_options
+from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
+from spark_state.spark.session.store_options import REDACTION_KEY, store_options
 
 PREFIX = "spark.cowstate.storeOptions."
 

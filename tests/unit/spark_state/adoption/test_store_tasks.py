@@ -24,7 +24,7 @@ from checkpoint_store.operators.operator_layout import parse_state_file
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.spark.adoption import store_tasks
 from spark_state.spark.adoption.store_tasks import TargetStore, write_subtask
-from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
+from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 from spark_state.spilled_parts import SpilledParts
 from tests.support.peak_memory import peak_bytes
 from tests.support.table_rows_of import schema_json

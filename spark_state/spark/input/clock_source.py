@@ -1,0 +1,236 @@
+"""The clock as a streaming source, and its rows as control rows of an operator.
+
+The source's process on the driver decides about ticks (see clock); a task reads a row for each
+subtask. The rows are united with the keyed rows, so that every subtask gets one, with the batch's
+time in it, however few keys a batch has.
+
+How a task tells the process the query: see clock_markers.
+
+In a session that wants no batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled`)
+the clock stands still. It is a source of the query all the same, because a query cannot change its
+sources at a restart.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
+from checkpoint_store.objects.created_once import put_if_absent
+from checkpoint_store.objects.deletion import time_of_store
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.watermarks import Policy
+from spark_state.errors import ConfigurationError
+from spark_state.processor.epoch_inputs import control_key_group
+from spark_state.spark.input.clock import Clock, ClockOffset
+from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN
+from spark_state.spark.session.batch_identity import QUERY
+from spark_state.spark.session.worker_interpreter import stream_of
+from spark_state.spark.session.worker_loading import LoadedInWorkers
+
+_SUBTASK = "subtask"
+_BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSettings:
+    """What a clock knows of its operator. `policy`: if timers are in event time, else None;
+    `stands_still`: whether it never ticks; `store_options`: for the clients of stores."""
+
+    store_root: str
+    operator: str
+    parallelism: int
+    policy: Policy | None
+    stands_still: bool = False
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def options(self) -> dict[str, str]:
+        """As options of the source."""
+        return {
+            "storeRoot": self.store_root,
+            "operator": self.operator,
+            "parallelism": str(self.parallelism),
+            "policy": "" if self.policy is None else self.policy,
+            "standsStill": str(self.stands_still),
+            # Spark does not show options that have this word in their names.
+            "secretStoreOptions": json.dumps(dict(self.store_options)),
+        }
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str]) -> ClockSettings:
+        """The settings with these options."""
+        return cls(
+            options["storeRoot"],
+            options["operator"],
+            int(options["parallelism"]),
+            cast(Policy, options["policy"]) if options["policy"] else None,
+            options["standsStill"] == str(True),
+            json.loads(options["secretStoreOptions"]),
+        )
+
+    def opened_store(self, directory: str) -> ObjectStore:
+        """A store below the root."""
+        return open_object_store(f"{self.store_root.rstrip('/')}/{directory}", self.store_options)
+
+
+def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
+    """The rows of `keyed`, and control rows when the clock ticks."""
+    spark = keyed.sparkSession
+    stands_still = spark.conf.get(_BATCHES_WITHOUT_ROWS_KEY) == "false"
+    settings = replace(settings, stands_still=stands_still)
+    ticks = stream_of(spark, ClockSource, settings.options())
+    key_group = (F.lit(control_key_group(0)) - F.col(_SUBTASK)).cast("int")
+    columns = [
+        key_group if field.name == KEY_GROUP_COLUMN else F.lit(None).cast(field.dataType)
+        for field in keyed.schema.fields
+    ]
+    return keyed.union(ticks.select(*columns))
+
+
+class ClockSource(LoadedInWorkers, DataSource):
+    """The format of the clock."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "cowstate_clock"
+
+    def schema(self) -> StructType:
+        """A row a subtask."""
+        return StructType([StructField(_SUBTASK, IntegerType(), nullable=False)])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A clock that has not ticked yet."""
+        return ClockReader(ClockSettings.of_options(self.options))
+
+
+@dataclass
+class ControlRows(InputPartition):
+    """A control row for each subtask. `token`: see ClockFiles, None if the query is known."""
+
+    parallelism: int
+    token: str | None
+
+
+class ClockFiles:
+    """What a clock reads in the stores. `token`: the name by which a task tells it the query."""
+
+    def __init__(self, settings: ClockSettings) -> None:
+        self.token = uuid4().hex
+        self._settings = settings
+        self._stores: dict[str, CompletedCheckpointStore] = {}
+
+    def query_id(self) -> str | None:
+        """See ClockStore."""
+        store = self._settings.opened_store(CLOCKS)
+        try:
+            query_id = store.get(self.token).decode()
+        except ObjectMissingError:
+            return None
+        with suppress(CheckpointStoreError):  # queries can run without the right to delete
+            store.delete([self.token])
+        # The object is gone, so what is raised from here on would lose the id.
+        with suppress(CheckpointStoreError, OSError):
+            sweep_markers(store, time_of_store(store, time.time()))
+        return query_id
+
+    def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
+        """See ClockStore."""
+        if query_id not in self._stores:
+            opened = self._settings.opened_store(f"{query_id}/{self._settings.operator}")
+            self._stores[query_id] = CompletedCheckpointStore(opened)
+        newest = self._stores[query_id].newest_summaries()
+        return [summary.time for summary in newest if summary.time is not None]
+
+
+class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A clock as Spark calls it. Offsets are ClockOffsets in JSON."""
+
+    def __init__(self, settings: ClockSettings) -> None:
+        policy = settings.policy
+        is_due = DueInProcessingTime() if policy is None else DueInEventTime(policy)
+        self._settings = settings
+        self._files = ClockFiles(settings)
+        self._clock = Clock(self._files, is_due, time.time)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Before the first tick."""
+        return _json(ClockOffset(0, None))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A tick is a tick."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """See Clock."""
+        self._clock.stop_at_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """See Clock."""
+        _check(start)
+        if self._settings.stands_still:
+            return start
+        return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One, however often the clock has ticked."""
+        _check(start)
+        _check(end)
+        self._clock.batch_begins(with_control_rows=True)
+        token = self._files.token if self._clock.asks_for_query() else None
+        return [ControlRows(self._settings.parallelism, token)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        """The control rows, in a task of the query."""
+        assert isinstance(partition, ControlRows)
+        if partition.token is not None:
+            task = TaskContext.get()
+            query_id = None if task is None else task.getLocalProperty(QUERY)
+            assert query_id is not None, "a source is read in a task of a query"
+            clocks = self._settings.opened_store(CLOCKS)
+            put_if_absent(clocks, partition.token, query_id.encode())
+        for subtask in range(partition.parallelism):
+            yield (subtask,)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark commits a batch when it begins the next one. If that has control rows, Spark asks
+        for its partitions afterwards."""
+        self._clock.batch_begins(with_control_rows=False)
+
+
+def _check(offset: dict[str, Any] | None) -> None:
+    """Raise ConfigurationError for the offset of another source. Spark tells sources by their
+    places alone."""
+    if offset is not None and "tick" not in offset:
+        raise ConfigurationError(
+            f"the clock of an operator finds the offset {json.dumps(offset)} of another source in "
+            "its place of the offset log, so the query has other sources than its checkpoint, or "
+            "in another order. If it was adopted, it has a source behind those of the operator: "
+            "undo the adoption with cowstate adopt --revert, and start the query with a new "
+            "checkpoint"
+        )
+
+
+def _json(offset: ClockOffset) -> dict[str, Any]:
+    return {"tick": offset.tick, "query": offset.query_id}

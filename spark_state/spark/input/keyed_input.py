@@ -1,0 +1,232 @@
+"""Builds the input of an operator: rows with their key, and with their key group.
+
+    computed key columns, all columns of the grouped DataFrame, _cowstate_key_group
+    and with time: those of upstream_watermarks, _cowstate_batch_ms
+
+The key consists of the arguments of `groupBy`: columns of the DataFrame, which are identified by
+their id and not by their name, or expressions, which are computed. On the way to the operator Spark
+and Arrow identify columns by name. So if several columns have one name, all but the first get
+another name for that way. The rows that a processor sees have the user's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+
+from spark_state.errors import ConfigurationError, KeyGroupError
+from spark_state.key_group_assignment import SEED, is_hashable_type
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
+from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.schemas import arrow_schema
+from spark_state.spark.input.upstream_watermarks import (
+    EVENT_TIME_COLUMN,
+    UPSTREAM_COLUMN,
+    UpstreamWatermarks,
+)
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import (
+    column_of,
+    columns_of,
+    elements,
+    output_of,
+    quoted,
+)
+
+KEY_GROUP_COLUMN = "_cowstate_key_group"
+BATCH_TIME_COLUMN = "_cowstate_batch_ms"
+SIDE_COLUMN = "_cowstate_rows_"
+
+
+def keyed_input(
+    grouped: Any, max_parallelism: int, upstream: UpstreamWatermarks | None = None
+) -> tuple[DataFrame, InputLayout, list[StructField]]:
+    """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
+
+    `upstream`: if event times count, the watermarks above the operator; their carried columns come
+    after the key group.
+
+    With Spark Connect nothing is carried: see upstream_watermarks. Raises ConfigurationError and
+    KeyGroupError for keys that no state can have.
+    """
+    df: DataFrame = grouped._df
+    spark = df.sparkSession
+    if is_connect(spark):
+        return _connect_input(grouped, max_parallelism)
+    columns = [
+        column_of(spark, expression) for expression in elements(grouped._jgd.groupingExprs())
+    ]
+    key_fields = list(df.select(*columns).schema) if columns else []
+    _check_keys(df, key_fields)
+    attributes = output_of(df)
+    ids = [attribute.exprId().id() for attribute in attributes]
+    # An expression may become an attribute of a plan of its own, as `window` does.
+    identities = [id_ if id_ in ids else None for id_ in _identities(df, columns)]
+    computed = [index for index, identity in enumerate(identities) if identity is None]
+    key_indexes = [
+        computed.index(index) if identity is None else len(computed) + ids.index(identity)
+        for index, identity in enumerate(identities)
+    ]
+    inputs = [columns[index] for index in computed]
+    inputs += [column_of(spark, attribute) for attribute in attributes]
+    names = [*(key_fields[index].name for index in computed), *df.columns]
+    distinct = [
+        column if name == unique_name else column.alias(unique_name)
+        for column, name, unique_name in zip(inputs, names, _distinct(names), strict=True)
+    ]
+    carrying, carried = (df, ()) if upstream is None else (upstream.df, upstream.carried)
+    projected = carrying.select(*distinct, *carried)
+    # The key group uses the computed columns: an expression may have another value a second time.
+    output = [column_of(spark, attribute) for attribute in output_of(projected)]
+    key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
+    keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
+    return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
+
+
+def _connect_input(
+    grouped: Any, max_parallelism: int
+) -> tuple[DataFrame, InputLayout, list[StructField]]:
+    """As keyed_input, where columns have no ids. Positions and names take their place: `toDF`
+    gives each column a name of its own."""
+    df: DataFrame = grouped._df
+    keys: list[Column] = grouped._grouping_cols
+    key_fields = list(df.select(*keys).schema) if keys else []
+    _check_keys(df, key_fields)
+    places = [_place_of(df, key, field) for key, field in zip(keys, key_fields, strict=True)]
+    computed = [index for index, place in enumerate(places) if place is None]
+    key_indexes = [
+        computed.index(index) if place is None else len(computed) + place
+        for index, place in enumerate(places)
+    ]
+    names = [*(key_fields[index].name for index in computed), *df.columns]
+    projected = df.select(*(keys[index] for index in computed), "*").toDF(*_plain(_distinct(names)))
+    output = columns_of(projected)
+    key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
+    return (
+        projected.select("*", key_group),
+        InputLayout(tuple(names), tuple(key_indexes)),
+        key_fields,
+    )
+
+
+def _place_of(df: DataFrame, key: Column, field: StructField) -> int | None:
+    """Which column of `df` a key is, under its own name; None for an expression, and for a column
+    whose name others have, too."""
+    same_name = [
+        index for index, name in enumerate(df.columns) if name.lower() == field.name.lower()
+    ]
+    if len(same_name) != 1:
+        return None
+    column = F.col(quoted(df.columns[same_name[0]]))
+    selected = df.select(key)
+    is_the_column = any(
+        selected.sameSemantics(df.select(form)) for form in (column, column.alias(field.name))
+    )
+    return same_name[0] if is_the_column else None
+
+
+def with_batch_time(keyed: DataFrame) -> DataFrame:
+    """`keyed`, with the batch's time in every row: the one that Spark logs with the offsets of a
+    micro-batch, so that it is the same for all tasks, and again when the batch runs again."""
+    return keyed.withColumn(BATCH_TIME_COLUMN, F.unix_millis(F.current_timestamp()))
+
+
+def key_columns(fields: Sequence[StructField]) -> KeyColumns:
+    """The key columns, as state tables need them."""
+    return KeyColumns(
+        names=tuple(field.name for field in fields),
+        arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
+        type_names=tuple(str(field.dataType.jsonValue()) for field in fields),
+    )
+
+
+def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:
+    """The id of the attribute that each column is, under its own name; None for an expression."""
+    if not columns:
+        return []
+    selected = df.select(*columns)._jdf.queryExecution().analyzed().projectList()
+    return [_identity(expression) for expression in elements(selected)]
+
+
+def _identity(expression: Any) -> int | None:
+    inner = expression
+    if expression.getClass().getSimpleName() == "Alias":
+        inner = expression.child()
+    is_attribute = inner.getClass().getSimpleName() == "AttributeReference"
+    return inner.exprId().id() if is_attribute and inner.name() == expression.name() else None
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """`names`, where each name that Spark would mistake for an earlier one is replaced."""
+    seen: set[str] = set()
+    distinct = []
+    for index, name in enumerate(names):
+        distinct.append(f"_cowstate_column_{index}" if name.lower() in seen else name)
+        seen.add(name.lower())
+    return distinct
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    """`names`, where each that is read as a path is replaced: the client of Spark Connect does not
+    quote the names of the columns that `mapInArrow` gets."""
+    return [
+        f"_cowstate_column_{index}" if set(".`") & set(name) else name
+        for index, name in enumerate(names)
+    ]
+
+
+def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
+    for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN, EVENT_TIME_COLUMN, UPSTREAM_COLUMN):
+        if reserved in df.columns:
+            raise ConfigurationError(f"column {reserved!r} is reserved; rename it")
+    for name in df.columns:
+        if name.startswith(SIDE_COLUMN):
+            raise ConfigurationError(
+                f"column {name!r} is reserved, as all that begin with {SIDE_COLUMN}; rename it"
+            )
+    check_key_fields(key_fields)
+
+
+def check_key_fields(key_fields: Sequence[StructField]) -> None:
+    """Raise ConfigurationError or KeyGroupError for keys that no state can have."""
+    names = [field.name for field in key_fields]
+    for field in key_fields:
+        name = field.name
+        if name in RESERVED_COLUMNS:
+            raise ConfigurationError(
+                f"key column {name!r} has a name that state files use themselves (reserved: "
+                f"{', '.join(RESERVED_COLUMNS)}); give it another name: col({name!r}).alias(…)"
+            )
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"two key columns are called {name!r}; rename one of them: col(…).alias(…)"
+            )
+        _check_key_type(field)
+
+
+def _check_key_type(field: StructField) -> None:
+    if _is_collated(field.dataType) or not is_hashable_type(field.dataType.jsonValue()):
+        raise KeyGroupError(
+            f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
+            "and so no key group; group by columns of atomic types, or structs and arrays of these"
+        )
+
+
+def _is_collated(data_type: DataType) -> bool:
+    """Whether strings in it are equal by a collation: their hash here would not be."""
+    if isinstance(data_type, StructType):
+        return any(_is_collated(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return _is_collated(data_type.elementType)
+    return isinstance(data_type, StringType) and data_type != StringType()
+
+
+def key_group_column(keys: Sequence[Column], max_parallelism: int) -> Column:
+    """The key group of a key with these columns."""
+    key_hash = F.xxhash64(*keys) if keys else F.lit(SEED).cast("long")
+    return F.pmod(key_hash, F.lit(max_parallelism)).cast("int").alias(KEY_GROUP_COLUMN)

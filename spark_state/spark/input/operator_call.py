@@ -1,0 +1,102 @@
+"""A call of transformWithState: what Spark's methods take, under the names of this project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import unwrap
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from spark_state.errors import ConfigurationError
+from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
+from spark_state.spark.session.connect_sessions import is_grouped
+
+Api = Literal["rows", "pandas", "arrow"]
+"""See processor_api."""
+
+SparkArguments = tuple[
+    Any, StatefulProcessor | ArrowStatefulProcessor, StructType | str, str, str, Any, str
+]
+"""What Spark's methods take, in their order, with the grouped DataFrame in front."""
+
+# Spark has no operator for a processor in Arrow.
+_SPARK_METHODS: Mapping[Api, str] = {
+    "rows": "transformWithState",
+    "pandas": "transformWithStateInPandas",
+}
+
+
+_PROTOBUF_VERSION = "google.protobuf.runtime_version"
+_MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
+
+
+def lacks_protobuf() -> str | None:
+    """Why Spark's own operator could not run in Python workers like this interpreter, None if it
+    can. They load protobuf in the first batch, and nothing before it does."""
+    try:
+        version_error: type[Exception] = import_module(_PROTOBUF_VERSION).VersionError
+    except ImportError as error:
+        return str(error)
+    try:
+        import_module(_MESSAGES)
+    except (ImportError, version_error) as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """The arguments of a call. `api`: of the processor; `broadcast`: DataFrames by name, which
+    Spark's own methods do not have."""
+
+    api: Api
+    grouped: Any
+    processor: StatefulProcessor | ArrowStatefulProcessor
+    output_schema: StructType | str
+    output_mode: str
+    time_mode: str
+    initial_state: Any = None
+    event_time_column_name: str = ""
+    broadcast: Mapping[str, DataFrame] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def spark_method(self) -> str | None:
+        """The name of Spark's method for the call, None if Spark has no operator for it."""
+        return None if self.broadcast else _SPARK_METHODS.get(self.api)
+
+    def check_grouped(self) -> None:
+        """Raise ConfigurationError unless what should be results of `df.groupBy(…)` are."""
+        if not is_grouped(self.grouped):
+            raise ConfigurationError(
+                "transform_with_state needs a grouped DataFrame, got "
+                f"{type(self.grouped).__name__}; call it with df.groupBy(…)"
+            )
+        if self.initial_state is not None and not is_grouped(self.initial_state):
+            raise ConfigurationError(
+                "the initial state must be a grouped DataFrame, got "
+                f"{type(self.initial_state).__name__}; pass df.groupBy(…)"
+            )
+
+    def on_spark(self, spark_method: str) -> DataFrame:
+        """What Spark's own method of this name returns."""
+        # `enable` replaces the methods of GroupedData. In classic Spark it inherits them from the
+        # mixin; in Spark Connect they are its own, and `enable` wraps them.
+        is_classic = isinstance(self.grouped, GroupedData)
+        owner = PandasGroupedOpsMixin if is_classic else type(self.grouped)
+        method = unwrap(getattr(owner, spark_method))
+        planned: DataFrame = method(
+            self.grouped,
+            self.processor,
+            self.output_schema,
+            self.output_mode,
+            self.time_mode,
+            self.initial_state,
+            self.event_time_column_name,
+        )
+        return planned

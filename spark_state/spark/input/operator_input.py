@@ -1,0 +1,155 @@
+"""What an operator is sent: its rows, and in time modes what brings it the time.
+
+    keyed rows                 computed key columns, all columns, _cowstate_key_group
+    other inputs               a column of structs for each, see side_inputs
+    and with time, in a stream union of control rows, see clock_source
+                               the columns of upstream_watermarks, _cowstate_batch_ms
+    -> repartitionById         each row to the subtask of its key group
+
+The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from spark_state.errors import ConfigurationError
+from spark_state.processor.broadcast_steps import HandleBroadcastRows
+from spark_state.processor.epoch_inputs import (
+    EpochInputs,
+    OneInput,
+    UnitedInputs,
+    control_key_group,
+)
+from spark_state.processor.epoch_steps import Step
+from spark_state.processor.event_times import EventTimes
+from spark_state.processor.processor_api import ProcessorApi, check_has
+from spark_state.spark.input.clock_source import ClockSettings, with_control_rows
+from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
+from spark_state.spark.input.operator_call import OperatorCall
+from spark_state.spark.input.side_inputs import (
+    SideRows,
+    broadcast_rows,
+    check_broadcast,
+    initial_rows,
+    with_side_rows,
+)
+from spark_state.spark.input.time_modes import TimeMode, event_times
+from spark_state.spark.input.upstream_watermarks import (
+    check_not_behind_aggregation,
+    upstream_watermarks,
+)
+from spark_state.spark.session.operator_configuration import OperatorConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInput:
+    """`by_subtask`: what is sent, a partition a subtask; `inputs`, `event_times`: how a subtask
+    finds its inputs and their event times in it; `key_fields`: the fields of the key;
+    `first_steps`: what is done with the other inputs before the keyed rows."""
+
+    by_subtask: DataFrame
+    inputs: EpochInputs
+    event_times: EventTimes | None
+    key_fields: list[StructField]
+    first_steps: tuple[Step, ...]
+
+
+def operator_input(
+    call: OperatorCall,
+    mode: TimeMode,
+    operator: str,
+    configuration: OperatorConfiguration,
+    api: ProcessorApi,
+) -> OperatorInput:
+    """The input of the operator of a call. `api`: of its processor.
+
+    Raises what check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
+    check_broadcast and initial_rows raise.
+    """
+    max_parallelism, times = configuration.max_parallelism, None
+    if mode is TimeMode.NONE:
+        keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)
+    else:
+        if mode is TimeMode.EVENT_TIME:
+            check_not_behind_aggregation(call.grouped._df)
+        upstream = upstream_watermarks(call.grouped._df)
+        keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
+        times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)
+    sides, first_steps = _sides(call, key_fields, configuration, api)
+    keyed, side_inputs = with_side_rows(keyed, sides)
+    if times is not None and keyed.isStreaming:
+        keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
+    if times is not None:
+        keyed = with_batch_time(keyed)
+    inputs: EpochInputs = OneInput(layout)
+    if times is not None or sides:
+        inputs = UnitedInputs(layout, side_inputs, tells_time=times is not None)
+    by_subtask = _by_subtask(keyed, configuration)
+    return OperatorInput(by_subtask, inputs, times, key_fields, first_steps)
+
+
+def _sides(
+    call: OperatorCall,
+    key_fields: Sequence[StructField],
+    configuration: OperatorConfiguration,
+    api: ProcessorApi,
+) -> tuple[list[SideRows], tuple[Step, ...]]:
+    """The inputs beside the keyed rows, and the steps that handle them."""
+    sides: list[SideRows] = []
+    steps: list[Step] = []
+    if call.broadcast:
+        _check_broadcast(call)
+        sides += [
+            broadcast_rows(name, rows, configuration.parallelism)
+            for name, rows in call.broadcast.items()
+        ]
+        steps.append(HandleBroadcastRows(tuple(call.broadcast)))
+    if call.initial_state is not None:
+        df, given = call.grouped._df, call.initial_state
+        sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))
+        check_has(call.processor, api.initial_method, "initial_state")
+        steps.append(api.initial_step)
+    return sides, tuple(steps)
+
+
+def _check_broadcast(call: OperatorCall) -> None:
+    df: DataFrame = call.grouped._df
+    check_broadcast(df.sparkSession, call.broadcast)
+    first = next(iter(call.broadcast))
+    if not df.isStreaming:
+        raise ConfigurationError(
+            f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
+            "job give its rows to the processor itself"
+        )
+    check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
+
+
+def _clock_settings(
+    operator: str, configuration: OperatorConfiguration, mode: TimeMode, times: EventTimes
+) -> ClockSettings:
+    policy = times.policy if mode is TimeMode.EVENT_TIME else None
+    return ClockSettings(
+        configuration.store,
+        operator,
+        configuration.parallelism,
+        policy,
+        store_options=configuration.store_options,
+    )
+
+
+def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:
+    key_group, first_control = F.col(KEY_GROUP_COLUMN), F.lit(control_key_group(0))
+    of_keys = subtask_column(key_group, configuration)
+    subtask = F.when(key_group < 0, first_control - key_group).otherwise(of_keys).cast("int")
+    return keyed.repartitionById(configuration.parallelism, subtask)
+
+
+def subtask_column(key_group: Column, configuration: OperatorConfiguration) -> Column:
+    """The subtask that has a key group."""
+    return F.floor(key_group * configuration.parallelism / configuration.max_parallelism)

@@ -1,0 +1,187 @@
+"""What an operator is sent beside its keyed rows.
+
+A row of another input is a struct in a column of its own, which is null in all other rows:
+
+    columns of the keyed rows, _cowstate_rows_0, _cowstate_rows_1, …
+
+    initial state       with the key group of its own key
+    broadcast stream    a row for each subtask, with the key group of that subtask's control rows
+
+The rows of an initial state are a product of its DataFrame and a stream that has one row in the
+first batch. In other batches the product has no partition, so the DataFrame is not read. It is
+planned once and not in every batch, so that what it shuffles is shuffled once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from checkpoint_store.files.schema_columns import are_same_types
+from spark_state.errors import ConfigurationError
+from spark_state.processor.condition_errors import session_not_same
+from spark_state.processor.epoch_inputs import (
+    INITIAL_ROWS,
+    SideInput,
+    broadcast_input,
+    control_key_group,
+)
+from spark_state.processor.key_grouping import InputLayout
+from spark_state.spark.input.first_batch_source import first_batch
+from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, SIDE_COLUMN, keyed_input
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import columns_of
+
+_ROWS, _SUBTASK = "rows", "subtask"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """An input beside the keyed rows. `df` has the columns `rows`, structs, and the key group."""
+
+    name: str
+    layout: InputLayout
+    df: DataFrame
+
+
+def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
+    """Raise ConfigurationError unless these are streaming DataFrames of this session, by name."""
+    if not isinstance(broadcast, Mapping):
+        raise ConfigurationError(
+            "broadcast is a dict of streaming DataFrames by their names, got "
+            f"{type(broadcast).__name__}"
+        )
+    for name, df in broadcast.items():
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"the name of a broadcast stream is a str, not {name!r}")
+        if not isinstance(df, DataFrame):
+            raise ConfigurationError(
+                f"broadcast stream {name!r} must be a DataFrame, got {type(df).__name__}"
+            )
+        if not _is_of_session(df, spark):
+            raise session_not_same(f"broadcast stream {name!r} and the grouped DataFrame")
+        if not df.isStreaming:
+            raise ConfigurationError(
+                f"broadcast stream {name!r} is a batch DataFrame, which has no new rows from batch "
+                "to batch: read it with spark.readStream, or give its rows to the processor itself"
+            )
+        repeated = sorted({column for column in df.columns if df.columns.count(column) > 1})
+        if repeated:
+            raise ConfigurationError(
+                f"broadcast stream {name!r} has several columns called {repeated[0]!r}: rename one"
+            )
+
+
+def broadcast_rows(name: str, df: DataFrame, parallelism: int) -> SideRows:
+    """The rows of a broadcast stream, once for each subtask."""
+    structs = _structs(df)
+    subtasks = F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(_SUBTASK)
+    key_group = (F.lit(control_key_group(0)) - F.col(_SUBTASK)).cast("int")
+    copies = structs.select(_ROWS, subtasks).select(_ROWS, key_group.alias(KEY_GROUP_COLUMN))
+    return SideRows(broadcast_input(name), InputLayout(tuple(df.columns), ()), copies)
+
+
+def initial_rows(
+    grouped: DataFrame, initial_state: Any, key_fields: Sequence[StructField], max_parallelism: int
+) -> SideRows:
+    """The rows of an initial state, for an operator on `grouped` with this key.
+
+    Raises ConfigurationError for a DataFrame that is streaming, of another session, or has another
+    key, and what keyed_input raises.
+    """
+    spark, df = grouped.sparkSession, initial_state._df
+    if not _is_of_session(df, spark):
+        raise session_not_same("the initial state and the grouped DataFrame")
+    if df.isStreaming:
+        raise ConfigurationError(
+            "the initial state cannot be a streaming DataFrame: read it with spark.read"
+        )
+    keyed, layout, initial_fields = keyed_input(initial_state, max_parallelism)
+    if not are_same_types(_types_json(initial_fields), _types_json(key_fields)):
+        raise ConfigurationError(
+            f"the initial state is grouped by ({_described(initial_fields)}), the operator by "
+            f"({_described(key_fields)}): group both by columns of the same types, in the same "
+            "order; their names may differ"
+        )
+    *columns, key_group = columns_of(keyed)
+    rows = keyed.select(F.struct(*columns).alias(_ROWS), key_group)
+    if grouped.isStreaming:
+        product = first_batch(spark).hint("shuffle_replicate_nl").crossJoin(_planned_once(rows))
+        rows = product.select(_ROWS, KEY_GROUP_COLUMN)
+    return SideRows(INITIAL_ROWS, layout, rows)
+
+
+def _types_json(fields: Sequence[StructField]) -> str:
+    return json.dumps([field.dataType.jsonValue() for field in fields])
+
+
+def _planned_once(df: DataFrame) -> DataFrame:
+    """The rows of `df`, of one plan however often they are read. Adaptive execution would shuffle
+    now. Spark Connect has no such plan, and plans in each batch."""
+    spark: Any = df.sparkSession
+    if is_connect(spark):
+        return df
+    adaptive = dict(spark.conf.getAll).get(_ADAPTIVE)
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        rows = df.select("*")._jdf.queryExecution().toRdd()
+    finally:
+        if adaptive is None:
+            spark.conf.unset(_ADAPTIVE)
+        else:
+            spark.conf.set(_ADAPTIVE, adaptive)
+    planned = spark._jsparkSession.internalCreateDataFrame(rows, df._jdf.schema(), False)
+    return DataFrame(planned, spark)
+
+
+def _described(fields: Sequence[StructField]) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+
+
+def with_side_rows(
+    keyed: DataFrame, sides: Sequence[SideRows]
+) -> tuple[DataFrame, tuple[SideInput, ...]]:
+    """The rows of `keyed` and of all sides, and how a subtask tells them apart."""
+    columns = [f"{SIDE_COLUMN}{number}" for number in range(len(sides))]
+    types = [side.df.schema[_ROWS].dataType for side in sides]
+
+    def nulls(but: int | None) -> list[Column]:
+        return [
+            F.col(_ROWS).alias(column)
+            if number == but
+            else F.lit(None).cast(data_type).alias(column)
+            for number, (column, data_type) in enumerate(zip(columns, types, strict=True))
+        ]
+
+    united = keyed.select("*", *nulls(None))
+    for number, side in enumerate(sides):
+        of_keyed = [
+            F.col(KEY_GROUP_COLUMN)
+            if field.name == KEY_GROUP_COLUMN
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in keyed.schema.fields
+        ]
+        united = united.union(side.df.select(*of_keyed, *nulls(number)))
+    inputs = [
+        SideInput(side.name, column, side.layout)
+        for side, column in zip(sides, columns, strict=True)
+    ]
+    return united, tuple(inputs)
+
+
+def _structs(df: DataFrame) -> DataFrame:
+    """The rows of `df` as structs, in the column `rows`."""
+    return df.select(F.struct(*columns_of(df)).alias(_ROWS))
+
+
+def _is_of_session(df: DataFrame, spark: Any) -> bool:
+    if is_connect(spark) or is_connect(df.sparkSession):
+        return df.sparkSession is spark
+    return bool(df._jdf.sparkSession().equals(spark._jsparkSession))

@@ -1,0 +1,73 @@
+"""Time modes, and the event times that the driver finds in the rows of an operator.
+
+Spark marks the column that `withWatermark` is called on, and windows of it, in the column's
+metadata. In time mode "EventTime" rows are late by such a column, if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField
+
+from spark_state.checkpointing.watermarks import Policy
+from spark_state.errors import ConfigurationError
+from spark_state.processor.epoch_time import ShownTime, both_times, no_time, time_mode_named
+from spark_state.processor.event_times import EventTimes
+from spark_state.spark.input.upstream_watermarks import DELAY_KEY, UpstreamWatermarks
+from spark_state.spark.session.spark_conditions import analysis_error
+
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+class TimeMode(Enum):
+    """What an operator knows of time; the values are Spark's names of the modes."""
+
+    NONE = "None"
+    PROCESSING_TIME = "ProcessingTime"
+    EVENT_TIME = "EventTime"
+
+    @property
+    def shown_time(self) -> ShownTime:
+        """What a processor sees of an epoch's time."""
+        return no_time if self is TimeMode.NONE else both_times
+
+
+def time_mode_of(name: str) -> TimeMode:
+    """The mode of this name. Raises what time_mode_named raises."""
+    return TimeMode(time_mode_named(name))
+
+
+def event_times(
+    upstream: UpstreamWatermarks, row_fields: Sequence[StructField], mode: TimeMode
+) -> EventTimes:
+    """Where the rows of an operator have their event times.
+
+    `row_fields`: the columns of a row; the key group comes after them. Raises Spark's own error if
+    several of them are event times, and ConfigurationError if a stream has no watermark, in time
+    mode "EventTime".
+    """
+    spark, is_streaming = upstream.df.sparkSession, upstream.df.isStreaming
+    marked = [index for index, field in enumerate(row_fields) if DELAY_KEY in field.metadata]
+    is_event_time = mode is TimeMode.EVENT_TIME and is_streaming
+    if is_event_time and len(marked) > 1:
+        names = ", ".join(row_fields[index].name for index in marked)
+        raise analysis_error(spark, "MULTIPLE_EVENT_TIME_COLUMNS", eventTimeCols=f"({names})")
+    if is_event_time and not (marked or upstream.carried):
+        raise ConfigurationError(
+            'time mode "EventTime" needs a watermark, and no rows of the grouped DataFrame have '
+            "one: call withWatermark(column, delay) before groupBy, and keep the column"
+        )
+    return EventTimes(
+        index=marked[0] if marked else None,
+        carried_index=len(row_fields) + 1 if upstream.carried else None,
+        delays_ms=upstream.delays_ms,
+        policy=_policy(spark),
+        drops_late=is_event_time,
+    )
+
+
+def _policy(spark: SparkSession) -> Policy:
+    return "max" if str(spark.conf.get(_POLICY)).lower() == "max" else "min"

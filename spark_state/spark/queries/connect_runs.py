@@ -1,0 +1,125 @@
+"""The runs of queries of Spark Connect that this client has met, and what their operators show.
+
+A client may not reach the stores of its server. So a task reads them. The plan of a query that this
+client starts names its operators. For other queries, all operators that have a store count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from checkpoint_store.objects.remembered import Remembered
+from checkpoint_store.operators.operator_order import operator_order
+from spark_state.host.epoch_request import operator_store_url
+from spark_state.spark.queries.query_runs import PROGRESS_RETRY_SECONDS, REMEMBERED_RUNS
+from spark_state.spark.session.connect_sessions import called_in_task
+from spark_state.spark.session.operator_configuration import (
+    ENABLED_KEY,
+    LOCAL_STORE,
+    STORE_KEY,
+    is_enabled,
+)
+from spark_state.spark.session.store_options import store_options
+from spark_state.spark.stored.operator_documents import Document, ShownDocuments, documents_of
+from spark_state.spark.stored.stored_operators import StoredOperator, operators_below
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """Where a task finds the operators of a query.
+
+    `root`: what the session has under STORE_KEY. `roots`: the operators in the plan, last one
+    first, and the root of each; None if another client started the query. `store_options`: for the
+    clients of stores.
+    """
+
+    query_id: str
+    root: str
+    roots: tuple[tuple[str, str], ...] | None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def operators(self, retry_seconds: float) -> tuple[StoredOperator, ...]:
+        """The operators; those of an unknown plan by falling name, since `enable` gives the last
+        one the greatest number. Raises CheckpointStoreError."""
+        if self.roots is None:
+            stored = operators_below(self.root, self.query_id, retry_seconds, self.store_options)
+            return tuple(sorted(stored, key=lambda store: operator_order(store.url), reverse=True))
+        return tuple(
+            StoredOperator(
+                name,
+                operator_store_url(root, self.query_id, name),
+                retry_seconds,
+                self.store_options,
+            )
+            for name, root in self.roots
+        )
+
+
+@dataclass
+class ConnectRun:
+    """One run of a query. `is_failing`: the last read failed, and the log says so."""
+
+    session: SparkSession
+    stored: StoredQuery
+    shown: ShownDocuments = field(default_factory=ShownDocuments)
+    is_failing: bool = False
+
+    def is_enabled(self) -> bool:
+        """Whether the session is enabled now."""
+        return is_enabled({ENABLED_KEY: str(self.session.conf.get(ENABLED_KEY, "false"))})
+
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
+        """What the operators show, for each batch and the time when it began. Raises
+        CowstateError."""
+        return self.shown.of(moments, self._read)
+
+    def _read(self, batches: Sequence[int]) -> list[list[Document]]:
+        if self.stored.roots == ():
+            return [[] for _ in batches]
+        read: list[list[Document]] = called_in_task(
+            self.session, documents_in_task, self.stored, batches
+        )
+        return read
+
+
+# By run; runs that another client started also by the root that the session has now.
+_started: Remembered[str, ConnectRun] = Remembered(REMEMBERED_RUNS)
+_met: Remembered[tuple[str, str], ConnectRun] = Remembered(REMEMBERED_RUNS)
+
+
+def note_connect_run(query: Any, stores: StoredQuery) -> None:
+    """Remember the operators of a query that has just been started. `stores`: where they are,
+    without the query's id. The server is not asked: it may fail, and the query runs already."""
+    stored = replace(stores, query_id=query.id)
+    _started.put(query.runId, ConnectRun(query._session, stored))
+
+
+def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
+    """A run of a query, which may be over."""
+    started = _started.get(run_id)
+    if started is not None:
+        return started
+    stored = stored_query(session, query_id, None)
+    met = _met.get((run_id, stored.root))
+    if met is None or met.stored != stored:
+        met = ConnectRun(session, stored)
+        _met.put((run_id, stored.root), met)
+    return met
+
+
+def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[Document]]:
+    """What the operators of a query show for each batch. Raises CheckpointStoreError."""
+    return documents_of(query.operators(PROGRESS_RETRY_SECONDS), batches)
+
+
+def stored_query(
+    session: SparkSession, query_id: str, roots: tuple[tuple[str, str], ...] | None
+) -> StoredQuery:
+    """The stores of a query, as the session plans operators. Raises ConfigurationError."""
+    settings = dict(session.conf.getAll)
+    root = settings.get(STORE_KEY, LOCAL_STORE)
+    return StoredQuery(query_id, root, roots, store_options(settings))

@@ -1,0 +1,78 @@
+"""Wraps the functions of `foreachBatch`.
+
+Spark calls the function in the thread of its query. Before the call, the run of the query is
+written into a local property of that thread, where tasks find it: user code that calls
+`setJobGroup` replaces Spark's own name of the run. After the call, the epoch is completed, see
+`epoch_completion`. If the call is interrupted, the error is reworded, see `stopped_batches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_state.errors import BatchIdentityError
+from spark_state.spark.queries.epoch_completion import EpochCompletion
+from spark_state.spark.queries.stopped_batches import brief_when_stopped
+from spark_state.spark.session.batch_identity import QUERY, BatchIdentity, name_run
+from spark_state.spark.session.planned_operators import operators_in
+
+BatchFunction = Callable[[DataFrame, int], None]
+_MARK = "_cowstate_completes_epochs"
+
+
+def complete_epochs_of_foreach_batch() -> None:
+    """Complete the epochs of later queries of this process. May be called again."""
+    spark_method: Any = DataStreamWriter.foreachBatch
+    if hasattr(spark_method, _MARK):
+        return
+
+    @wraps(spark_method)
+    def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
+        operators = operators_in(self._df._jdf.queryExecution().analyzed())
+        completion = EpochCompletion(operators) if operators else None
+        writer: DataStreamWriter = spark_method(
+            self, WatchedFunction(func, self._spark, completion)
+        )
+        return writer
+
+    setattr(foreach_batch, _MARK, True)
+    DataStreamWriter.foreachBatch = foreach_batch  # type: ignore[method-assign]
+
+
+class WatchedFunction:
+    """The function that Spark calls instead of the user's. `completion`: None without operators."""
+
+    def __init__(
+        self, function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None
+    ) -> None:
+        self._function = function
+        self._spark = spark
+        self._completion = completion
+
+    def __call__(self, batch: DataFrame, epoch: int) -> None:
+        context = self._spark.sparkContext
+        query = self._query(context.getLocalProperty(QUERY))
+        if query is not None:
+            name_run(context, query.id, query.runId)
+        elif self._completion is not None:
+            raise BatchIdentityError(
+                f"the function of foreachBatch is called outside of its query's thread: {QUERY} is "
+                "not set, so no operator knows its epoch. Leave PYSPARK_PIN_THREAD unset"
+            )
+        with brief_when_stopped(query):
+            if self._completion is None or query is None:
+                self._function(batch, epoch)
+                return
+            identity = BatchIdentity(query.id, query.runId, epoch)
+            self._function(batch, epoch)
+            plan = query._jsq.streamingQuery().lastExecution().analyzed()
+            self._completion.complete(batch, identity, plan)
+
+    def _query(self, query_id: str | None) -> StreamingQuery | None:
+        return None if query_id is None else self._spark.streams.get(query_id)

@@ -1,0 +1,431 @@
+"""Looks at a query's checkpoint, and at the stores of its operators, before the query starts.
+
+Spark's commit log says which batch comes next, and its offset log which epochs the operators must
+have. A store that lacks one of them was put back from an older copy. A store that has epochs of
+batches which the logs do not have belongs to a query that was taken back to an earlier batch. Then
+the driver says in the store that these epochs do not count any more, before the query runs a batch:
+an operator may run in a much later batch, or not before another start. The epoch that an operator
+must have is told to the tasks of the run, in a local property of the thread that starts the query,
+which the thread of the query inherits.
+
+A store is looked at before the logs are: an epoch that is in the store then was planned before, so
+if the offset log does not have its batch afterwards, somebody has cut the log. So has somebody if
+the commit log lacks a batch that a run has noted as committed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from uuid import uuid4
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from checkpoint_store.errors import CowstateError
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.attachment import attach, stored_runs
+from checkpoint_store.operators.attachment_plan import attachments_of
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.run_errors import EpochsLostError
+from checkpoint_store.operators.run_lineage import Lineage, lineage_of
+from checkpoint_store.operators.run_starts import digest_of
+from spark_state.errors import ConfigurationError
+from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
+from spark_state.spark.queries.offset_log import newest_epoch, own_sources
+from spark_state.spark.session.hadoop_files import HadoopFiles
+from spark_state.spark.session.operator_configuration import is_local_master
+from spark_state.spark.session.planned_operators import OperatorInputs
+from spark_state.spark.session.worker_loading import called_in_workers
+
+_log = logging.getLogger(__name__)
+
+_STARTS = "cowstate.starts"
+# By the format of a source that an operator adds to its query: why it does, and the way back.
+_FACTS = {
+    "cowstate_clock": ("a timeMode other than None", "go back to the former timeMode"),
+    "cowstate_first_batch": ("an initial state", "go back to the former initialState"),
+}
+SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
+_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_AT_EXIT = 30.0
+_NOT_NOTED = (
+    "a store could not be told that Spark has committed batch %d: %s. If the next start cannot "
+    "tell which run counts, name this run with cowstate attach --run"
+)
+
+_NOT_WITNESSED = (
+    "a store could not be told that its operator has not run yet: %s. If the operator's first rows "
+    "come in a later batch, the query fails once; start it again then"
+)
+
+# The URL of a store, how long requests are tried again, in seconds, and the options of its client.
+Store = tuple[str, float, Mapping[str, Any]]
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Reached(NamedTuple):
+    """Progress of an operator in its store; -1 if it has no epoch. `written`: its newest epoch;
+    `reached`: the same, or a later epoch, all before which are noted as committed;
+    `newest_run`: the number of the run that counts last, 0 if there is none."""
+
+    written: int = -1
+    reached: int = -1
+    newest_run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """Facts that take an operator back to the batch after `committed`, the last batch that Spark
+    has committed, -1 if there is none. `checkpoint`: the location of the checkpoint;
+    `is_under_way`: True if the next batch is planned; `seen`: the progress in the operator's store
+    before the logs were read; `must_have`: see OperatorStart; `applies`: False to find out only
+    whether the operator can be taken back; `run_id`: of the run that says so."""
+
+    checkpoint: str
+    committed: int
+    is_under_way: bool
+    seen: Reached
+    must_have: int | None
+    applies: bool = True
+    run_id: str = field(default_factory=lambda: f"back-{uuid4()}")
+
+
+class ToldStarts(NamedTuple):
+    """`text`: for the tasks; `repeated`: the operators whose next epoch an older run has written
+    already, or may have; `waiting`: the operators that may have their first rows after the first
+    batch of the run, each with its witness, see OperatorStart."""
+
+    text: str
+    repeated: list[OperatorInputs]
+    waiting: list[tuple[OperatorInputs, str]]
+
+
+class StoresOfQuery(Protocol):
+    """The stores of a query's operators, as its driver reaches them."""
+
+    def reached(self, query_id: str, /) -> Sequence[Reached]:
+        """The progress of each operator, in the order of the operators."""
+
+    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack, /) -> None:
+        """See take_back_in_store."""
+
+
+class CheckpointLogs(Protocol):
+    """The files of a checkpoint that are looked at; see HadoopFiles."""
+
+    url: str
+
+    def numbers(self, folder: str, /) -> list[int]:
+        """The entries of a log."""
+
+    def text(self, name: str, /) -> str | None:
+        """The text of a file, None if it does not exist."""
+
+
+def name_starts(
+    spark: SparkSession, location: str | None, operators: Sequence[OperatorInputs]
+) -> Callable[[StreamingQuery | None], None]:
+    """Tell the tasks of a query that this thread starts how its operators start.
+
+    `location`: of its checkpoint, None if Spark chooses one. Returns a function for the started
+    query, or for None if it did not start. Raises StoreOfOtherCheckpointError, EpochsLostError,
+    ConfigurationError if the operators have other sources of their own than in the checkpoint, and
+    the errors of the stores.
+    """
+    context = spark.sparkContext
+    if location is None:
+        told = _told_of_new_query(operators)
+    else:
+        files = HadoopFiles(spark, location)
+        told = told_starts(files, _Stores(context, files.url, operators), operators)
+    # This thread may run a function of foreachBatch, whose query has starts of its own.
+    former = context.getLocalProperty(_STARTS)
+    context.setLocalProperty(_STARTS, told.text)
+
+    def note(query: StreamingQuery | None) -> None:
+        context.setLocalProperty(_STARTS, former or "")
+        if query is not None and told.repeated:
+            _watch_first_commit(context, told.repeated, query)
+        if query is not None and told.waiting:
+            _register_witnesses(context, told.waiting, query)
+
+    return note
+
+
+def told_starts(
+    files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
+) -> ToldStarts:
+    """See ToldStarts. Operators of a query that was taken back are taken back, too.
+
+    `files`: of the checkpoint. Raises as name_starts.
+    """
+    query_id = _query_id(files)
+    reached = [Reached()] * len(operators) if query_id is None else stores.reached(query_id)
+    # After the stores, see above.
+    planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
+    is_under_way = planned > committed
+    if operators:
+        _check_own_sources(files, planned, operators[0])
+    starts, ways_back = list[OperatorStart](), list[tuple[OperatorInputs, WayBack]]()
+    for inputs, has_reached in zip(operators, reached, strict=True):
+        must_have = newest_epoch(
+            lambda batch: files.text(f"offsets/{batch}"), committed, inputs.places, inputs.sources
+        )
+        if must_have is not None and -1 < has_reached.written < must_have:
+            url = inputs.operator.store_url(str(query_id))
+            raise EpochsLostError(url, must_have, has_reached.written)
+        if has_reached.written > planned or has_reached.reached > committed + 1:
+            way_back = WayBack(files.url, committed, is_under_way, has_reached, must_have)
+            ways_back.append((inputs, way_back))
+        witness = _witness(inputs) if must_have == NEVER_RUN else None
+        starts.append(OperatorStart(files.url, must_have, committed, witness))
+    # All operators are looked at before the first one is taken back.
+    for applies in (True,) if len(ways_back) == 1 else (False, True):
+        for inputs, way_back in ways_back:
+            stores.take_back(str(query_id), inputs, replace(way_back, applies=applies))
+    # A task of a driver that was killed may write the epoch that it planned after the look.
+    newest_of = zip(operators, reached, strict=True)
+    repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
+    return _told(query_id, operators, starts, repeated)
+
+
+def _told_of_new_query(operators: Sequence[OperatorInputs]) -> ToldStarts:
+    """The starts of a query for whose checkpoint Spark chooses a new place."""
+    starts = [
+        OperatorStart(None, NEVER_RUN, committed=-1, witness=_witness(inputs))
+        for inputs in operators
+    ]
+    return _told(None, operators, starts, [])
+
+
+def _witness(inputs: OperatorInputs) -> str | None:
+    """A witness for an operator that does not run in each batch with new rows."""
+    return f"witness-{uuid4()}" if len(inputs.places) < inputs.sources else None
+
+
+def _told(
+    query_id: str | None,
+    operators: Sequence[OperatorInputs],
+    starts: Sequence[OperatorStart],
+    repeated: list[OperatorInputs],
+) -> ToldStarts:
+    start_of = [*zip(operators, starts, strict=True)]
+    by_name = {inputs.operator.operator: asdict(start) for inputs, start in start_of}
+    waiting = [(inputs, start.witness) for inputs, start in start_of if start.witness is not None]
+    return ToldStarts(json.dumps({"query": query_id, "operators": by_name}), repeated, waiting)
+
+
+def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInputs) -> None:
+    """Raise ConfigurationError if a source that operators of cowstate add to a query has come or
+    gone since batch `planned`. Spark fails in the first batch then, with the numbers of sources."""
+    formats = inputs.formats
+    former = own_sources(files.text(f"offsets/{planned}"), inputs.sources)
+    if former is None or formats is None:
+        return
+    for name, (fact, way_back) in _FACTS.items():
+        if (name in former) != (name in formats):
+            had, has = ("an", "none") if name in former else ("no", "one")
+            raise ConfigurationError(
+                f"{files.url}: {had} operator had {fact} in batch {planned}, and now {has} has. It "
+                f"adds a source to the query, and Spark starts no query whose sources are others "
+                f"than those of its checkpoint: {way_back}, or begin with a new checkpoint and "
+                "spark.cowstate.restoreFrom"
+            )
+
+
+def _watch_first_commit(
+    context: SparkContext, operators: Sequence[OperatorInputs], query: StreamingQuery
+) -> None:
+    """Once the first batch is committed, tell the stores that the run's epoch is the one that
+    Spark committed. Until then, or if the driver is killed, nobody knows."""
+    query_id, run_id = str(query.id), str(query.runId)
+    ends = threading.Event()
+
+    def watch() -> None:
+        with suppress(Py4JError, OSError):  # the session has ended
+            batch = _first_committed(query)
+            while batch is None and query.isActive and not ends.wait(_SECONDS_BETWEEN_LOOKS):
+                batch = _first_committed(query)
+            # The batch may have been committed after the last look, before the query ended.
+            batch = _first_committed(query) if batch is None else batch
+            if batch is not None:
+                notes = [(*store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
+                note = partial(_result_or_error, _note_reached)
+                for _, error in _in_task_or_here(context, note, notes):
+                    if error is not None:
+                        _log.warning(_NOT_NOTED, batch, error)
+        atexit.unregister(look_once_more)
+
+    watching = threading.Thread(target=watch, name=f"cowstate-first-commit-{run_id}", daemon=True)
+
+    def look_once_more() -> None:
+        """Look for the first commit a last time: a script may end as soon as its query has."""
+        ends.set()
+        watching.join(_SECONDS_AT_EXIT)
+
+    atexit.register(look_once_more)
+    watching.start()
+
+
+def _register_witnesses(
+    context: SparkContext, waiting: Sequence[tuple[OperatorInputs, str]], query: StreamingQuery
+) -> None:
+    """Register the witnesses of operators in their stores, in a thread: the start waits for none of
+    them. See OperatorStart."""
+    query_id = str(query.id)
+
+    def register() -> None:
+        with suppress(Py4JError, OSError):  # the session has ended
+            witnesses = [(*store_of(inputs, query_id), run_id) for inputs, run_id in waiting]
+            function = partial(_result_or_error, _register)
+            for _, error in _in_task_or_here(context, function, witnesses):
+                if error is not None:
+                    _log.warning(_NOT_WITNESSED, error)
+
+    name = f"cowstate-witnesses-{query.runId}"
+    threading.Thread(target=register, name=name, daemon=True).start()
+
+
+def _register(url: str, retry_seconds: float, options: Mapping[str, Any], run_id: str) -> None:
+    _opened(url, retry_seconds, options).register_run(run_id)
+
+
+def _first_committed(query: StreamingQuery) -> int | None:
+    progress = [each for each in query.recentProgress if "commitOffsets" in each["durationMs"]]
+    return int(progress[0]["batchId"]) if progress else None
+
+
+def _note_reached(
+    url: str, retry_seconds: float, options: Mapping[str, Any], run_id: str, epoch: int
+) -> None:
+    _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
+
+
+def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
+    """The start of an operator as the driver told it to this task; None if it told nothing."""
+    text = context.getLocalProperty(_STARTS) or context.getLocalProperty(SETTING_OF_STARTS)
+    told = json.loads(text) if text else None
+    if told is None or told["query"] not in (None, query_id):
+        return None  # of the query in whose foreachBatch this one was started
+    start = told["operators"].get(operator)
+    return None if start is None else OperatorStart(**start)
+
+
+def _query_id(files: CheckpointLogs) -> str | None:
+    text = files.text("metadata")
+    return None if text is None else str(json.loads(text)["id"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """See StoresOfQuery."""
+
+    context: SparkContext
+    checkpoint: str
+    operators: Sequence[OperatorInputs]
+
+    def reached(self, query_id: str) -> list[Reached]:
+        stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
+        return self._answers(reached_in_store, stores)
+
+    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+        self._answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
+
+    def _answers(
+        self, function: Callable[..., _R], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[_R]:
+        outcomes = _in_task_or_here(self.context, partial(_result_or_error, function), arguments)
+        for _, error in outcomes:
+            if error is not None:
+                raise error
+        return [cast(_R, result) for result, _ in outcomes]
+
+
+def store_of(inputs: OperatorInputs, query_id: str) -> Store:
+    """The store of an operator of a query."""
+    operator = inputs.operator
+    return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
+
+
+def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> CompletedCheckpointStore:
+    store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
+    return CompletedCheckpointStore(store)
+
+
+def _in_task_or_here(
+    context: SparkContext, function: Callable[[_T], _R], arguments: Sequence[_T]
+) -> list[_R]:
+    """The results of a function for each of the arguments. On a cluster only executors may reach
+    the stores, so a task calls the function."""
+    if is_local_master(context.master or ""):
+        return [function(argument) for argument in arguments]
+    return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
+
+
+def _result_or_error(
+    function: Callable[..., _R], arguments: tuple[Any, ...]
+) -> tuple[_R | None, CowstateError | None]:
+    """The error is returned: if a task raised it, Spark would try the task again."""
+    try:
+        return function(*arguments), None
+    except CowstateError as error:
+        return None, error
+
+
+def reached_in_store(
+    url: str, retry_seconds: float, options: Mapping[str, Any], checkpoint: str
+) -> Reached:
+    """How far an operator has come in a store. Raises StoreOfOtherCheckpointError unless the store
+    belongs to a checkpoint, and the errors of the store."""
+    checkpoints = _opened(url, retry_seconds, options)
+    checkpoints.starts.check_checkpoint(checkpoint)
+    return _reached(checkpoints.lineage())
+
+
+def take_back_in_store(
+    url: str, retry_seconds: float, options: Mapping[str, Any], way_back: WayBack
+) -> None:
+    """Say in the store of an operator that its query was taken back: later epochs do not count.
+
+    Raises ConfigurationError if the store has changed since it was looked at, EpochsLostError if it
+    lacks an epoch that the operator must have, RunChoiceError, NoEpochToAttachError and
+    PartialEpochError if nobody can tell from which epoch the operator goes on, and the errors of
+    the store.
+    """
+    store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
+    runs = stored_runs(store)
+    if any(name.run.run_id == way_back.run_id for name in runs.starts()):
+        return  # Spark tries a task again whose executor was lost
+    if _reached(lineage_of(runs.begun, runs.written)) != way_back.seen:
+        raise ConfigurationError(
+            f"another driver runs the query, too: {url} has changed while this driver took the "
+            f"query back to batch {way_back.committed + 1}. This driver changed nothing. Stop one "
+            "of the two, and start the query again"
+        )
+    (attachment,) = attachments_of(
+        [runs],
+        digest_of(way_back.checkpoint),
+        way_back.committed,
+        is_under_way=way_back.is_under_way,
+    )
+    newest = -1 if attachment.base is None else attachment.base.epoch
+    if way_back.must_have is not None and newest < way_back.must_have:
+        raise EpochsLostError(url, way_back.must_have, newest)
+    if way_back.applies:
+        attach(store, attachment, way_back.run_id, way_back.checkpoint)
+
+
+def _reached(lineage: Lineage) -> Reached:
+    return Reached(lineage.written, lineage.reached, lineage.newest_run)

@@ -1,0 +1,218 @@
+"""Finds what a new query begins with: `spark.cowstate.restoreFrom`, when an operator is planned.
+
+The epoch is chosen once, on the driver, so that all subtasks begin with the same one while the
+other query may go on. It counts only while the operator's own store has no epoch.
+
+A directory of a query may have several operators, which belong together only after the same epoch.
+So the newest that all of them have is chosen, as for a savepoint; and because operators are planned
+one after another while the other query goes on, those behind the first one get its epoch. Two
+operators of one query have two names, so an operator whose name was there already begins another
+query; and what is planned after the start of a query belongs to another one. `check_one_epoch`
+looks at the operators of a query together when it starts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from checkpoint_store.errors import CheckpointStoreError, NotAStoreError
+from checkpoint_store.files.schema_columns import are_same_types
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.remembered import Remembered
+from checkpoint_store.operator_stores import operators_at
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.schema_text import schema_text
+from spark_state.errors import ConfigurationError
+from spark_state.host.epoch_request import RestoreSource
+from spark_state.savepoints.shared_epoch import (
+    directory_name,
+    epochs_of,
+    epochs_text,
+    shared_epoch,
+)
+from spark_state.spark.session.connect_sessions import called_in_task, is_connect
+from spark_state.spark.session.operator_configuration import (
+    PREFIX,
+    RESTORE_KEY,
+    OperatorConfiguration,
+    RestoreFrom,
+)
+
+_REMEMBERED_DIRECTORIES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The operators of one query that were planned already, and the epoch they begin with."""
+
+    epoch: int
+    operators: frozenset[str]
+
+
+@dataclass
+class ChosenEpochs:
+    """The epochs that were chosen in directories, by their URLs. Threads may share it."""
+
+    _begun: Remembered[str, _Begun] = field(
+        default_factory=lambda: Remembered(_REMEMBERED_DIRECTORIES)
+    )
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def before(self, directory: str, operator: str) -> int | None:
+        """The epoch of the operators that were planned before this one for the same query; None if
+        it is the first one."""
+        begun = self._begun.get(directory)
+        return None if begun is None or operator in begun.operators else begun.epoch
+
+    def note(self, directory: str, operator: str, epoch: int) -> None:
+        """An operator was planned to begin with an epoch."""
+        with self._lock:
+            goes_on = self.before(directory, operator) == epoch
+            begun = self._begun.get(directory) if goes_on else None
+            others = frozenset[str]() if begun is None else begun.operators
+            self._begun.put(directory, _Begun(epoch, others | {operator}))
+
+    def forget(self, directory: str) -> None:
+        """A query begins with this directory. An operator that is planned later is the first one of
+        its query."""
+        with self._lock:
+            self._begun.forget(directory)
+
+
+_chosen_epochs = ChosenEpochs()
+
+
+def restore_source(
+    spark: SparkSession, configuration: OperatorConfiguration, operator: str, key_schema_json: str
+) -> RestoreSource | None:
+    """The store and the epoch that an operator of this name begins with; None if none is set.
+
+    With Spark Connect a task looks into the store. Raises ConfigurationError if there is no such
+    store or epoch, or if it is of another key or another number of key groups.
+    """
+    chosen = configuration.restore_from
+    if chosen is None:
+        return None
+    before = _chosen_epochs.before(chosen.url, operator)
+    asked = chosen, before, configuration, operator, key_schema_json
+    if is_connect(spark):
+        source = RestoreSource(*called_in_task(spark, _found, *asked))
+    else:
+        source = RestoreSource(*_found(*asked))
+    if source.directory is not None:
+        _chosen_epochs.note(source.directory, operator, source.epoch)
+    return source
+
+
+def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> None:
+    """Raise ConfigurationError if operators of one query, each with its name, were to begin with
+    different epochs of one directory. Otherwise the query starts, and a later one begins with the
+    newest epoch."""
+    begun: dict[str, tuple[str, int]] = {}
+    for operator, source in operators:
+        if source is None or source.directory is None:
+            continue
+        other, epoch = begun.setdefault(source.directory, (operator, source.epoch))
+        if epoch != source.epoch:
+            raise ConfigurationError(
+                f"{RESTORE_KEY} is {source.directory!r}: {other} was planned to begin with epoch "
+                f"{epoch} of it, and {operator} with epoch {source.epoch}, because another query "
+                "was planned or started in between. Define the whole query again, or name one "
+                f"epoch: {source.directory}@{min(epoch, source.epoch)}"
+            )
+    for directory in begun:
+        _chosen_epochs.forget(directory)
+
+
+def _found(
+    chosen: RestoreFrom,
+    before: int | None,
+    configuration: OperatorConfiguration,
+    operator: str,
+    key_schema_json: str,
+) -> tuple[str, int, str | None]:
+    """The fields of a RestoreSource, which may come from a task. `before`: see ChosenEpochs."""
+    try:
+        options = configuration.store_options
+        histories = operators_at(chosen.url, options, configuration.store_retry_seconds)
+        own = open_object_store(chosen.url, options).url.rstrip("/")
+        is_directory = histories[0].url.rstrip("/") != own
+        history = _of_name(operator, chosen, histories) if is_directory else histories[0]
+        _check_same(history.url, history.metadata, configuration, key_schema_json)
+        if chosen.epoch is not None:
+            epoch = _asked_epoch(history, chosen.epoch)
+        else:
+            epoch = _newest_epoch(chosen, histories, before)
+        history.checkpoint_at(epoch)
+    except NotAStoreError as error:
+        raise _not_there(chosen, operator, error.below) from error
+    except CheckpointStoreError as error:
+        raise ConfigurationError(f"{RESTORE_KEY} is {chosen.url!r}: {error}") from error
+    return history.url, epoch, chosen.url if is_directory and chosen.epoch is None else None
+
+
+def _of_name(
+    operator: str, chosen: RestoreFrom, histories: Sequence[OperatorHistory]
+) -> OperatorHistory:
+    by_name = {directory_name(history): history for history in histories}
+    if operator not in by_name:
+        raise _not_there(chosen, operator, tuple(by_name))
+    return by_name[operator]
+
+
+def _not_there(chosen: RestoreFrom, operator: str, below: Sequence[str]) -> ConfigurationError:
+    there = f"; there are {', '.join(below[:10])}" if below else ""
+    if "@" in chosen.url.rpartition("/")[2]:
+        there += "; what follows @ is an epoch only if it is a whole number"
+    return ConfigurationError(
+        f"{RESTORE_KEY} is {chosen.url!r}, but neither this nor {operator} below it is the store "
+        f"of an operator{there}: set it to <spark.cowstate.store>/<query id>, or to "
+        "<spark.cowstate.store>/<query id>/<operator>"
+    )
+
+
+def _asked_epoch(history: OperatorHistory, epoch: int) -> int:
+    versions = history.versions()
+    if epoch not in versions:
+        there = f"epochs {epochs_text(versions)}" if versions else "no epoch yet"
+        raise ConfigurationError(
+            f"{RESTORE_KEY}: {history.url} does not have epoch {epoch}, it has {there}. Name one "
+            "that it has, or leave @epoch out for the newest"
+        )
+    return epoch
+
+
+def _newest_epoch(
+    chosen: RestoreFrom, histories: Sequence[OperatorHistory], before: int | None
+) -> int:
+    """The newest one that all operators have, or that of the operators that were planned before, as
+    long as all have it."""
+    held = epochs_of(histories)
+    if before is not None and all(before in versions for versions in held.values()):
+        return before
+    way_out = (
+        f"Name an epoch that those of the new query have: {chosen.url}@<epoch>; or the store of "
+        "one operator"
+    )
+    return shared_epoch(chosen.url, histories, held, way_out)
+
+
+def _check_same(
+    url: str, metadata: StoreMetadata, configuration: OperatorConfiguration, key_schema_json: str
+) -> None:
+    if metadata.max_parallelism != configuration.max_parallelism:
+        raise ConfigurationError(
+            f"{RESTORE_KEY}: {url} has {metadata.max_parallelism} key groups, and "
+            f"{PREFIX}maxParallelism is {configuration.max_parallelism}: set it to "
+            f"{metadata.max_parallelism}"
+        )
+    if not are_same_types(metadata.key_schema_json, key_schema_json):
+        raise ConfigurationError(
+            f"{RESTORE_KEY}: {url} has the key ({schema_text(metadata.key_schema_json)}), and the "
+            f"operator the key ({schema_text(key_schema_json)}): group by the same columns"
+        )

@@ -1,0 +1,55 @@
+"""Logical plans of the JVM: their parts in Python, and DataFrames of plans.
+
+`columns_of` and `quoted` work where there is no JVM, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from spark_state.spark.session.connect_sessions import is_connect
+
+
+def elements(sequence: Any) -> list[Any]:
+    """The elements of a Scala sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def analyzed_plan(df: DataFrame) -> Any:
+    """The plan of a DataFrame, all names in it resolved."""
+    return df._jdf.queryExecution().analyzed()
+
+
+def output_of(df: DataFrame) -> list[Any]:
+    """The attributes of a DataFrame, in order."""
+    return elements(analyzed_plan(df).output())
+
+
+def columns_of(df: DataFrame) -> list[Column]:
+    """The columns of a DataFrame, in order. With Spark Connect no two may have one name."""
+    if is_connect(df.sparkSession):
+        return [F.col(quoted(name)) for name in df.columns]
+    return [column_of(df.sparkSession, attribute) for attribute in output_of(df)]
+
+
+def quoted(name: str) -> str:
+    """The name of a column as it is written in an expression."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """The column of an expression in the JVM."""
+    jvm: Any = spark._jvm
+    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """The DataFrame of a plan that is resolved."""
+    jvm: Any = spark._jvm
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    return ClassicDataFrame(rows, spark)

@@ -1,0 +1,175 @@
+"""Finds the operators that this process has planned in the plan of a query.
+
+Spark's plans show the name of the function that `mapInArrow` was called with. The name of an
+operator's function contains its plan id. So the plan of any DataFrame shows the operators of
+cowstate in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from spark_state.host.epoch_request import (
+    OperatorSpec,
+    RestoreSource,
+    operator_store_url,
+)
+from spark_state.spark.session.connect_plans import functions_of, plan_nodes
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import analyzed_plan
+
+_NODE = "MapInArrow"
+_EMPTY_SOURCE = "LocalRelation"
+_SOURCE_WITH_FORMAT = "StreamingRelationV2"
+_FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOperator:
+    """The facts that the driver needs about an operator after it was planned."""
+
+    operator: str
+    store_root: str
+    parallelism: int
+    store_retry_seconds: float
+    restore_from: RestoreSource | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def store_url(self, query_id: str) -> str:
+        """The URL of the operator's store in this query."""
+        return operator_store_url(self.store_root, query_id, self.operator)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInputs:
+    """An operator, and the places of the sources that it reads among all `sources` of its query.
+    `formats`: the formats of these sources as far as the plan tells, None if it is not known."""
+
+    operator: PlannedOperator
+    places: tuple[int, ...]
+    sources: int
+    formats: frozenset[str] | None = None
+
+
+# An entry is small and holds no processor, so entries are never removed.
+_planned: dict[str, PlannedOperator] = {}
+
+
+def function_name(spec: OperatorSpec) -> str:
+    """The name for the function of this operator, by which `operators_in` recognizes it."""
+    checkpoints = spec.checkpoints
+    _planned[spec.plan_id] = PlannedOperator(
+        spec.operator,
+        spec.store_root,
+        spec.parallelism,
+        checkpoints.store_retry_seconds,
+        checkpoints.restore_from,
+        checkpoints.store_options,
+    )
+    return f"{spec.operator}_cowstate_{spec.plan_id}"
+
+
+def operator_names_below(df: DataFrame) -> set[str]:
+    """The names of the operators that a DataFrame comes from. With Spark Connect they may have been
+    planned by another client."""
+    if not is_connect(df.sparkSession):
+        return {planned.operator for planned in operators_in(analyzed_plan(df))}
+    return {function["operator"] for function in _connect_functions(df)}
+
+
+def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str], ...]:
+    """The operators that a DataFrame of Spark Connect comes from, each once and the last one first,
+    with the roots of their stores. `root`: that of operators which another client has planned."""
+    operators: dict[str, str] = {}
+    for function in _connect_functions(df):
+        planned = _planned.get(function["plan_id"])
+        operators[function["operator"]] = root if planned is None else planned.store_root
+    return tuple(operators.items())
+
+
+def restore_sources_below(df: DataFrame) -> list[tuple[str, RestoreSource | None]]:
+    """What the operators that a DataFrame of Spark Connect comes from begin with, as far as this
+    client has planned them, each with its name."""
+    plan_ids = (function["plan_id"] for function in _connect_functions(df))
+    planned = (_planned[plan_id] for plan_id in plan_ids if plan_id in _planned)
+    return [(operator.operator, operator.restore_from) for operator in planned]
+
+
+def _connect_functions(df: DataFrame) -> list[re.Match[str]]:
+    functions = (_FUNCTION.fullmatch(name) for name in functions_of(plan_nodes(df)))
+    return [function for function in functions if function]
+
+
+def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
+    """The operators in a logical plan of the JVM, each once."""
+    return tuple(dict.fromkeys(operator for operator, _ in _nodes(plan)))
+
+
+def inputs_of(plan: Any) -> list[OperatorInputs]:
+    """The operators in an analysed plan, each once, with the sources that they read. Spark counts
+    the sources of a query in the order of the leaves of its plan."""
+    leaves = [leaf for leaf in _leaves(plan) if leaf.isStreaming()]
+    places: dict[PlannedOperator, set[int]] = {}
+    for operator, node in _nodes(plan):
+        below = [leaf for leaf in _leaves(node) if leaf.isStreaming()]
+        places.setdefault(operator, set()).update(
+            place for place, leaf in enumerate(leaves) if any(leaf == each for each in below)
+        )
+    formats = frozenset(
+        str(leaf.sourceName()) for leaf in leaves if _class_of(leaf) == _SOURCE_WITH_FORMAT
+    )
+    return [
+        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves), formats)
+        for operator, of_operator in places.items()
+    ]
+
+
+def has_input(plan: Any, operator: PlannedOperator) -> bool:
+    """Whether a source below `operator` has new rows in the batch of this plan.
+
+    Spark also runs batches without new rows, for its own stateful operators, and batches with new
+    rows of other sources only. It replaces a source without new rows by an empty relation, and does
+    not run the operators that read only such relations.
+    """
+    return any(
+        leaf.isStreaming() and not _is_empty(leaf)
+        for planned, node in _nodes(plan)
+        if planned == operator
+        for leaf in _leaves(node)
+    )
+
+
+def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
+    if _class_of(plan) == _NODE:
+        # The function is the first field of the node. The field's name differs between releases.
+        name = _FUNCTION.fullmatch(plan.productElement(0).name())
+        if name and name["plan_id"] in _planned:
+            yield _planned[name["plan_id"]], plan
+    for child in _children(plan):
+        yield from _nodes(child)
+
+
+def _leaves(plan: Any) -> Iterator[Any]:
+    children = _children(plan)
+    if not children:
+        yield plan
+    for child in children:
+        yield from _leaves(child)
+
+
+def _is_empty(leaf: Any) -> bool:
+    return _class_of(leaf) == _EMPTY_SOURCE and bool(leaf.data().isEmpty())
+
+
+def _class_of(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName())
+
+
+def _children(plan: Any) -> list[Any]:
+    children = plan.children()
+    return [children.apply(index) for index in range(children.size())]

@@ -1,0 +1,97 @@
+"""Reads the facts that the engine needs about a Spark session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.operator_configuration import SessionFacts
+
+_LOCAL = re.compile(r"local\[\s*(\d+|\*)")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,")
+_PYTHON_MEMORY_KEY = "spark.executor.pyspark.memory"
+_PARALLELISM_KEY = "spark.default.parallelism"
+_ROWS_FOR_EVERY_CORE = 100_000
+
+
+def session_facts(spark: SparkSession) -> SessionFacts:
+    """The master, parallelism, cores and speculation of a session."""
+    if is_connect(spark):
+        return _connect_facts(spark)
+    context = spark.sparkContext
+    settings = context.getConf()
+    master = settings.get("spark.master", "") or ""
+    return SessionFacts(
+        master=master,
+        default_parallelism=context.defaultParallelism,
+        cores_per_executor=_cores(
+            master, settings.get("spark.executor.cores"), lambda: _processors(context)
+        ),
+        speculation=_is_speculative(settings.get("spark.speculation")),
+        python_memory=settings.get(_PYTHON_MEMORY_KEY),
+    )
+
+
+def _connect_facts(spark: SparkSession) -> SessionFacts:
+    """As session_facts, from the settings of the server, which a session has as its own."""
+    settings = dict(spark.conf.getAll)
+    master = settings.get("spark.master", "")
+    parallelism = _server_parallelism(spark, settings, master)
+    return SessionFacts(
+        master=master,
+        default_parallelism=parallelism,
+        cores_per_executor=_cores(
+            master, settings.get("spark.executor.cores"), lambda: parallelism
+        ),
+        speculation=_is_speculative(settings.get("spark.speculation")),
+        python_memory=settings.get(_PYTHON_MEMORY_KEY),
+        is_connect=True,
+    )
+
+
+def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master: str) -> int:
+    """The default parallelism of a server. If no setting tells it, a job does."""
+    local = _LOCAL.match(master)
+    if settings.get(_PARALLELISM_KEY):
+        return int(settings[_PARALLELISM_KEY])
+    if local and local[1] != "*":
+        return int(local[1])
+    rows = spark.range(_ROWS_FOR_EVERY_CORE)
+    return rows.select(F.spark_partition_id()).distinct().count()
+
+
+def _is_speculative(setting: str | None) -> bool:
+    return (setting or "false").lower() == "true"
+
+
+def _cores(master: str, executor_cores: str | None, processors: Callable[[], int]) -> int:
+    """The number of tasks that one executor runs at a time, as far as the driver knows.
+    `processors`: those of the driver's machine."""
+    local_cluster = _LOCAL_CLUSTER.match(master)
+    if local_cluster:
+        return int(local_cluster[1])
+    local = _LOCAL.match(master)
+    if local and local[1] == "*":
+        return processors()
+    if local or master == "local":
+        return int(local[1]) if local else 1
+    return int(executor_cores) if executor_cores else 1
+
+
+def _processors(context: SparkContext) -> int:
+    return int(context._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
+
+
+def settings_of(session: Any) -> dict[str, str]:
+    """All settings of a session in the JVM."""
+    pairs, settings = session.conf().getAll().iterator(), {}
+    while pairs.hasNext():
+        pair = pairs.next()
+        settings[pair._1()] = pair._2()
+    return settings

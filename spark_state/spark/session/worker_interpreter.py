@@ -1,0 +1,122 @@
+"""Chooses the interpreter of Spark's Python workers.
+
+Spark starts workers with PYSPARK_PYTHON of the driver's environment, or else with `python3` of its
+PATH, whatever interpreter the driver runs. The setting `spark.pyspark.python` counts only if
+spark-submit starts the driver. A process of the JVM looks up data sources written in Python, with
+the environment that the JVM was launched with.
+
+On one machine the interpreter of the driver has cowstate, so workers should run it, too. On a
+cluster we do not know the other machines, so this module changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.udf import _wrap_function
+
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.operator_configuration import is_local_master
+
+_PYTHON, _DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
+_SETTING = "spark.pyspark.python"
+_DATA_SOURCES = "pyspark_cowstate"
+_MOST_ROWS_KEY = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_GREATEST_BOUND = 2**31 - 1
+
+
+@contextmanager
+def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Let a Spark that is launched inside the `with` run the driver's interpreter.
+
+    Does nothing unless the settings name a local master and the user has chosen no interpreter.
+    """
+    if os.environ.get(_PYTHON) or not is_local_master(str(settings.get("spark.master", ""))):
+        yield
+        return
+    os.environ[_PYTHON] = _chosen(settings)
+    try:
+        yield
+    finally:
+        del os.environ[_PYTHON]
+
+
+def use_driver_interpreter(spark: SparkSession) -> None:
+    """Let the workers of a running session run the driver's interpreter. May be called again.
+
+    If the JVM looks up data sources with another interpreter, format("cowstate") is registered.
+    A server of Spark Connect has chosen its interpreter already.
+    """
+    if is_connect(spark):
+        return
+    context = spark.sparkContext
+    if os.environ.get(_PYTHON) or not is_local_master(context.master or ""):
+        return
+    chosen = _chosen(dict(context.getConf().getAll()))
+    if context.pythonExec == chosen:
+        return
+    context.pythonExec = chosen
+    if not _is_beside(_interpreter_of_jvm(context), chosen):
+        register_source(spark, import_module(_DATA_SOURCES).DefaultSource)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source, unless the JVM has found it.
+
+    `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class of our
+    name, which asks for the source in Python. Spark Connect replaces a source of the same name.
+    """
+    if is_connect(spark):
+        spark.dataSource.register(source)
+        return
+    manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
+    if not manager.dataSourceExists(source.name()):
+        jvm: Any = spark.sparkContext._jvm
+        python = jvm.org.apache.spark.sql.execution.datasources.v2.python
+        pickled = _wrap_function(spark.sparkContext, source)
+        manager.registerDataSource(source.name(), python.UserDefinedPythonDataSource(pickled))
+
+
+def stream_of(
+    spark: SparkSession, source: type[DataSource], options: Mapping[str, str]
+) -> DataFrame:
+    """A stream of a data source, which is registered.
+
+    Spark's processes for sources written in Python refuse a session without a bound on the rows of
+    an Arrow batch. The greatest bound means the same to everybody else, so it is set instead.
+    """
+    if int(spark.conf.get(_MOST_ROWS_KEY) or 0) <= 0:
+        spark.conf.set(_MOST_ROWS_KEY, str(_GREATEST_BOUND))
+    register_source(spark, source)
+    return spark.readStream.format(source.name()).options(**options).load()
+
+
+def _chosen(settings: Mapping[str, Any]) -> str:
+    return str(settings.get(_SETTING) or sys.executable)
+
+
+def _interpreter_of_jvm(context: SparkContext) -> str:
+    jvm: Any = context._jvm
+    environment = jvm.java.lang.System.getenv()
+    return str(environment.get(_DRIVER_PYTHON) or environment.get(_PYTHON) or "python3")
+
+
+def _is_beside(command: str, interpreter: str) -> bool:
+    """Whether `command` is another name of `interpreter`, in the same directory.
+
+    Both conditions are needed: a directory may have several interpreters, and the interpreter of a
+    virtual environment links to one in another directory.
+    """
+    path = Path(shutil.which(command) or "")
+    beside = Path(interpreter)
+    return path.parent == beside.parent and path.resolve() == beside.resolve()

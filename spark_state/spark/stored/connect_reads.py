@@ -1,0 +1,68 @@
+"""Reads of Spark's state formats in enabled sessions of Spark Connect.
+
+In classic Spark such a read finds operators of cowstate, see `state_reads`. Here the checkpoint and
+the stores may be out of the client's reach. So the read is refused if an operator of cowstate is
+meant, and the error has what to read instead. A task of the server looks for the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from checkpoint_store.errors import ObjectMissingError, StoreAccessError
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.spark_checkpoint import query_id_of
+from spark_state.errors import UnsupportedOperationError
+from spark_state.spark.session.connect_sessions import called_in_task
+from spark_state.spark.session.operator_configuration import PREFIX, is_enabled
+from spark_state.spark.stored.state_formats import METADATA, STATE, answer_loads
+from spark_state.spark.stored.stored_operators import operators_of
+
+
+def refuse_connect_reads() -> None:
+    """Let reads of both formats refuse operators of cowstate, in this process. May be called
+    again."""
+    from pyspark.sql.connect.readwriter import DataFrameReader
+
+    answer_loads(DataFrameReader, _answered)
+
+
+def _answered(reader: Any, path: Any, on_spark: Callable[[], DataFrame]) -> DataFrame:
+    if str(reader._format).lower() in (STATE, METADATA):
+        _refuse_operators(reader, path)
+    return on_spark()
+
+
+def _refuse_operators(reader: Any, path: Any) -> None:
+    spark = reader._client
+    settings = {k: v for k, v in spark.conf.getAll.items() if k.startswith(PREFIX)}
+    if not is_enabled(settings):
+        return
+    given = {name.lower(): value for name, value in reader._options.items()}
+    is_state = str(reader._format).lower() == STATE
+    of_timers = given.get("readregisteredtimers", "false").lower() == "true"
+    if is_state and not (given.get("statevarname") or of_timers):
+        return  # a state of Spark's other operators
+    checkpoint = path if isinstance(path, str) else given.get("path", "")
+    urls = called_in_task(spark, _urls_of_operators, checkpoint, settings)
+    asked = [given.get("operatorid", "0")] if is_state else sorted(urls)
+    for number in asked:
+        if number in urls:
+            raise UnsupportedOperationError(
+                f'format("{reader._format}") does not read operators of cowstate with Spark '
+                f'Connect: read the state with spark.read.format("cowstate").load("{urls[number]}")'
+                ', with option "stateVarName" if there are several'
+            )
+
+
+def _urls_of_operators(checkpoint: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The stores of the query with this checkpoint, by their operators' numbers."""
+    try:
+        query_id = query_id_of(open_object_store(checkpoint))
+    except (ObjectMissingError, StoreAccessError):
+        return {}  # Spark says what is wrong with the location, or can read it itself
+    operators = operators_of(query_id, settings)
+    return {str(number): operator.url for number, operator in operators.items()}

@@ -1,0 +1,116 @@
+"""Entries of `stateOperators` in Spark's progress, from the barriers of operators of cowstate.
+
+    numRowsTotal, numRowsUpdated, numRowsRemoved    entries: a value, an element of a list or map
+    allUpdatesTimeMs                                in the processor, of all subtasks together
+    commitTimeMs                                    to write files, of all subtasks together
+    memoryUsedBytes                                 an estimate, see heap_memory
+    allRemovalsTimeMs                               0: removals are not timed on their own
+    numShufflePartitions, numStateStoreInstances    subtasks
+    customMetrics                                   numValueStateVars and so on; some of our own
+
+A batch that did not run the operator shows the state as it was, and what the epoch before deleted
+of states: Spark, too, repeats `numDeletedStateVars` while nothing runs. Spark tells of a batch when
+it is over, so what was shown for it stays true.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from checkpoint_store.errors import NotAStoreError
+from checkpoint_store.objects.remembered import Remembered
+from spark_state.spark.stored.stored_operators import StoredOperator, states_of
+
+REMEMBERED_BATCHES = 256
+_KINDS = {"value": "numValueStateVars", "list": "numListStateVars", "map": "numMapStateVars"}
+
+Document = dict[str, Any]
+"""An entry of `stateOperators`, as Spark writes it in JSON."""
+
+
+class ShownDocuments:
+    """What the operators of a run have shown, by the batch and the time when it began. A batch with
+    nothing to show is not remembered: its store may have been away."""
+
+    def __init__(self) -> None:
+        self._shown: Remembered[tuple[int, str], Sequence[Document]] = Remembered(
+            REMEMBERED_BATCHES
+        )
+
+    def of(
+        self,
+        moments: Sequence[tuple[int, str]],
+        read: Callable[[Sequence[int]], Sequence[Sequence[Document]]],
+    ) -> list[Sequence[Document]]:
+        """What is shown for each batch and time. `read`: what `documents_of` returns, for the
+        batches that are not remembered; not called if there are none."""
+        shown = {
+            moment: documents
+            for moment in moments
+            if (documents := self._shown.get(moment)) is not None
+        }
+        missing = [moment for moment in moments if moment not in shown]
+        if missing:
+            shown |= zip(missing, read([batch for batch, _ in missing]), strict=True)
+        for moment in missing:
+            if shown[moment]:
+                self._shown.put(moment, shown[moment])
+        return [shown[moment] for moment in moments]
+
+
+def documents_of(
+    operators: Sequence[StoredOperator], batches: Sequence[int]
+) -> list[list[Document]]:
+    """What operators show for each batch, without those that had no epoch yet. Raises
+    CheckpointStoreError."""
+    of_operators = [_documents_of(operator, batches) for operator in operators]
+    return [
+        [document for documents in of_operators if (document := documents[index]) is not None]
+        for index in range(len(batches))
+    ]
+
+
+def _documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[Document | None]:
+    """None before the first epoch."""
+    try:
+        epochs = operator.epochs()
+    except NotAStoreError:
+        return [None] * len(batches)
+    shown: list[Document | None] = []
+    for batch in batches:
+        place = bisect_right(epochs, batch)
+        epoch = epochs[place - 1] if place else None
+        shown.append(None if epoch is None else _document(operator, epoch, ran=epoch == batch))
+    return shown
+
+
+def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> Document:
+    """`ran`: whether the batch ran the operator; if not, the epoch is an earlier one."""
+    progress = operator.progress(epoch)
+    states = states_of(operator.checkpoint(epoch)).values()
+    kinds = Counter(state.kind for state in states)
+    metrics: dict[str, int | None] = {metric: kinds[kind] for kind, metric in _KINDS.items()}
+    metrics |= {
+        "numDeletedStateVars": progress.states_deleted,
+        "numTTLStateVars": sum(state.ttl_ms is not None for state in states),
+        "numTimers": progress.timers,
+        "restoreTimeMs": progress.restore_ms if ran else 0,
+        "writtenBytes": progress.written_bytes if ran else 0,
+    }
+    return {
+        "operatorName": operator.name,
+        "numRowsTotal": progress.rows_total,
+        "numRowsUpdated": progress.rows_updated if ran else 0,
+        "allUpdatesTimeMs": progress.process_ms if ran else 0,
+        "numRowsRemoved": progress.rows_removed if ran else 0,
+        "allRemovalsTimeMs": 0,
+        "commitTimeMs": progress.write_ms if ran else 0,
+        "memoryUsedBytes": progress.memory_bytes or 0,
+        "numRowsDroppedByWatermark": (progress.late_rows or 0) if ran else 0,
+        "numShufflePartitions": progress.parallelism,
+        "numStateStoreInstances": progress.parallelism,
+        "customMetrics": {name: value for name, value in metrics.items() if value is not None},
+    }

@@ -1,0 +1,176 @@
+"""`format("statestore")` and `format("state-metadata")` of enabled sessions, also for cowstate.
+
+Spark's readers look into the query's checkpoint, where cowstate keeps nothing. So in an enabled
+session a read of these formats asks whether an operator of cowstate is meant:
+
+    statestore       stateVarName or readRegisteredTimers, and the store `operator-<operatorId>` of
+                     the checkpoint's query: its state, with Spark's columns; else Spark answers
+    state-metadata   Spark's own rows, and a row for each such store
+
+The stores are found below `spark.cowstate.store` of the session. A query's operators that have
+names of their own have no number, and so are not found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+from checkpoint_store.errors import (
+    ObjectMissingError,
+    StoreAccessError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.operators.completed_checkpoint import StateSchema
+from checkpoint_store.provider.spark_checkpoint import listed_commits, query_id_of
+from spark_state.errors import ConfigurationError
+from spark_state.spark.session.operator_configuration import is_enabled
+from spark_state.spark.stored.change_options import (
+    check_last_batch_of_changes,
+    first_batch_of_changes,
+)
+from spark_state.spark.stored.spark_state_changes import changes_frame
+from spark_state.spark.stored.spark_state_columns import (
+    StateRead,
+    state_frame,
+    timers_frame,
+)
+from spark_state.spark.stored.state_formats import METADATA, STATE, answer_loads
+from spark_state.spark.stored.stored_operators import (
+    StoredOperator,
+    deleted_states_of,
+    operators_of,
+    states_of,
+)
+from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
+
+_METADATA_SCHEMA = (
+    "operatorId bigint, operatorName string, stateStoreName string, numPartitions int, "
+    "minBatchId bigint, maxBatchId bigint, operatorProperties string"
+)
+_TIME_MODES = {PROCESSING_TIMERS: "ProcessingTime", EVENT_TIMERS: "EventTime"}
+_TIMER_STATES = {
+    PROCESSING_TIMERS: "$procTimers_keyToTimestamp",
+    EVENT_TIMERS: "$eventTimers_keyToTimestamp",
+}
+
+
+def answer_state_reads() -> None:
+    """Let reads of both formats find operators of cowstate, in this process. May be called
+    again."""
+    answer_loads(DataFrameReader, _answered)
+
+
+def _answered(reader: DataFrameReader, path: Any, on_spark: Callable[[], DataFrame]) -> DataFrame:
+    spark, source = reader._spark, str(reader._jreader.source()).lower()
+    if source not in (STATE, METADATA) or not is_enabled(dict(spark.conf.getAll)):
+        return on_spark()
+    given = {name.lower(): value for name, value in _options(reader).items()}
+    checkpoint = path if isinstance(path, str) else given.get("path", "")
+    if source == STATE:
+        ours = _state(spark, checkpoint, given)
+        return on_spark() if ours is None else ours
+    spark_rows = on_spark()
+    rows = _metadata(spark, checkpoint, given.get("batchid"))
+    return spark_rows.union(rows) if rows is not None else spark_rows
+
+
+def _options(reader: DataFrameReader) -> dict[str, str]:
+    given: Any = reader._jreader.extraOptions()
+    pairs = given.iterator()
+    options = {}
+    while pairs.hasNext():
+        pair = pairs.next()
+        options[pair._1()] = pair._2()
+    return options
+
+
+def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> DataFrame | None:
+    """The state that a read asks for; None if it is not cowstate's."""
+    of_timers = given.get("readregisteredtimers", "false").lower() == "true"
+    name = given.get("statevarname", "").strip()
+    operators = _operators(spark, checkpoint) if name or of_timers else {}
+    operator = operators.get(int(given.get("operatorid", "0")))
+    if operator is None:
+        return None
+    if name and of_timers:
+        raise ConfigurationError(
+            "options stateVarName and readRegisteredTimers are both set; leave one of the two out"
+        )
+    first = first_batch_of_changes(given)
+    newest = _committed(checkpoint, None)
+    committed = int(given.get("batchid") or given.get("changeendbatchid") or newest)
+    if first is not None:
+        check_last_batch_of_changes(first, committed, newest, checkpoint)
+    read = StateRead(
+        operator,
+        name,
+        epoch=operator.epoch_of(committed),
+        flatten=given.get("flattencollectiontypes", "true").lower() == "true",
+        partition=int(given["snapshotpartitionid"]) if "snapshotpartitionid" in given else None,
+    )
+    if of_timers:
+        return timers_frame(spark, read)
+    if first is not None:
+        return changes_frame(spark, read, first)
+    return state_frame(spark, read)
+
+
+def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFrame | None:
+    """A row for each operator of cowstate; None if there is none."""
+    operators = _operators(spark, checkpoint)
+    if not operators:
+        return None
+    batches = [*listed_commits(open_object_store(checkpoint))] or [-1]
+    committed = batches[-1] if batch is None else int(batch)
+    rows = []
+    for number, operator in sorted(operators.items()):
+        try:
+            checkpoint_of_batch = operator.checkpoint(operator.epoch_of(committed))
+        except VersionNotRetainedError:
+            continue  # no epoch of it has been committed
+        # Spark lists what init declares, whatever becomes of it.
+        states = states_of(checkpoint_of_batch) | deleted_states_of(checkpoint_of_batch)
+        properties = {
+            "timeMode": next((_TIME_MODES[n] for n in states if n in _TIME_MODES), "NoTime"),
+            "stateVariables": [_state_variable(state) for state in states.values()],
+        }
+        partitions = checkpoint_of_batch.parallelism
+        row = (number, operator.name, "default", partitions, batches[0], batches[-1])
+        rows.append((*row, json.dumps(properties)))
+    return spark.createDataFrame(rows, _METADATA_SCHEMA)
+
+
+def _state_variable(state: StateSchema) -> dict[str, Any]:
+    """What Spark notes of a state of this kind."""
+    kind = "Timer" if state.kind == "timers" else state.kind.capitalize()
+    return {
+        "stateName": _TIMER_STATES.get(state.name, state.name),
+        "stateVariableType": f"{kind}State",
+        "ttlEnabled": state.ttl_ms is not None,
+    }
+
+
+def _operators(spark: SparkSession, checkpoint: str) -> dict[int, StoredOperator]:
+    """The operators of cowstate of the query with this checkpoint, by number."""
+    try:
+        query_id = query_id_of(open_object_store(checkpoint))
+    except (ObjectMissingError, StoreAccessError):
+        return {}  # Spark says what is wrong with the location, or can read it itself
+    return operators_of(query_id, dict(spark.conf.getAll))
+
+
+def _committed(checkpoint: str, asked: str | None) -> int:
+    """The batch that is asked for, or the newest that Spark has committed."""
+    if asked is not None:
+        return int(asked)
+    batches = [*listed_commits(open_object_store(checkpoint))]
+    if not batches:
+        raise ConfigurationError(
+            f"the query of {checkpoint} has not committed a batch: let it run one, and read then"
+        )
+    return batches[-1]

@@ -1,0 +1,145 @@
+"""The operators of a query, as its stores show them: those in its plan, or those whose stores are
+below `spark.cowstate.store`, by query id."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.objects.store_url import absolute_url
+from checkpoint_store.open_history import open_history
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.operators.operator_errors import NoProgressError
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_progress import OperatorProgress
+from checkpoint_store.progress_reader import progress_at
+from spark_state.host.epoch_request import operator_store_url
+from spark_state.processor.stored_schema import struct_from_json
+from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.session.planned_operators import operators_in
+from spark_state.spark.session.store_options import store_options
+
+_NUMBERED = re.compile(r"operator-(\d+)")
+
+
+@dataclass(frozen=True)
+class StoredOperator:
+    """An operator's store. If a batch had no epoch, the epoch before it counts.
+
+    `retry_seconds`: a call to the store that fails is tried again for so long; `store_options`: for
+    its client.
+    """
+
+    name: str
+    url: str
+    retry_seconds: float = RETRY_SECONDS
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    @cached_property
+    def _history(self) -> OperatorHistory:
+        history = open_history(self.url, self.store_options, retry_seconds=self.retry_seconds)
+        if not isinstance(history, OperatorHistory):
+            raise NoProgressError(history.url)
+        return history
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
+        return self._history.max_parallelism
+
+    @cached_property
+    def key_schema(self) -> StructType:
+        """The key columns."""
+        return struct_from_json(self._history.metadata.key_schema_json)
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the key columns."""
+        return list(self.key_schema.names)
+
+    def epoch_of(self, batch: int) -> int:
+        """The epoch of a batch. Raises VersionNotRetainedError."""
+        versions = self._history.versions()
+        place = bisect_right(versions, batch)
+        if not place:
+            raise self._history.absent(batch, versions)
+        return versions[place - 1]
+
+    def epochs(self) -> list[int]:
+        """Those that can be read, rising."""
+        return self._history.versions()
+
+    def checkpoint(self, epoch: int) -> CompletedCheckpoint:
+        """The barriers of an epoch. Raises VersionNotRetainedError."""
+        return self._history.checkpoint_at(epoch)
+
+    def progress(self, epoch: int, *, subtasks: bool = False) -> OperatorProgress:
+        """What an epoch did. Raises VersionNotRetainedError, CorruptObjectError."""
+        return progress_at(self._history, epoch, subtasks=subtasks)
+
+
+def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
+    """The states that an epoch has, by name."""
+    return {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
+
+
+def deleted_states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
+    """The states that `init` declares and deletes in an epoch, by name. They are empty."""
+    return {
+        state.name: state for barrier in checkpoint.barriers for state in barrier.deleted_states
+    }
+
+
+def operators_in_plan(
+    plan: Any, query_id: str, retry_seconds: float | None = None
+) -> tuple[StoredOperator, ...]:
+    """The operators in the plan of a query, if this process has planned them; the last one first.
+
+    `retry_seconds`: None for what each was planned with.
+    """
+    return tuple(
+        StoredOperator(
+            planned.operator,
+            planned.store_url(query_id),
+            planned.store_retry_seconds if retry_seconds is None else retry_seconds,
+            planned.store_options,
+        )
+        for planned in operators_in(plan)
+    )
+
+
+def operators_below(
+    root: str, query_id: str, retry_seconds: float, options: Mapping[str, Any]
+) -> tuple[StoredOperator, ...]:
+    """The operators of a query that have a store below a root, in no order. `options`: for clients
+    of stores. Raises CheckpointStoreError."""
+    root = absolute_url(root)
+    store = RetryingObjectStore(open_object_store(root, options), retry_seconds)
+    names = [name.rpartition("/")[2] for name in store.list_directories(query_id)]
+    return tuple(
+        StoredOperator(name, operator_store_url(root, query_id, name), retry_seconds, options)
+        for name in names
+    )
+
+
+def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
+    """The operators of a query that `enable` has numbered, by number. `settings`: the session's.
+
+    Raises CheckpointStoreError.
+    """
+    root, operators = settings.get(STORE_KEY, LOCAL_STORE), {}
+    options = store_options(settings)
+    for operator in operators_below(root, query_id, RETRY_SECONDS, options):
+        numbered = _NUMBERED.fullmatch(operator.name)
+        if numbered:
+            operators[int(numbered[1])] = operator
+    return dict(sorted(operators.items()))
