@@ -18,10 +18,10 @@ from datasources.errors import (
 
 if TYPE_CHECKING:
     from datasources.cowstate_source import CowStateDataSource
-    from datasources.lost_changes import ChangesLostError
+    from datasources.streams.lost_changes import ChangesLostError
 
 # These are imported on first use, because they need libraries that Spark does not import itself.
-_MODULES = {"ChangesLostError": "lost_changes", "CowStateDataSource": "cowstate_source"}
+_MODULES = {"ChangesLostError": "streams.lost_changes", "CowStateDataSource": "cowstate_source"}
 
 __all__ = [
     "ChangesLostError",

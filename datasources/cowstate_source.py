@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import CowstateError
-from datasources.catalog_tables import is_declared
+from datasources.options.catalog_tables import is_declared
 
 _T = TypeVar("_T")
 
@@ -59,31 +59,31 @@ class CowStateDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a read. Raises ConfigurationError, and the errors of the store."""
         if is_declared(self.options):
-            from datasources.table_declaration import declared_schema
+            from datasources.catalog.table_declaration import declared_schema
 
             return declared_schema(self.options)
-        from datasources.source_schema import source_schema
+        from datasources.catalog.source_schema import source_schema
 
         return source_schema(self.options)
 
     @_told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises ConfigurationError, and the errors of the store."""
-        from datasources.table_source import table_reader
+        from datasources.reads.table_source import table_reader
 
         return table_reader(self.options, schema)
 
     @_told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The reader of a stream. A refused stream raises its error at the first offset."""
-        from datasources.table_stream import table_stream_reader
+        from datasources.streams.table_stream import table_stream_reader
 
         return table_stream_reader(self.options, schema)
 
     @_told_shortly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The sink of a batch job. Raises ConfigurationError."""
-        from datasources.table_sink import table_batch_writer
+        from datasources.sink.table_sink import table_batch_writer
 
         return table_batch_writer(self.options, schema, overwrite=overwrite)
 
@@ -91,6 +91,6 @@ class CowStateDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The sink of a query; output mode "complete" upserts all rows of each batch. Raises
         ConfigurationError."""
-        from datasources.table_sink import table_stream_writer
+        from datasources.sink.table_sink import table_stream_writer
 
         return table_stream_writer(self.options, schema)

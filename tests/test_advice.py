@@ -81,10 +81,10 @@ def test_messages_name_what_users_of_the_called_interface_can_choose() -> None:
         ("spark_state/savepoints/savepoint.py", "Pass --epoch", ["--epoch"]),
         ("spark_state/savepoints/savepoint.py", "run cowstate adopt {} --apply", []),
         ("spark_state/savepoints/savepoint.py", "leave stateVarName out", ["stateVarName"]),
-        ("datasources/table_source.py", "leave stateVarName out", []),
-        ("datasources/table_source.py", "pass state=None", ["state="]),
+        ("datasources/reads/table_source.py", "leave stateVarName out", []),
+        ("datasources/reads/table_source.py", "pass state=None", ["state="]),
         ("cowstate/cli/savepoint.py", "call open_store", ["open_store"]),
-        ("datasources/asked_columns.py", "or use checkpoint_store.open_store", []),
+        ("datasources/reads/asked_columns.py", "or use checkpoint_store.open_store", []),
     ],
 )
 def test_the_rule_tells_interfaces_apart(path: str, message: str, names: list[str]) -> None:

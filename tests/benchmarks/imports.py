@@ -27,14 +27,14 @@ from pathlib import Path
 CASES = {
     "pyspark.sql": ["pyspark.sql"],
     "pyspark_cowstate": ["pyspark.sql", "pyspark_cowstate"],
-    "write": ["pyspark.sql", "pyspark_cowstate", "datasources.table_sink"],
-    "read": ["pyspark.sql", "pyspark_cowstate", "datasources.table_source"],
-    "stream": ["pyspark.sql", "pyspark_cowstate", "datasources.table_stream"],
+    "write": ["pyspark.sql", "pyspark_cowstate", "datasources.sink.table_sink"],
+    "read": ["pyspark.sql", "pyspark_cowstate", "datasources.reads.table_source"],
+    "stream": ["pyspark.sql", "pyspark_cowstate", "datasources.streams.table_stream"],
     "write with deleteWhen": [
         "pyspark.sql",
         "pyspark_cowstate",
-        "datasources.table_sink",
-        "datasources.delete_condition",
+        "datasources.sink.table_sink",
+        "datasources.sink.delete_condition",
     ],
 }
 FLOOR, MEASURED, AT_MOST = "pyspark.sql", "pyspark_cowstate", 0.35

@@ -32,7 +32,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.tables.table_layout import parse_compaction, parse_version, version_name
-from datasources.lost_changes import ChangesLostError
+from datasources.streams.lost_changes import ChangesLostError
 from tests.support.asked_table import TABLE
 from tests.support.damage import (
     HOWS,

@@ -80,7 +80,7 @@ def logged() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(record.getMessage())
 
-    logger, handler = logging.getLogger("datasources.stream_batch"), Collected()
+    logger, handler = logging.getLogger("datasources.streams.stream_batch"), Collected()
     logger.addHandler(handler)
     try:
         yield messages

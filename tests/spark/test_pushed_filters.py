@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
-from datasources.opened_tables import open_table, plan_of_sink
-from datasources.table_rows import rows_to_write
+from datasources.sink.opened_tables import open_table, plan_of_sink
+from datasources.sink.table_rows import rows_to_write
 from tests.support.drawn_seeds import drawn, seeds
 from tests.support.provider_jobs import configured
 from tests.support.table_jobs import read

@@ -21,9 +21,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import spark_state
 from checkpoint_store.tables.table_store import TableFileWriter
-from datasources.opened_tables import open_planned, plan_of_sink
-from datasources.table_rows import rows_to_write
-from datasources.table_sink import FilesMessage, TableBatchWriter, WrittenBatch
+from datasources.sink.opened_tables import open_planned, plan_of_sink
+from datasources.sink.table_rows import rows_to_write
+from datasources.sink.table_sink import FilesMessage, TableBatchWriter, WrittenBatch
 
 SCHEMA = StructType([StructField(name, LongType()) for name in ("id", "at", "value")])
 TASK_ROWS = 1_000_000

@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
-from datasources import opened_tables, table_upkeep
 from datasources.cowstate_source import CowStateDataSource
-from datasources.opened_tables import SinkPlan
-from datasources.table_sink import TableStreamWriter
+from datasources.sink import opened_tables, table_upkeep
+from datasources.sink.opened_tables import SinkPlan
+from datasources.sink.table_sink import TableStreamWriter
 from tests.support.fake_object_store import RefusingObjectStore
 
 REFUSALS = ("deletes", "listings", "folded files")

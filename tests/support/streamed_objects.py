@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store import open_history
 from checkpoint_store.objects.object_store import ObjectStore
-from datasources.asked_columns import asked_columns
-from datasources.stream_offset import Offset
-from datasources.table_options import parse_stream_options
-from datasources.table_stream import TableStreamReader
+from datasources.options.table_options import parse_stream_options
+from datasources.reads.asked_columns import asked_columns
+from datasources.streams.stream_offset import Offset
+from datasources.streams.table_stream import TableStreamReader
 from tests.support.damage import sorted_rows
 from tests.support.fake_object_store import DictObjectStore
 

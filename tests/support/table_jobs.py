@@ -36,8 +36,8 @@ from pyspark.sql.types import StructType
 
 import spark_state
 from datasources.cowstate_source import CowStateDataSource
-from datasources.opened_tables import SinkPlan
-from datasources.table_sink import TableStreamWriter
+from datasources.sink.opened_tables import SinkPlan
+from datasources.sink.table_sink import TableStreamWriter
 from tests.support.processors import RunningTotals
 from tests.support.provider_jobs import THROUGH_MANAGER, configured
 from tests.support.spark_session import start_spark, stop_spark

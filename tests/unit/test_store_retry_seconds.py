@@ -15,14 +15,14 @@ from pyspark.sql.types import LongType, StructType
 
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.state_reader import open_store
-from datasources.asked_columns import asked_columns
-from datasources.opened_tables import plan_of_sink
-from datasources.table_options import (
+from datasources.options.table_options import (
     parse_reader_options,
     parse_stream_options,
 )
-from datasources.table_stream import TableStreamReader
-from datasources.version_choice import history_of
+from datasources.options.version_choice import history_of
+from datasources.reads.asked_columns import asked_columns
+from datasources.sink.opened_tables import plan_of_sink
+from datasources.streams.table_stream import TableStreamReader
 from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
 from tests.support.subtasks import Host, operator

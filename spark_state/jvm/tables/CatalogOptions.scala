@@ -122,7 +122,7 @@ private[cowstate] object CatalogOptions {
   /** Spark keeps what OPTIONS says under this prefix, beside properties of its own. */
   private val Prefix = "option."
   private val Provider = "provider"
-  /** Says so to the source in Python; see are_of_catalog in datasources.table_options. */
+  /** Says so to the source in Python; see are_of_catalog in datasources.options.table_options. */
   private val InCatalog = "inCatalog"
   /** Asks the source in Python about a table before it is created; see table_declaration. */
   private val Declaration = "declaration"
@@ -130,7 +130,7 @@ private[cowstate] object CatalogOptions {
   private val OfColumns = Seq(
     "columns", "flattenCollectionTypes", "readChangeFeed",
     "stateVarName", "operatorId", "storeName", "joinSide")
-  /** Names that options had before; see the aliases in datasources.table_options. */
+  /** Names that options had before; see the aliases in datasources.options.table_options. */
   private val FormerNames = Map(
     "batchid" -> "versionasof",
     "maxepochspertrigger" -> "maxversionspertrigger",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from datasources.file_event_buffer import FileEventBuffer
+from datasources.streams.file_event_buffer import FileEventBuffer
 from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer
 from tests.support.channel_scripts import RECORD_BYTES, CountedBuffers, event, events_of
 

@@ -60,7 +60,7 @@ from checkpoint_store.provider.provider_errors import (
     UnreadableStateError,
     VersionNotFoundError,
 )
-from datasources.lost_changes import ChangesLostError
+from datasources.streams.lost_changes import ChangesLostError
 
 URL = "s3://bucket/store"
 # Each error with what its message must tell: the object or URL, the values, and the way out.

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from datasources.asked_columns import AskedColumns, asked_columns
+from datasources.reads.asked_columns import AskedColumns, asked_columns
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 
 INNER = StructType().add("a", "integer", nullable=False).add("b", "string")

@@ -14,8 +14,8 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.state_reader import StateReader
-from datasources.channel_history import ChannelHistory, barriers_ahead
-from datasources.channel_positions import ChannelPosition, position_of
+from datasources.streams.channel_history import ChannelHistory, barriers_ahead
+from datasources.streams.channel_positions import ChannelPosition, position_of
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
 

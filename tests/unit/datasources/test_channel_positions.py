@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from checkpoint_store.files.key_group_range import KeyGroupRange, subtask_of_key_group
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
-from datasources.channel_positions import (
+from datasources.streams.channel_positions import (
     ChannelPosition,
     Positions,
     Reached,

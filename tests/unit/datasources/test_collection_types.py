@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StructField, StructType
 
 from checkpoint_store.states.state_history import StateShape
-from datasources.collection_types import FlattenedColumns
+from datasources.reads.collection_types import FlattenedColumns
 from spark_state.errors import ConfigurationError
 
 NUMBER = StructType([StructField("n", LongType())])

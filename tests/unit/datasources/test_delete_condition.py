@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasources.delete_condition import compile_delete_condition
+from datasources.sink.delete_condition import compile_delete_condition
 from spark_state.errors import ConfigurationError
 
 NOON = datetime.datetime(2026, 1, 31, 12)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampNTZType, TimestampType
 
-from datasources.event_time_columns import EventTimeColumn, event_time_columns, watermark_ms
+from datasources.sink.event_time_columns import EventTimeColumn, event_time_columns, watermark_ms
 
 MARK = {"spark.watermarkDelayMs": 5000}
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
-from datasources.file_event_buffer import FileEventBuffer
+from datasources.streams.file_event_buffer import FileEventBuffer
 from spark_state.barriers.channel_event import ChannelBarrier, ChannelRecord, EndOfChannel
 from spark_state.barriers.event_buffer import MemoryEventBuffer
 from spark_state.barriers.input_gate import open_input_gate

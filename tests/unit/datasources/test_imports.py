@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 HEAVY = {"fsspec", "numpy", "pandas", "psutil", "pyarrow", "sqlglot", "tenacity", "xxhash"}
 WRITE = """
 from pyspark.sql.types import LongType, StructField, StructType
-from datasources.opened_tables import open_table
+from datasources.sink.opened_tables import open_table
 from pyspark_cowstate import DefaultSource
 
 rows = StructType([StructField("id", LongType())])

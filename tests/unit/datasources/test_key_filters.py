@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 from checkpoint_store.files.key_bounds import ValueRange
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
-from datasources.key_filters import AskedValues, key_groups_asked_for
-from datasources.key_group_partitions import key_group_ranges, partition_count, ranges_to_read
+from datasources.reads.key_filters import AskedValues, key_groups_asked_for
+from datasources.reads.key_group_partitions import key_group_ranges, partition_count, ranges_to_read
 from spark_state.key_group_assignment import KeyGroupAssignment
 
 MAX = 16

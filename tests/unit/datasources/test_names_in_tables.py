@@ -11,9 +11,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
-from datasources.opened_tables import open_planned, plan_of_sink
-from datasources.table_options import parse_reader_options
-from datasources.table_rows import rows_to_write
+from datasources.options.table_options import parse_reader_options
+from datasources.sink.opened_tables import open_planned, plan_of_sink
+from datasources.sink.table_rows import rows_to_write
 from spark_state.errors import ConfigurationError
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("at", LongType())])

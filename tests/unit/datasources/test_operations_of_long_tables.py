@@ -11,10 +11,11 @@ from pyspark.sql.types import LongType, StructType
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_version import TableCompaction
-from datasources import table_stream, version_choice
-from datasources.asked_columns import asked_columns
-from datasources.table_options import StreamOptions
-from datasources.table_stream import TableStreamReader
+from datasources.options import version_choice
+from datasources.options.table_options import StreamOptions
+from datasources.reads.asked_columns import asked_columns
+from datasources.streams import table_stream
+from datasources.streams.table_stream import TableStreamReader
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import ScriptedTable, put, reader_of
 

@@ -10,8 +10,8 @@ import pytest
 from checkpoint_store.objects.object_store import ObjectInfo
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
-from datasources.file_event_buffer import FileEventBuffer
-from datasources.operator_channels import OperatorChannels, barriers_after
+from datasources.streams.file_event_buffer import FileEventBuffer
+from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode
 from spark_state.errors import CorruptStreamError
 from tests.support.fake_object_store import DictObjectStore

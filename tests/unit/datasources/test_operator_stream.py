@@ -13,10 +13,10 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.published_objects import PublishedObjects
-from datasources.asked_columns import asked_columns
 from datasources.errors import EpochsTakenBackError
-from datasources.table_options import parse_stream_options
-from datasources.table_stream import TableStreamReader
+from datasources.options.table_options import parse_stream_options
+from datasources.reads.asked_columns import asked_columns
+from datasources.streams.table_stream import TableStreamReader
 from tests.support.keyed_operator import KeyedOperator
 from tests.support.taken_back import take_back
 

@@ -18,13 +18,13 @@ from checkpoint_store.tables import table_store, unnamed_files
 from checkpoint_store.tables.table_layout import is_sign_of_life
 from checkpoint_store.tables.table_store import TableFileWriter
 from checkpoint_store.tables.table_version import TableVersion
-from datasources import rows_of_batch
 from datasources.errors import DuplicateKeyError
-from datasources.opened_tables import OpenedTable, SinkPlan, open_planned, plan_of_sink
-from datasources.rows_of_batch import check_duplicates, in_sequence
-from datasources.table_rows import rows_to_write
-from datasources.table_sink import FilesMessage, TableBatchWriter, WrittenBatch
-from datasources.table_upkeep import upkeep_of
+from datasources.sink import rows_of_batch
+from datasources.sink.opened_tables import OpenedTable, SinkPlan, open_planned, plan_of_sink
+from datasources.sink.rows_of_batch import check_duplicates, in_sequence
+from datasources.sink.table_rows import rows_to_write
+from datasources.sink.table_sink import FilesMessage, TableBatchWriter, WrittenBatch
+from datasources.sink.table_upkeep import upkeep_of
 from spark_state.spilled_parts import SpilledParts
 from tests.support.peak_memory import peak_bytes
 

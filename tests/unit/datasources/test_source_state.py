@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from datasources.errors import StateReplacedError
-from datasources.source_state import Part, SourceState, TableFacts
+from datasources.streams.source_state import Part, SourceState, TableFacts
 
 FACTS = TableFacts(("id", "größe"), 128, sequenced=True)
 BARRIER = BarrierName(EpochDirectory(8, 3), 1, 4, 0, "ab" * 6, 77)

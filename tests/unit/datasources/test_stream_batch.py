@@ -16,13 +16,13 @@ from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_layout import version_name
-from datasources.asked_columns import asked_columns
-from datasources.channel_positions import Positions, position_of
-from datasources.lost_changes import ChangesLostError
-from datasources.stream_batch import StreamBatch
-from datasources.stream_offset import offset_at
-from datasources.table_options import parse_stream_options
-from datasources.table_stream import TableStreamReader
+from datasources.options.table_options import parse_stream_options
+from datasources.reads.asked_columns import asked_columns
+from datasources.streams.channel_positions import Positions, position_of
+from datasources.streams.lost_changes import ChangesLostError
+from datasources.streams.stream_batch import StreamBatch
+from datasources.streams.stream_offset import offset_at
+from datasources.streams.table_stream import TableStreamReader
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.table_rows_of import ScriptedTable, gone, put, reader_of, state_of

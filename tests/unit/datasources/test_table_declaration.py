@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, MapType, StringType, StructType
 from checkpoint_store.errors import NotATableError, ObjectMissingError, TableMismatchError
 from checkpoint_store.object_names import TABLE
 from checkpoint_store.tables.table_layout import version_name
-from datasources.opened_tables import plan_of_sink
-from datasources.table_declaration import declared_schema
+from datasources.catalog.table_declaration import declared_schema
+from datasources.sink.opened_tables import plan_of_sink
 from spark_state.errors import ConfigurationError, KeyGroupError
 from tests.support.table_jobs import version_files
 

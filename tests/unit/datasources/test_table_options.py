@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store import ProviderStore
-from datasources.table_options import (
+from datasources.options.table_options import (
     _MEANT,
     ReaderOptions,
     SinkOptions,

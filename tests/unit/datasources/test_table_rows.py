@@ -23,8 +23,8 @@ from checkpoint_store.states.row_fold import flat_rows, flat_schema, fold_rules,
 from checkpoint_store.states.state_history import StateShape
 from checkpoint_store.tables.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
-from datasources.table_options import SinkOptions, parse_sink_options
-from datasources.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
+from datasources.options.table_options import SinkOptions, parse_sink_options
+from datasources.sink.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
 

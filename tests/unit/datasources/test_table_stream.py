@@ -19,12 +19,12 @@ from checkpoint_store.provider.provider_file_names import ProviderFileName
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableCommit
-from datasources.asked_columns import asked_columns
 from datasources.errors import StateReplacedError
-from datasources.lost_changes import ChangesLostError
-from datasources.source_state import SourceState
-from datasources.table_options import parse_stream_options
-from datasources.table_stream import TableStreamReader
+from datasources.options.table_options import parse_stream_options
+from datasources.reads.asked_columns import asked_columns
+from datasources.streams.lost_changes import ChangesLostError
+from datasources.streams.source_state import SourceState
+from datasources.streams.table_stream import TableStreamReader
 from spark_state.errors import ConfigurationError
 from tests.support.provider_file_bytes import unique
 from tests.support.scripted_checkpoint import PARTITIONS, commit, write_batch, write_metadata

@@ -18,9 +18,9 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds
-from datasources import table_upkeep
-from datasources.table_options import SinkOptions, parse_sink_options
-from datasources.table_upkeep import TableUpkeep
+from datasources.options.table_options import SinkOptions, parse_sink_options
+from datasources.sink import table_upkeep
+from datasources.sink.table_upkeep import TableUpkeep
 from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
 from tests.support.table_rows_of import METADATA, ScriptedTable, put, state_of
 

@@ -29,10 +29,10 @@ from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
-from datasources.asked_columns import asked_columns
-from datasources.table_options import parse_reader_options, parse_stream_options
-from datasources.table_source import TableReader, plan_of
-from datasources.table_stream import TableStreamReader
+from datasources.options.table_options import parse_reader_options, parse_stream_options
+from datasources.reads.asked_columns import asked_columns
+from datasources.reads.table_source import TableReader, plan_of
+from datasources.streams.table_stream import TableStreamReader
 from spark_state.errors import ConfigurationError
 from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, snapshot, unique
 from tests.support.scripted_checkpoint import commit, directory, write_metadata

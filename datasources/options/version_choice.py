@@ -12,7 +12,7 @@ from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.states.version_times import VersionTimes
-from datasources.table_options import ReaderOptions
+from datasources.options.table_options import ReaderOptions
 
 
 class Located(Protocol):

@@ -34,13 +34,13 @@ from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.tables.table_file_rows import file_schema, row_structs
 from checkpoint_store.tables.table_version import ROW_STATE, TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
-from datasources.table_options import OnDuplicate, OnNullKey, SinkOptions
+from datasources.options.table_options import OnDuplicate, OnNullKey, SinkOptions
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import is_hashable_type
 from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
 
 if TYPE_CHECKING:
-    from datasources.delete_condition import DeleteCondition
+    from datasources.sink.delete_condition import DeleteCondition
 
 # pyarrow's type stubs reject arguments that its compute functions accept, such as chunked arrays.
 pc: Any = pyarrow.compute
@@ -225,7 +225,7 @@ def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
 
 def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
     # Its parser takes longer to import than all our modules, and few tables have a condition.
-    from datasources.delete_condition import compile_delete_condition
+    from datasources.sink.delete_condition import compile_delete_condition
 
     return compile_delete_condition(text, plan.schema)
 

@@ -16,9 +16,9 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.states.row_fold import SEQUENCE
 from checkpoint_store.tables.table_store import TableFileWriter
 from datasources.errors import DuplicateKeyError
-from datasources.opened_tables import OpenedTable
-from datasources.table_options import SinkOptions
-from datasources.table_rows import duplicate_keys
+from datasources.options.table_options import SinkOptions
+from datasources.sink.opened_tables import OpenedTable
+from datasources.sink.table_rows import duplicate_keys
 from spark_state.key_group_hash import key_groups_of
 from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 

@@ -31,19 +31,19 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
-from datasources.asked_columns import AskedColumns, asked_columns, batches_of
-from datasources.catalog_tables import are_of_catalog, may_be_unwritten
-from datasources.collection_types import FlattenedColumns
-from datasources.key_filters import AskedValues, key_groups_asked_for
-from datasources.key_group_partitions import check_not_rescaled, ranges_to_read
-from datasources.table_options import ReaderOptions, parse_reader_options
-from datasources.version_choice import (
+from datasources.options.catalog_tables import are_of_catalog, may_be_unwritten
+from datasources.options.table_options import ReaderOptions, parse_reader_options
+from datasources.options.version_choice import (
     end_version,
     first_version_since,
     history_of,
     is_written,
     version_before,
 )
+from datasources.reads.asked_columns import AskedColumns, asked_columns, batches_of
+from datasources.reads.collection_types import FlattenedColumns
+from datasources.reads.key_filters import AskedValues, key_groups_asked_for
+from datasources.reads.key_group_partitions import check_not_rescaled, ranges_to_read
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.worker_loading import LoadedInWorkers
 

@@ -21,15 +21,15 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_schema import without_nullability
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata
-from datasources.event_time_columns import EventTimeColumn, event_time_columns
-from datasources.table_options import (
+from datasources.options.table_options import (
     SinkOptions,
     column_named,
     has_other_columns,
     missing_keys_error,
     parse_sink_options,
 )
-from datasources.table_rows import RowPlan, row_plan
+from datasources.sink.event_time_columns import EventTimeColumn, event_time_columns
+from datasources.sink.table_rows import RowPlan, row_plan
 from spark_state.errors import ConfigurationError, KeyGroupError
 
 _MOST_OPENED = 64

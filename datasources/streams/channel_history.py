@@ -18,7 +18,7 @@ from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_history import OperatorHistory, absent_epoch
 from checkpoint_store.operators.operator_layout import BarrierName
 from checkpoint_store.states.state_history import StateVersion
-from datasources.channel_positions import Positions
+from datasources.streams.channel_positions import Positions
 
 Ahead = Mapping[int, tuple[BarrierName, int]]
 

@@ -19,8 +19,15 @@ from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.states.state_history import StateHistory
-from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
-from datasources.channel_positions import (
+from datasources.options.table_options import StreamOptions
+from datasources.options.version_choice import version_at
+from datasources.reads.key_group_partitions import (
+    key_group_ranges,
+    partition_count,
+    ranges_to_read,
+)
+from datasources.streams.channel_history import Ahead, ChannelHistory, barriers_ahead
+from datasources.streams.channel_positions import (
     ChannelPosition,
     Positions,
     Reached,
@@ -30,17 +37,10 @@ from datasources.channel_positions import (
     stretches,
     was_begun_again,
 )
-from datasources.key_group_partitions import (
-    key_group_ranges,
-    partition_count,
-    ranges_to_read,
-)
-from datasources.lost_changes import ChangesLostError
-from datasources.readable_changes import ReadableChanges, nearest_versions, readable_changes
-from datasources.source_state import Part
-from datasources.stream_offset import Offset, positions_in
-from datasources.table_options import StreamOptions
-from datasources.version_choice import version_at
+from datasources.streams.lost_changes import ChangesLostError
+from datasources.streams.readable_changes import ReadableChanges, nearest_versions, readable_changes
+from datasources.streams.source_state import Part
+from datasources.streams.stream_offset import Offset, positions_in
 
 _log = logging.getLogger(__name__)
 

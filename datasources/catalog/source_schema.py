@@ -8,15 +8,15 @@ from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.errors import NotAStoreError, UnknownColumnError, VersionNotRetainedError
 from checkpoint_store.states.row_fold import COMMIT_WATERMARK
-from datasources.change_columns import with_change_fields
-from datasources.collection_types import FlattenedColumns
-from datasources.table_options import (
+from datasources.catalog.change_columns import with_change_fields
+from datasources.options.table_options import (
     ReaderOptions,
     StreamOptions,
     column_named,
     parse_read_options,
 )
-from datasources.version_choice import end_version, history_of, newest_version
+from datasources.options.version_choice import end_version, history_of, newest_version
+from datasources.reads.collection_types import FlattenedColumns
 from spark_state.processor.stored_schema import struct_from_json
 
 

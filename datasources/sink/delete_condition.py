@@ -30,7 +30,7 @@ import pyarrow.compute
 import sqlglot
 from sqlglot import expressions as sql
 
-from datasources.table_options import column_named
+from datasources.options.table_options import column_named
 from spark_state.errors import ConfigurationError
 
 Rows = pa.RecordBatch | pa.Table

@@ -35,8 +35,8 @@ from checkpoint_store.operators.operator_layout import BarrierName, parse_barrie
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.tables.table_history import TableHistory
-from datasources.channel_history import Ahead
 from datasources.errors import StateReplacedError
+from datasources.streams.channel_history import Ahead
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 
 _VERSION_FACTS = {"committed_ms": "commit time of version {} (ms)", "attempt": "run of batch {}"}

@@ -37,17 +37,17 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables.table_compaction import MergeBounds
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from checkpoint_store.tables.table_version import TableMetadata
-from datasources.event_time_columns import watermark_ms
-from datasources.opened_tables import (
+from datasources.sink.event_time_columns import watermark_ms
+from datasources.sink.opened_tables import (
     OpenedTable,
     SinkPlan,
     open_planned,
     open_table,
     plan_of_sink,
 )
-from datasources.rows_of_batch import check_duplicates, in_sequence
-from datasources.table_rows import rows_to_write
-from datasources.table_upkeep import upkeep_of
+from datasources.sink.rows_of_batch import check_duplicates, in_sequence
+from datasources.sink.table_rows import rows_to_write
+from datasources.sink.table_upkeep import upkeep_of
 from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.spark.session.batch_identity import EPOCH, QUERY, batch_identity
 from spark_state.spark.session.worker_loading import LoadedInWorkers

@@ -19,7 +19,7 @@ from functools import partial
 
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.states.state_history import StateHistory, StateVersion
-from datasources.version_choice import version_at
+from datasources.options.version_choice import version_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,20 +53,22 @@ from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
 from checkpoint_store.states.state_history import StateHistory
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_history import TableHistory
-from datasources.asked_columns import AskedColumns, asked_columns, batches_of
-from datasources.catalog_tables import are_of_catalog
-from datasources.change_columns import with_change_columns, with_watermark
-from datasources.channel_history import ChannelHistory
-from datasources.channel_positions import (
+from datasources.catalog.change_columns import with_change_columns, with_watermark
+from datasources.catalog.source_schema import check_columns
+from datasources.options.catalog_tables import are_of_catalog
+from datasources.options.table_options import StreamOptions, parse_stream_options
+from datasources.options.version_choice import history_of, version_at
+from datasources.reads.asked_columns import AskedColumns, asked_columns, batches_of
+from datasources.reads.key_group_partitions import check_not_rescaled
+from datasources.streams.channel_history import ChannelHistory
+from datasources.streams.channel_positions import (
     Positions,
     position_of,
 )
-from datasources.epochs_read import check_epochs_read
-from datasources.file_event_buffer import FileEventBuffer
-from datasources.key_group_partitions import check_not_rescaled
-from datasources.operator_channels import OperatorChannels, barriers_after
-from datasources.source_schema import check_columns
-from datasources.source_state import (
+from datasources.streams.epochs_read import check_epochs_read
+from datasources.streams.file_event_buffer import FileEventBuffer
+from datasources.streams.operator_channels import OperatorChannels, barriers_after
+from datasources.streams.source_state import (
     Part,
     SourceState,
     TableFacts,
@@ -75,16 +77,14 @@ from datasources.source_state import (
     version_facts,
     watermarks_in,
 )
-from datasources.stream_batch import StreamBatch, check_retained
-from datasources.stream_offset import (
+from datasources.streams.stream_batch import StreamBatch, check_retained
+from datasources.streams.stream_offset import (
     Offset,
     first_offset,
     offset_at,
     offset_before,
     positions_in,
 )
-from datasources.table_options import StreamOptions, parse_stream_options
-from datasources.version_choice import history_of, version_at
 from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.session.worker_loading import LoadedInWorkers
 

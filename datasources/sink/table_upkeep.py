@@ -33,7 +33,7 @@ from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata, TableVersion
-from datasources.table_options import SinkOptions
+from datasources.options.table_options import SinkOptions
 
 _VERSIONS_BETWEEN_SWEEPS = 100
 _MOST_TABLES = 64

@@ -21,10 +21,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql.types import StructType
 
 from checkpoint_store.tables.table_history import TableHistory
-from datasources.catalog_tables import DECLARATION
-from datasources.opened_tables import check_new_sink, check_sink
-from datasources.source_schema import source_schema
-from datasources.table_options import (
+from datasources.catalog.source_schema import source_schema
+from datasources.options.catalog_tables import DECLARATION
+from datasources.options.table_options import (
     ReaderOptions,
     SinkOptions,
     StreamOptions,
@@ -35,7 +34,8 @@ from datasources.table_options import (
     parse_stream_options,
     reads_other_columns,
 )
-from datasources.version_choice import history_of, is_written
+from datasources.options.version_choice import history_of, is_written
+from datasources.sink.opened_tables import check_new_sink, check_sink
 from spark_state.errors import ConfigurationError
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import EpochDirectory
 from datasources.errors import EpochsTakenBackError
-from datasources.stream_offset import Offset
+from datasources.streams.stream_offset import Offset
 
 
 def check_epochs_read(history: OperatorHistory, read: Offset) -> None:

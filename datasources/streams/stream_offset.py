@@ -7,10 +7,10 @@ from typing import Any
 
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.states.state_history import StateHistory
-from datasources.channel_positions import Positions, decode_positions, encode_positions
-from datasources.lost_changes import ChangesLostError
-from datasources.table_options import StreamOptions
-from datasources.version_choice import first_version_since, version_before
+from datasources.options.table_options import StreamOptions
+from datasources.options.version_choice import first_version_since, version_before
+from datasources.streams.channel_positions import Positions, decode_positions, encode_positions
+from datasources.streams.lost_changes import ChangesLostError
 from spark_state.errors import ConfigurationError
 
 Offset = dict[str, Any]

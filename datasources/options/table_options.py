@@ -19,8 +19,8 @@ from typing import Any, Literal
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.tables.unnamed_files import LEAST_GRACE_SECONDS
-from datasources.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
-from datasources.option_values import (
+from datasources.options.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
+from datasources.options.option_values import (
     Choice,
     Integer,
     IntegerOrChoice,

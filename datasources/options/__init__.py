@@ -1,0 +1,1 @@
+"""The options of `format("cowstate")`, parsed and checked."""

@@ -1,0 +1,1 @@
+"""Reading a state, or a table, as a DataFrame."""

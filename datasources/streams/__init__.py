@@ -1,0 +1,1 @@
+"""Streaming a state and its changes."""
