@@ -18,7 +18,7 @@ from scripts.provider_matrix import ROOT, python_of
 PANDAS = ("2", "3")
 TESTS = (
     "tests/unit/spark_state/processor/test_pandas_frames.py",
-    "tests/unit/spark_state/test_output_rows.py",
+    "tests/unit/spark_state/processor/test_output_rows.py",
     "tests/unit/spark_state/test_serializers.py",
     "tests/property/test_pandas_conversions.py",
     "tests/spark/test_conversions.py",

@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "keep-operator-state.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "keep-operator-state.md"
 Offset = dict[str, Any]
 Lines = list[tuple[str, str]]
 

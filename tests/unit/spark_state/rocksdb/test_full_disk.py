@@ -12,7 +12,7 @@ import pytest
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Database
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 pytestmark = pytest.mark.process
 
 _FILLS_THE_DISK = """

@@ -26,7 +26,7 @@ from datasources.options.table_options import (
 )
 from spark_state.errors import ConfigurationError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PARSERS = {
     "writes": parse_sink_options,
     "batch reads": parse_reader_options,
