@@ -60,11 +60,11 @@ docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 # The classes that Spark's JVMs of the tests start with.
-JVM_SUPPORT := $(patsubst %,tests/support/%.py,class_archive hadoop_defaults java_options spark_session) \
-	$(wildcard tests/support/local_files/*.scala)
+JVM_SUPPORT := $(patsubst %,tests/support/sessions/%.py,class_archive hadoop_defaults java_options spark_session) \
+	$(wildcard tests/support/sessions/local_files/*.scala)
 $(VENV)/spark-classes.jsa: $(VENV)/installed-dev $(JVM_SUPPORT)
 	@rm -f $@
-	$(BIN)/python -m tests.support.class_archive
+	$(BIN)/python -m tests.support.sessions.class_archive
 
 pytest: $(VENV)/installed-dev $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)

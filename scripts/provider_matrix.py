@@ -127,7 +127,7 @@ def run(cell: Cell, workers: int, more: Sequence[str]) -> str:
     # An archive of classes belongs to a Java, too.
     (python.parents[1] / "spark-classes.jsa").unlink(missing_ok=True)
     subprocess.run(
-        [python, "-m", "tests.support.class_archive"], cwd=ROOT, env=variables, check=True
+        [python, "-m", "tests.support.sessions.class_archive"], cwd=ROOT, env=variables, check=True
     )
     pytest = [str(python), "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile"]
     tests = subprocess.run([*pytest, *files(), *more], cwd=ROOT, env=variables, check=False)

@@ -27,9 +27,9 @@ from scripts.spark_4_1.trial_queries import (
     folder_of,
     state_lines,
 )
-from tests.support.operator_jobs import OPERATOR_JOBS
-from tests.support.provider_histories import History, reader_of, state_at
-from tests.support.provider_jobs import COWSTATE, Entry, ProviderRun
+from tests.support.provider.operator_jobs import OPERATOR_JOBS
+from tests.support.provider.provider_histories import History, reader_of, state_at
+from tests.support.provider.provider_jobs import COWSTATE, Entry, ProviderRun
 
 ROOT = spark_4_1_jar.ROOT
 FOLDER = ROOT / "build" / "spark-4.1-trial"

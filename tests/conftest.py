@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from tests.support.backend_of_file import backends_of, only_backend
-from tests.support.java_options import set_java_options
 from tests.support.leaks import Leftovers, await_leftovers, in_use
-from tests.support.provider_jobs import configured
-from tests.support.python_path import import_installed_pyspark
-from tests.support.same_thread import requests_in_same_thread
-from tests.support.spark_session import start_spark, stop_spark
+from tests.support.provider.provider_jobs import configured
+from tests.support.sessions.java_options import set_java_options
+from tests.support.sessions.python_path import import_installed_pyspark
+from tests.support.sessions.spark_session import start_spark, stop_spark
+from tests.support.stores.same_thread import requests_in_same_thread
 
 settings.register_profile("developer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("developer"), derandomize=True, database=None)

@@ -19,10 +19,10 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from tests.support.operator_jobs import OPERATOR_JOBS
-from tests.support.provider_histories import History
-from tests.support.provider_inputs import write_batches
-from tests.support.provider_jobs import (
+from tests.support.provider.operator_jobs import OPERATOR_JOBS
+from tests.support.provider.provider_histories import History
+from tests.support.provider.provider_inputs import write_batches
+from tests.support.provider.provider_jobs import (
     COUNTS,
     COWSTATE,
     HDFS,

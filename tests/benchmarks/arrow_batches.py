@@ -28,7 +28,7 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 KEY_GROUPS = 128
 OUTPUT = pa.schema([("key", pa.string()), ("count", pa.int64())])

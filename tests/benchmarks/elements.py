@@ -25,7 +25,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.host.maintenance import Maintenance
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 CHANGES = 10
 

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from tests.support.spark_session import start_spark, stop_spark
-from tests.support.streams import Stream, random_rows
+from tests.support.applications.streams import Stream, random_rows
+from tests.support.sessions.spark_session import start_spark, stop_spark
 
 WARM = 3
 

@@ -34,8 +34,8 @@ from pyspark.sql import Row
 from checkpoint_store.files.state_handle import bytes_of
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
-from tests.support.processors import RunningTotals
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
+from tests.support.processors.processors import RunningTotals
 
 CASES = {
     "database": BackendSettings(kind="rocksdb"),

@@ -9,8 +9,8 @@ Subtasks are threads that run the protocol as the engine does: what the epoch st
 changes, the barrier, and completing the epoch. They begin their turns one after the other, `--rate`
 a second, and at least within a second, as the tasks of a batch end. The store is in memory, has
 S3's pages of 1,000 names, and takes the time that requests to S3 take (`Latencies` in
-tests/support/counted_store.py). For each number of subtasks and each number of epochs that the
-store retains, three things are measured:
+tests/support/stores/counted_store.py). For each number of subtasks and each number of epochs that
+the store retains, three things are measured:
 
     epoch    an epoch of a query that runs
     restore  a new run with as many subtasks: until each one knows its files, and has read one
@@ -42,8 +42,8 @@ from checkpoint_store.operators.checkpoint_codec import encode_barrier
 from checkpoint_store.operators.checkpoint_share import CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import Barrier
 from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
-from tests.support.counted_store import PAGE, CountedStore, Counts, Latencies, Prices
-from tests.support.lone_subtasks import LoneSubtask, Operator
+from tests.support.operators.lone_subtasks import LoneSubtask, Operator
+from tests.support.stores.counted_store import PAGE, CountedStore, Counts, Latencies, Prices
 
 MAX_PARALLELISM = 32_768
 THREADS = 256

@@ -23,7 +23,7 @@ from unittest import mock
 
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host.maintenance import Maintenance
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 PARTS, WHOLE = "parts", "whole"
 

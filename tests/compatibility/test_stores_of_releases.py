@@ -9,7 +9,7 @@ import pytest
 
 from spark_state.host.maintenance import Maintenance
 from tests.compatibility.write_store import EPOCHS, PROCESSORS, ROWS
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 FOLDER = Path(__file__).parent
 # What each key comes to after an epoch that adds the value 1 to each of them once more.

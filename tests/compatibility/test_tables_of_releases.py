@@ -11,7 +11,7 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.states.row_fold import COMMIT_VERSION
 from tests.compatibility.write_table import COMPACTED, FIRST_WIDER, PLAIN, SEQUENCES, WIDER
-from tests.support.table_rows_of import SEQUENCED, ScriptedTable, Values, by_key, put
+from tests.support.tables.table_rows_of import SEQUENCED, ScriptedTable, Values, by_key, put
 
 FIXTURES = Path(__file__).parent / "tables"
 EVENT_TIMES_MS = [0, 0, 1000, 2000, 3000, 4000, 5000, 6000]

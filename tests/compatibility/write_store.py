@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_state.host.maintenance import Maintenance
-from tests.support.processors import KeepsValues, RunningTotals
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
+from tests.support.processors.processors import KeepsValues, RunningTotals
 
 EPOCHS = 12
 ROWS = [(f"key{number}", 1) for number in range(10)]

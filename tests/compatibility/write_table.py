@@ -16,7 +16,7 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from checkpoint_store.tables.table_version import TableCompaction
-from tests.support.table_rows_of import (
+from tests.support.tables.table_rows_of import (
     COLUMNS,
     SEQUENCED,
     Row,

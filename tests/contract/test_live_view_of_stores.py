@@ -13,9 +13,9 @@ from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.tables.table_layout import version_name
 from spark_state.live_state import live_view
-from tests.support.keyed_operator import KeyedOperator
-from tests.support.moto_s3 import moto_s3
-from tests.support.table_rows_of import ScriptedTable, gone, put
+from tests.support.operators.keyed_operator import KeyedOperator
+from tests.support.stores.moto_s3 import moto_s3
+from tests.support.tables.table_rows_of import ScriptedTable, gone, put
 
 POLL_SECONDS, NEVER = 0.02, 600.0
 TIMEOUT_SECONDS = 30

@@ -20,11 +20,11 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.testing import ObjectStoreContract
 from spark_state.testing.object_store_contract import names_in
-from tests.support import hosted_file_system  # noqa: F401  registers hosted://
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.moto_s3 import S3Server, moto_s3
-from tests.support.scripted_operator import ScriptedOperator, state_before
-from tests.support.stale_store import ListingsOfAMinuteAgo
+from tests.support.operators.scripted_operator import ScriptedOperator, state_before
+from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.stale_store import ListingsOfAMinuteAgo
 
 
 class UnconditionalFileSystem(MemoryFileSystem):

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store import open_store
 from checkpoint_store.open_history import open_history
-from tests.support.moto_s3 import S3Server, moto_s3
-from tests.support.processors import POISON
-from tests.support.provider_jobs import configured
-from tests.support.streams import Row, Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import Row, Stream, Totals, random_rows, totals_of
+from tests.support.processors.processors import POISON
+from tests.support.provider.provider_jobs import configured
+from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def feed(folder: Path, epochs: list[list[Row]], first: int = 0) -> list[Row]:
 
 
 def run_job(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.support.job", str(folder), *arguments]
+    command = [sys.executable, "-m", "tests.support.applications.job", str(folder), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -78,7 +78,7 @@ def test_a_killed_executor_is_replaced_and_loses_nothing(tmp_path: Path) -> None
 
 def test_a_killed_driver_leaves_a_query_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(8)])
-    command = [sys.executable, "-m", "tests.support.job", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.support.applications.job", str(tmp_path)]
     driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     descendants: list[psutil.Process] = []
     while not (tmp_path / "output" / "epoch=3").exists():
@@ -108,7 +108,7 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     secret = "a-secret-of-options"
     options = {**s3.storage_options, "secret": secret}
     store = ("--store", f"{s3.new_bucket()}/state", "--store-options", json.dumps(options))
-    command = [sys.executable, "-m", "tests.support.job", str(tmp_path), *store]
+    command = [sys.executable, "-m", "tests.support.applications.job", str(tmp_path), *store]
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(command, cwd=ROOT, stderr=log)
     while not (tmp_path / "output" / "epoch=1").exists():

@@ -21,7 +21,14 @@ from checkpoint_store.operators.run_errors import (
     StoreOfOtherCheckpointError,
 )
 from checkpoint_store.operators.run_starts import digest_of
-from tests.support.fake_object_store import (
+from tests.support.operators.scripted_operator import (
+    MAX_PARALLELISM,
+    ScriptedOperator,
+    restored,
+    whole_range,
+)
+from tests.support.operators.taken_back import CHECKPOINT
+from tests.support.stores.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
     RefusingObjectStore,
@@ -29,13 +36,6 @@ from tests.support.fake_object_store import (
     Stopped,
     StoppingObjectStore,
 )
-from tests.support.scripted_operator import (
-    MAX_PARALLELISM,
-    ScriptedOperator,
-    restored,
-    whole_range,
-)
-from tests.support.taken_back import CHECKPOINT
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 

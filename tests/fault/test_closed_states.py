@@ -14,7 +14,7 @@ import pytest
 
 import spark_state
 from spark_state.jvm.scala_compiler import spark_jars
-from tests.support.provider_jvm import PACKAGE, scripts_jar
+from tests.support.provider.provider_jvm import PACKAGE, scripts_jar
 
 pytestmark = pytest.mark.fault
 # As Spark's launcher opens it for Java.

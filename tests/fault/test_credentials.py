@@ -17,10 +17,10 @@ import pyspark
 import pytest
 import s3fs
 
-from tests.support.moto_s3 import S3Server, moto_s3
-from tests.support.provider_drivers import command, epochs_in, family, feed, kill
-from tests.support.provider_jobs import Options
-from tests.support.provider_stores import RETRY_SECONDS, s3_store
+from tests.support.applications.provider_drivers import command, epochs_in, family, feed, kill
+from tests.support.provider.provider_jobs import Options
+from tests.support.provider.provider_stores import RETRY_SECONDS, s3_store
+from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

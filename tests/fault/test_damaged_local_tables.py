@@ -20,8 +20,8 @@ from spark_state.errors import StateHostError
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
-from tests.support.processors import KeepsTotalsAndValues, RunningTotals
-from tests.support.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.processors.processors import KeepsTotalsAndValues, RunningTotals
 
 pytestmark = pytest.mark.fault
 

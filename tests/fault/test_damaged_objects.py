@@ -18,8 +18,8 @@ from checkpoint_store.operators.operator_layout import (
     parse_manifest,
     parse_state_file,
 )
-from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
-from tests.support.scripted_operator import ScriptedOperator, state_before
+from tests.support.operators.scripted_operator import ScriptedOperator, state_before
+from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 

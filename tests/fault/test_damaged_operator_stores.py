@@ -39,8 +39,8 @@ from checkpoint_store.errors import (
 from checkpoint_store.object_names import STORE
 from checkpoint_store.operators.operator_layout import parse_barrier, parse_begun
 from checkpoint_store.operators.run_errors import ContradictingRunsError, RunChoiceError
-from tests.support.asked_operator import OPERATOR
-from tests.support.damage import (
+from tests.support.operators.asked_operator import OPERATOR
+from tests.support.stores.damage import (
     HOWS,
     Answer,
     Damage,

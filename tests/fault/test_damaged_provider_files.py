@@ -7,7 +7,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
 from checkpoint_store.provider.provider_file import decode_provider_file
-from tests.support.provider_file_bytes import (
+from tests.support.provider.provider_file_bytes import (
     Row,
     changelog,
     file_bytes,

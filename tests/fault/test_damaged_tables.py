@@ -33,8 +33,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.tables.table_layout import parse_compaction, parse_version, version_name
 from datasources.streams.lost_changes import ChangesLostError
-from tests.support.asked_table import TABLE
-from tests.support.damage import (
+from tests.support.stores.damage import (
     HOWS,
     Answer,
     Damage,
@@ -44,6 +43,7 @@ from tests.support.damage import (
     subject_of,
     unusable,
 )
+from tests.support.tables.asked_table import TABLE
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 

@@ -31,10 +31,10 @@ from spark_state.host import store_session
 from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, OperatorStart
 from spark_state.host.maintenance import Maintenance
 from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint
-from tests.support.fake_object_store import FakeTime, MisbehavingObjectStore
 from tests.support.leaks import in_use
-from tests.support.processors import KeepsTotalsAndValues
-from tests.support.subtasks import Host, Totals, operator, take_back
+from tests.support.operators.subtasks import Host, Totals, operator, take_back
+from tests.support.processors.processors import KeepsTotalsAndValues
+from tests.support.stores.fake_object_store import FakeTime, MisbehavingObjectStore
 
 pytestmark = pytest.mark.fault
 

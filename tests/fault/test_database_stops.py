@@ -30,10 +30,10 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
 from spark_state.rocksdb import database
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, Row
-from tests.support.fake_object_store import DictObjectStore, FakeTime, InterceptedObjectStore
 from tests.support.leaks import in_use
-from tests.support.processors import KeepsTotalsAndValues
-from tests.support.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.processors.processors import KeepsTotalsAndValues
+from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, InterceptedObjectStore
 
 pytestmark = pytest.mark.fault
 

@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store.state_reader import open_store
-from tests.support.processors import POISON, FailingAt, KeepsValues, KillingOnce
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.processors.processors import POISON, FailingAt, KeepsValues, KillingOnce
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider_drivers import (
+from tests.support.applications.provider_drivers import (
     BACKEND,
     LOCAL_DIRECTORY,
     command,
     feed_rows,
     totals_in,
 )
-from tests.support.streams import Row, totals_of
-from tests.support.whole_applications import ROOT
+from tests.support.applications.streams import Row, totals_of
+from tests.support.applications.whole_applications import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 MOUNT = 'mount -t tmpfs -o "$1" cowstate "$2" && shift 2 && exec "$@"'

@@ -18,9 +18,9 @@ from spark_state.host import client, subtask_session
 from spark_state.host.client import run_epoch
 from spark_state.host.executor import Executor
 from spark_state.host.launcher import connect
-from tests.support.executors import stand_in_executor
-from tests.support.processors import RunningTotals
-from tests.support.subtasks import Host, operator, table_of
+from tests.support.operators.executors import stand_in_executor
+from tests.support.operators.subtasks import Host, operator, table_of
+from tests.support.processors.processors import RunningTotals
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 

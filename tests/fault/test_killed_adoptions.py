@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cowstate.cli.command_line import main
-from tests.support.adopted_operators import BATCHES, AdoptedJob, EveryTimedState
-from tests.support.adoption_jobs import JOIN, SEGMENTS, Adopted, Seen, contents
-from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER
-from tests.support.whole_applications import kill, start
+from tests.support.applications.whole_applications import kill, start
+from tests.support.provider.adopted_operators import BATCHES, AdoptedJob, EveryTimedState
+from tests.support.provider.adoption_jobs import JOIN, SEGMENTS, Adopted, Seen, contents
+from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

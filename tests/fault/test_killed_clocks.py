@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from checkpoint_store.state_reader import open_store
 from tests.fault.test_timers_exactly_once import planned, told_of
 from tests.spark.test_time_modes import TimedStream
-from tests.support.provider_jobs import configured
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

@@ -14,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from checkpoint_store.state_reader import open_store
-from tests.support.processors import KillingAtDatabases
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.processors.processors import KillingAtDatabases
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

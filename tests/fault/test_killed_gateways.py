@@ -16,20 +16,20 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from tests.support.adoption_jobs import SNAPSHOTS
+from tests.support.applications.provider_application import totals
+from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.eventually import eventually
-from tests.support.misbehaving_gateway import (
+from tests.support.provider.adoption_jobs import SNAPSHOTS
+from tests.support.provider.provider_jobs import THROUGH_MANAGER, maintenance_of
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.provider.provider_stores import ProviderStore, directory_store
+from tests.support.provider.state_directories import Directory
+from tests.support.stores.misbehaving_gateway import (
     ROOT,
     end_gateways,
     gateways_below,
     misbehaving_python,
 )
-from tests.support.provider_application import totals
-from tests.support.provider_jobs import THROUGH_MANAGER, maintenance_of
-from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
-from tests.support.provider_stores import ProviderStore, directory_store
-from tests.support.state_directories import Directory
-from tests.support.streams import Stream, random_rows, totals_of
 
 __all__ = ["provider_jvm"]
 pytestmark = [pytest.mark.spark, pytest.mark.fault]

@@ -18,10 +18,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store import open_store
-from tests.support.ledger_job import KINDS, OPERATOR, TIMER_MS, ledger
-from tests.support.provider_jobs import configured
-from tests.support.streams import Row, Stream, random_rows
-from tests.support.whole_applications import kill, start
+from tests.support.applications.ledger_job import KINDS, OPERATOR, TIMER_MS, ledger
+from tests.support.applications.streams import Row, Stream, random_rows
+from tests.support.applications.whole_applications import kill, start
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
@@ -48,7 +48,9 @@ def run_and_kill(folder: Path, chance: random.Random) -> int:
     # With 1, RocksDB writes a database after almost every epoch.
     backend, epochs = chance.choice([("heap", "3"), ("rocksdb", "3"), ("rocksdb", "1")])
     arguments = (str(chance.randrange(1, 4)), backend, epochs)
-    driver = start("tests.support.ledger_job", str(folder), *arguments, log=folder / "log")
+    driver = start(
+        "tests.support.applications.ledger_job", str(folder), *arguments, log=folder / "log"
+    )
     try:
         while driver.poll() is None and len(list(offsets.glob("[0-9]*"))) < target:
             time.sleep(0.02)

@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.objects.object_store import UNPUBLISHED
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.adoption_jobs import (
+from tests.support.applications.whole_applications import kill, start
+from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
     JOIN,
@@ -32,12 +33,11 @@ from tests.support.adoption_jobs import (
     contents,
     forget_last_commit,
 )
-from tests.support.misbehaving_gateway import misbehaving_python
-from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
-from tests.support.provider_stores import directory_store
-from tests.support.rescaled_jobs import rescaled, revert, rows_of_state
-from tests.support.stopped_changes import StoppedError, stop_after
-from tests.support.whole_applications import kill, start
+from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
+from tests.support.provider.provider_stores import directory_store
+from tests.support.provider.rescaled_jobs import rescaled, revert, rows_of_state
+from tests.support.provider.stopped_changes import StoppedError, stop_after
+from tests.support.stores.misbehaving_gateway import misbehaving_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

@@ -24,7 +24,14 @@ def assert_all_rows_are_there(table: Path) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_commit_of_many_rows_needs_little_memory(tmp_path: Path, options: list[str]) -> None:
-    call = [sys.executable, "-m", "tests.support.large_batch", str(tmp_path), str(ROWS), *options]
+    call = [
+        sys.executable,
+        "-m",
+        "tests.support.tables.large_batch",
+        str(tmp_path),
+        str(ROWS),
+        *options,
+    ]
     subprocess.run([*call, "write"], check=True)
     committed = subprocess.run([*call, "commit"], check=True, stdout=subprocess.PIPE, text=True)
     print(f"the commit took {int(committed.stdout) >> 20} MiB")
@@ -34,6 +41,13 @@ def test_a_commit_of_many_rows_needs_little_memory(tmp_path: Path, options: list
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_stream_takes_many_rows_in_one_batch(tmp_path: Path, options: list[str]) -> None:
-    call = [sys.executable, "-m", "tests.support.large_batch", str(tmp_path), str(ROWS), *options]
+    call = [
+        sys.executable,
+        "-m",
+        "tests.support.tables.large_batch",
+        str(tmp_path),
+        str(ROWS),
+        *options,
+    ]
     subprocess.run([*call, "stream"], check=True)
     assert_all_rows_are_there(tmp_path / "table")

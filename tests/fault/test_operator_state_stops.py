@@ -16,15 +16,15 @@ from checkpoint_store.objects.object_store import ObjectStore
 from spark_state.host import store_session
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
-from tests.support.fake_object_store import (
+from tests.support.operators.operator_states import NotesValues, held_by
+from tests.support.operators.subtasks import Host, operator
+from tests.support.stores.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
     StopMode,
     Stopped,
     StoppingObjectStore,
 )
-from tests.support.operator_states import NotesValues, held_by
-from tests.support.subtasks import Host, operator
 
 pytestmark = pytest.mark.fault
 

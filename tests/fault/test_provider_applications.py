@@ -13,10 +13,8 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.eventually import eventually
-from tests.support.misbehaving_gateway import gateways_below
-from tests.support.provider_application import STATE_STORE, totals
-from tests.support.provider_drivers import (
+from tests.support.applications.provider_application import STATE_STORE, totals
+from tests.support.applications.provider_drivers import (
     BACKEND,
     command,
     epochs_in,
@@ -27,8 +25,10 @@ from tests.support.provider_drivers import (
     store_in,
     totals_in,
 )
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, totals_of
+from tests.support.applications.streams import Stream, totals_of
+from tests.support.eventually import eventually
+from tests.support.provider.provider_jobs import configured
+from tests.support.stores.misbehaving_gateway import gateways_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,9 +19,7 @@ import pytest
 
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_checkpoint import committed_batches, read_state
-from tests.support.eventually import eventually
-from tests.support.misbehaving_gateway import gateways_below
-from tests.support.provider_drivers import (
+from tests.support.applications.provider_drivers import (
     BACKEND,
     MODULE,
     epochs_in,
@@ -32,8 +30,10 @@ from tests.support.provider_drivers import (
     store_in,
     totals_in,
 )
-from tests.support.streams import Row, Totals, totals_of
-from tests.support.whole_applications import start
+from tests.support.applications.streams import Row, Totals, totals_of
+from tests.support.applications.whole_applications import start
+from tests.support.eventually import eventually
+from tests.support.stores.misbehaving_gateway import gateways_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 KINDS = ("executor", "gateway", "driver")

@@ -31,8 +31,8 @@ from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
 from spark_state.savepoints import savepoint as module
-from tests.support.fake_object_store import FakeTime
-from tests.support.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.stores.fake_object_store import FakeTime
 
 pytestmark = pytest.mark.fault
 

@@ -22,8 +22,8 @@ from spark_state.host.client import run_epoch
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.executor import Executor
 from spark_state.host.launcher import connect
-from tests.support.executors import stand_in_executor
-from tests.support.subtasks import Host, operator, table_of
+from tests.support.operators.executors import stand_in_executor
+from tests.support.operators.subtasks import Host, operator, table_of
 
 pytestmark = [
     pytest.mark.fault,

@@ -17,19 +17,19 @@ from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.run_errors import RunOverError
-from tests.support.fake_object_store import (
-    STOP_MODES,
-    DictObjectStore,
-    StopMode,
-    Stopped,
-    StoppingObjectStore,
-)
-from tests.support.scripted_operator import (
+from tests.support.operators.scripted_operator import (
     MAX_PARALLELISM,
     ScriptedOperator,
     restored,
     state_before,
     whole_range,
+)
+from tests.support.stores.fake_object_store import (
+    STOP_MODES,
+    DictObjectStore,
+    StopMode,
+    Stopped,
+    StoppingObjectStore,
 )
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]

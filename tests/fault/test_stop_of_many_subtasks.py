@@ -17,13 +17,19 @@ import pytest
 from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.subtask_groups import SubtaskGroups
-from tests.support.fake_object_store import (
+from tests.support.operators.lone_subtasks import (
+    LoneSubtask,
+    Operator,
+    run_epoch,
+    started,
+    state_before,
+)
+from tests.support.stores.fake_object_store import (
     DictObjectStore,
     StopMode,
     Stopped,
     StoppingObjectStore,
 )
-from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started, state_before
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 

@@ -19,8 +19,13 @@ from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host import store_session
 from spark_state.host.maintenance import Maintenance
-from tests.support.fake_object_store import DictObjectStore, StopMode, Stopped, StoppingObjectStore
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
+from tests.support.stores.fake_object_store import (
+    DictObjectStore,
+    StopMode,
+    Stopped,
+    StoppingObjectStore,
+)
 
 pytestmark = pytest.mark.fault
 

@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store.state_reader import open_store
-from tests.support.table_jobs import Values, in_order, last_rows, run_job, version_files
+from tests.support.tables.table_jobs import Values, in_order, last_rows, run_job, version_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,15 @@ def feed(folder: Path, batches: int) -> list[Values]:
 
 
 def start(folder: Path, job: str, kill: str = "never:0") -> Application:
-    command = [sys.executable, "-m", "tests.support.table_jobs", job, str(folder), "--kill", kill]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.tables.table_jobs",
+        job,
+        str(folder),
+        "--kill",
+        kill,
+    ]
     log = (folder / f"{job}.log").open("wb")
     with log:
         return subprocess.Popen(command, cwd=ROOT, stderr=log)

@@ -23,14 +23,14 @@ from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
-from tests.support.fake_object_store import (
+from tests.support.stores.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
     StopMode,
     Stopped,
     StoppingObjectStore,
 )
-from tests.support.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
+from tests.support.tables.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store.state_reader import open_store
-from tests.support.refusing_tables import REFUSALS, RefusingDataSource
-from tests.support.table_jobs import Upserts, last_rows
+from tests.support.stores.refusing_tables import REFUSALS, RefusingDataSource
+from tests.support.tables.table_jobs import Upserts, last_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 # Retention deletes ten versions at once, beyond the two that are kept; files are folded by ten.

@@ -19,8 +19,8 @@ import spark_state
 from checkpoint_store.state_reader import open_store
 from tests.fault.test_exactly_once import hosts_of
 from tests.spark.test_time_modes import TimedStream
-from tests.support.provider_jobs import configured
-from tests.support.timed_accounts import KeepsAccount
+from tests.support.processors.timed_accounts import KeepsAccount
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 

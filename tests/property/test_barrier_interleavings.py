@@ -30,7 +30,7 @@ from spark_state.barriers.input_gate import (
     InputGate,
     open_input_gate,
 )
-from tests.support.channel_scripts import CountedBuffers
+from tests.support.operators.channel_scripts import CountedBuffers
 
 Channel = list[ChannelEvent[str]]
 MODES: list[CheckpointingMode] = ["exactly_once", "at_least_once"]

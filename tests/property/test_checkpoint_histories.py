@@ -27,9 +27,14 @@ from checkpoint_store.operators.operator_layout import (
 )
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import ScriptedOperator, restored, state_before, whole_range
-from tests.support.taken_back import CHECKPOINT, take_back
+from tests.support.operators.scripted_operator import (
+    ScriptedOperator,
+    restored,
+    state_before,
+    whole_range,
+)
+from tests.support.operators.taken_back import CHECKPOINT, take_back
+from tests.support.stores.fake_object_store import DictObjectStore
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 

@@ -24,7 +24,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor
 from spark_state.state_descriptor import StateKind
-from tests.support.snapshot_tables import tables_of
+from tests.support.operators.snapshot_tables import tables_of
 
 NAN = math.nan
 GROUPS = KeyGroupRange(0, 3)

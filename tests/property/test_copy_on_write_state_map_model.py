@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support.state_map_model import ChosenHashKey, Namespace, StateMapModel
+from tests.support.operators.state_map_model import ChosenHashKey, Namespace, StateMapModel
 
 OPERATIONS_PER_LIFE = 10_000
 MOST_OPEN_SNAPSHOTS = 4

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -16,8 +16,16 @@ from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, by_key, gone, put
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import (
+    METADATA,
+    SEQUENCED,
+    Row,
+    ScriptedTable,
+    by_key,
+    gone,
+    put,
+)
 
 
 class WatchedHistory(TableHistory):

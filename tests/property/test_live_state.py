@@ -30,7 +30,7 @@ from spark_state import live_state
 from spark_state.heap import state_map_epochs
 from spark_state.heap.state_map_epochs import StateMapEpoch, StateMapEpochs
 from spark_state.live_state import LiveSnapshot, LiveView
-from tests.support.scripted_reader import Row, ScriptedReader
+from tests.support.operators.scripted_reader import Row, ScriptedReader
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("tags", pa.list_(pa.int64()))])
 PATIENCE_SECONDS = 60.0

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_state.host.maintenance import Maintenance
-from tests.support.operator_states import Held, NotesValues, held_by
-from tests.support.subtasks import Host, operator
+from tests.support.operators.operator_states import Held, NotesValues, held_by
+from tests.support.operators.subtasks import Host, operator
 
 MOST = 16
 KEYS = [f"k{number}" for number in range(24)]

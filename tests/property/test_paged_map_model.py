@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.map_model import MapModel
-from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+from tests.support.provider.map_model import MapModel
+from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

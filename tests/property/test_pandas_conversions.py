@@ -21,7 +21,7 @@ from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.schemas import arrow_schema
 from spark_state.testing.ddl_schemas import schema_of
 from tests.support.drawn_seeds import drawn, seeds
-from tests.support.random_values import TYPES, random_value
+from tests.support.processors.random_values import TYPES, random_value
 
 CHUNKED = ["chunked"]
 """In the place of values: pandas gave Spark an array in chunks, on which it trips."""

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.scripted_processor import (
+from tests.support.operators.timed_epochs import TimedEpochs
+from tests.support.processors.scripted_processor import (
     STATES,
     BrokenOffError,
     Script,
@@ -25,8 +26,7 @@ from tests.support.scripted_processor import (
     processing_time,
     random_script,
 )
-from tests.support.timed_epochs import TimedEpochs
-from tests.support.tws_runner import TwsRunner
+from tests.support.processors.tws_runner import TwsRunner
 
 KEYS = "abc"
 OUTPUT = pa.schema([("key", pa.string()), ("number", pa.int64()), ("seen", pa.string())])

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider_jvm import ProviderJvm, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import ProviderJvm, Value, provider_jvm, shown
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

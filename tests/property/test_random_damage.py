@@ -25,9 +25,8 @@ from checkpoint_store.provider.provider_checkpoint import (
     read_state,
 )
 from checkpoint_store.state_reader import StateReader
-from tests.support.asked_operator import OPERATOR
-from tests.support.asked_table import TABLE
-from tests.support.damage import (
+from tests.support.operators.asked_operator import OPERATOR
+from tests.support.stores.damage import (
     HOWS,
     AskedStore,
     Damage,
@@ -35,7 +34,8 @@ from tests.support.damage import (
     answer_or_error,
     sorted_rows,
 )
-from tests.support.fake_object_store import DictObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.asked_table import TABLE
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.support.provider_jvm import ProviderJvm, Script, Value, key_bytes, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, key_bytes, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -31,7 +31,7 @@ from checkpoint_store.operators.run_starts import digest_of
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.maintenance import Maintenance
 from spark_state.spark.queries.operator_starts import WayBack, reached_in_store, take_back_in_store
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_state.checkpointing.kept_state import Counts
 from spark_state.checkpointing.snapshot_policy import MANY_FILES
-from tests.support.kept_chains import KeptChain
+from tests.support.operators.kept_chains import KeptChain
 
 GROUPS, OF_GROUP = 40, 25_000
 SIZE = GROUPS * OF_GROUP

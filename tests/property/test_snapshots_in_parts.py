@@ -23,9 +23,9 @@ from checkpoint_store import open_store
 from checkpoint_store.files import state_file
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host.maintenance import Maintenance
-from tests.support.processors import RunningTotals
-from tests.support.subtasks import Host, operator
-from tests.support.table_rows_of import schema_json
+from tests.support.operators.subtasks import Host, operator
+from tests.support.processors.processors import RunningTotals
+from tests.support.tables.table_rows_of import schema_json
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 KEYS = [f"key {number}" for number in range(24)]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
 from checkpoint_store.states.state_memory import StateMemory
-from tests.support.fake_state_history import FakeStateHistory, Row
+from tests.support.operators.fake_state_history import FakeStateHistory, Row
 from tests.unit.checkpoint_store.test_state_reader import SHAPE
 
 rows = st.builds(

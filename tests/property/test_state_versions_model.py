@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider_jvm import (
+from tests.support.provider.provider_jvm import (
     ProviderJvm,
     Script,
     Value,

@@ -23,11 +23,11 @@ from checkpoint_store.operators.operator_layout import parse_barrier, parse_mani
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_layout import version_name
 from spark_state.errors import ConfigurationError
-from tests.support.damage import sorted_rows
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.keyed_operator import KEYED, KeyedOperator
-from tests.support.streamed_objects import streamed_in_batches
-from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, reader_of
+from tests.support.operators.keyed_operator import KEYED, KeyedOperator
+from tests.support.stores.damage import sorted_rows
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.stores.streamed_objects import streamed_in_batches
+from tests.support.tables.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, reader_of
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 

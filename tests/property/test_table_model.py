@@ -24,8 +24,8 @@ from checkpoint_store.tables.table_layout import parse_table_file
 from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import (
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import (
     COLUMNS,
     MAX_PARALLELISM,
     METADATA,

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.provider.crc32c import crc32c_of_rows
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
-from tests.support.provider_jobs import configured
-from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jobs import configured
+from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

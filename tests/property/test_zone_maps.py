@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from cowstate.cli.command_line import main
-from tests.support.adoption_jobs import (
+from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     CHANGELOG,
     FORMAT_2,
@@ -39,7 +39,7 @@ from tests.support.adoption_jobs import (
     refused,
     uninterrupted,
 )
-from tests.support.provider_jobs import (
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     ROCKSDB,

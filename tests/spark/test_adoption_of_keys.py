@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
-from tests.support.adopted_operators import SEEN, AdoptedJob, EveryState, store_of
-from tests.support.adoption_jobs import contents
+from tests.support.provider.adopted_operators import SEEN, AdoptedJob, EveryState, store_of
+from tests.support.provider.adoption_jobs import contents
 
 pytestmark = pytest.mark.spark
 

@@ -27,7 +27,8 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.spark.test_time_modes import TimedStream
 from tests.spark.test_timers import BATCHES as TIMED_BATCHES
 from tests.spark.test_timers import FIRED, EmitsWhenIdle
-from tests.support.adopted_operators import (
+from tests.support.applications.streams import Stream
+from tests.support.provider.adopted_operators import (
     AVRO,
     BATCHES,
     SEEN,
@@ -38,8 +39,8 @@ from tests.support.adopted_operators import (
     EveryTimedState,
     store_of,
 )
-from tests.support.adoption_jobs import contents, damage, forget_last_commit
-from tests.support.provider_jobs import (
+from tests.support.provider.adoption_jobs import contents, damage, forget_last_commit
+from tests.support.provider.provider_jobs import (
     PROVIDER_KEY,
     ROCKSDB,
     STATE_STORE,
@@ -47,8 +48,7 @@ from tests.support.provider_jobs import (
     Options,
     configured,
 )
-from tests.support.stopped_changes import StoppedError, stop_after
-from tests.support.streams import Stream
+from tests.support.provider.stopped_changes import StoppedError, stop_after
 
 pytestmark = pytest.mark.spark
 

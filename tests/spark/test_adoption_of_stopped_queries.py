@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.adoption_jobs import (
+from tests.support.applications.streams import Stream
+from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     Adopted,
     contents,
@@ -25,9 +26,14 @@ from tests.support.adoption_jobs import (
     rewrite,
     set_in_log,
 )
-from tests.support.provider_jobs import COWSTATE, HDFS, ROCKSDB, STATE_STORE, THROUGH_MANAGER
-from tests.support.stopped_changes import StoppedError, stop_after
-from tests.support.streams import Stream
+from tests.support.provider.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    ROCKSDB,
+    STATE_STORE,
+    THROUGH_MANAGER,
+)
+from tests.support.provider.stopped_changes import StoppedError, stop_after
 
 pytestmark = pytest.mark.spark
 

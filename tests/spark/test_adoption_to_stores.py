@@ -20,7 +20,7 @@ from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
 from cowstate.cli.command_line import main
 from spark_state.spark.provider import stored_state
-from tests.support.adoption_jobs import (
+from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
     JOIN,
@@ -35,9 +35,7 @@ from tests.support.adoption_jobs import (
     refused,
     uninterrupted,
 )
-from tests.support.fake_object_store import RefusingObjectStore
-from tests.support.moto_s3 import S3Server, moto_s3
-from tests.support.provider_jobs import (
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     ROCKSDB,
@@ -45,8 +43,15 @@ from tests.support.provider_jobs import (
     Options,
     configured,
 )
-from tests.support.provider_stores import STORE_OPTIONS, ProviderStore, directory_store, s3_store
-from tests.support.spark_session import CREDENTIALS
+from tests.support.provider.provider_stores import (
+    STORE_OPTIONS,
+    ProviderStore,
+    directory_store,
+    s3_store,
+)
+from tests.support.sessions.spark_session import CREDENTIALS
+from tests.support.stores.fake_object_store import RefusingObjectStore
+from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 __all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark

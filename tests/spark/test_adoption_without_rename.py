@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption import operator_adoption
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.adopted_operators import BATCHES, UNSAFE_ROWS, AdoptedJob, EveryState
-from tests.support.adoption_jobs import contents
-from tests.support.stopped_changes import StoppedError, stop_after
+from tests.support.provider.adopted_operators import BATCHES, UNSAFE_ROWS, AdoptedJob, EveryState
+from tests.support.provider.adoption_jobs import contents
+from tests.support.provider.stopped_changes import StoppedError, stop_after
 
 pytestmark = pytest.mark.spark
 

@@ -25,9 +25,9 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.key_grouping import InputLayout, group_by_key
 from spark_state.spark.input.keyed_input import key_columns
 from spark_state.testing import ScriptedOperator
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream
-from tests.support.table_jobs import read
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import configured
+from tests.support.tables.table_jobs import read
 
 pytestmark = pytest.mark.spark
 

@@ -16,10 +16,10 @@ import spark_state
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from tests.spark.test_time_modes import TimedStream
-from tests.support.arrow_totals import ArrowTotals, ArrowTotalsWhenIdle
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider_jobs import configured
-from tests.support.streams import INPUT_SCHEMA, Stream, random_rows, totals_of
+from tests.support.applications.streams import INPUT_SCHEMA, Stream, random_rows, totals_of
+from tests.support.processors.arrow_totals import ArrowTotals, ArrowTotalsWhenIdle
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

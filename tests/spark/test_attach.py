@@ -14,7 +14,7 @@ from checkpoint_store import open_store
 from checkpoint_store.operators.run_errors import StoreOfOtherCheckpointError
 from cowstate.cli import attach_run
 from cowstate.cli.command_line import main
-from tests.support.streams import Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, totals_of
+from tests.support.applications.streams import Stream, totals_of
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

@@ -21,8 +21,8 @@ from spark_state import (
     KeyGroupError,
     UnsupportedOperationError,
 )
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 
 pytestmark = pytest.mark.spark
 Configure = Callable[[str, str], None]

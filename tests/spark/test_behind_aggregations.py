@@ -13,8 +13,8 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import UnsupportedOperationError
-from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

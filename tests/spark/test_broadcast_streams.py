@@ -17,9 +17,9 @@ import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError
-from tests.support.broadcast_rules import ALERTS, Judges
-from tests.support.processors import RunningTotals
-from tests.support.provider_jobs import THROUGH_MANAGER, configured
+from tests.support.processors.broadcast_rules import ALERTS, Judges
+from tests.support.processors.processors import RunningTotals
+from tests.support.provider.provider_jobs import THROUGH_MANAGER, configured
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.change_feed_streams import refuse_partitions_of_streams
-from tests.support.moto_s3 import moto_s3
-from tests.support.table_jobs import assert_rows, read, run_to_the_end, write
+from tests.support.stores.moto_s3 import moto_s3
+from tests.support.tables.table_jobs import assert_rows, read, run_to_the_end, write
 
 pytestmark = pytest.mark.spark
 COLUMNS = "id BIGINT, v STRING"

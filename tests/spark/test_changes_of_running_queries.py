@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.provider_jobs import COWSTATE, HDFS, configured
+from tests.support.provider.provider_jobs import COWSTATE, HDFS, configured
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from pyspark.sql import Row, SparkSession
 
 from checkpoint_store.objects.object_store import LocalObjectStore
 from datasources.cowstate_source import CowStateDataSource
-from tests.support.keyed_operator import KeyedOperator
-from tests.support.table_jobs import Changes, in_order
+from tests.support.operators.keyed_operator import KeyedOperator
+from tests.support.tables.table_jobs import Changes, in_order
 
 pytestmark = pytest.mark.spark
 MODES = ("exactly_once", "at_least_once")

@@ -15,8 +15,8 @@ import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.spark.test_time_modes import TimedStream, ours
-from tests.support.processors import TOTALS_SCHEMA
-from tests.support.provider_jobs import configured
+from tests.support.processors.processors import TOTALS_SCHEMA
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from tests.support.processors import KeepsValues
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows
-from tests.support.table_jobs import Changes, assert_rows, read
+from tests.support.applications.streams import Stream, random_rows
+from tests.support.processors.processors import KeepsValues
+from tests.support.provider.provider_jobs import configured
+from tests.support.tables.table_jobs import Changes, assert_rows, read
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from unittest.mock import ANY
 import pytest
 
 from checkpoint_store import open_store
-from tests.support.connect_jobs import CHECKPOINT_SUFFIX
-from tests.support.connect_server import Connection, connect_server, emitted, feed
-from tests.support.streams import Row, random_rows, totals_of
+from tests.support.applications.connect_jobs import CHECKPOINT_SUFFIX
+from tests.support.applications.streams import Row, random_rows, totals_of
+from tests.support.sessions.connect_server import Connection, connect_server, emitted, feed
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 

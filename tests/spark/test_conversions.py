@@ -26,8 +26,8 @@ from spark_state.processor.output_rows import OutputEncoder
 from spark_state.processor.schemas import arrow_schema
 from spark_state.testing.ddl_schemas import schema_of
 from tests.support.drawn_seeds import drawn, seeds
-from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
-from tests.support.random_values import TYPES, kept, random_value
+from tests.support.processors.random_values import TYPES, kept, random_value
+from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ from pyspark.sql.streaming import StatefulProcessor
 import spark_state
 from spark_state.errors import ConfigurationError
 from tests.spark.test_state_reads import CHANGELOG, PROVIDER, all_but_partitions, types_of
-from tests.support.provider_jobs import ROCKSDB, configured
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

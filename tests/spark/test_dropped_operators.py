@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store import open_store
 from spark_state.errors import ConfigurationError
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

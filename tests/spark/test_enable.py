@@ -23,10 +23,10 @@ import spark_state
 from checkpoint_store import open_store
 from spark_state import ConfigurationError, KeyGroupError
 from tests.spark.test_time_modes import TimedStream
-from tests.support.existing_jobs import Sums, by_frames, by_rows, last_seen
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider_jobs import ROCKSDB, configured
-from tests.support.streams import Stream, random_rows
+from tests.support.applications.existing_jobs import Sums, by_frames, by_rows, last_seen
+from tests.support.applications.streams import Stream, random_rows
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 Job = Callable[[DataFrame], DataFrame]

@@ -26,8 +26,8 @@ from spark_state import BatchIdentityError
 from spark_state.spark.queries import classic_queries, epoch_completion
 from spark_state.spark.queries.epoch_completion import EpochCompletion
 from spark_state.spark.queries.foreach_batch import WatchedFunction
-from tests.support.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
-from tests.support.streams import Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from tests.support.processors.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 import spark_state
 from spark_state.errors import ConfigurationError
-from tests.support.initial_states import BeginsWith, BeginsWithFrames, ExpiresWith
-from tests.support.processors import TOTALS_SCHEMA, FailingAt
-from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.processors.initial_states import BeginsWith, BeginsWithFrames, ExpiresWith
+from tests.support.processors.processors import TOTALS_SCHEMA, FailingAt
+from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 import spark_state
 from spark_state import live_view
 from spark_state.errors import CowstateError
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream
-from tests.support.table_jobs import read
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import configured
+from tests.support.tables.table_jobs import read
 
 pytestmark = pytest.mark.spark
 

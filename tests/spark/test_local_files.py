@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tests.support.java_options import LOCAL_FILES
+from tests.support.sessions.java_options import LOCAL_FILES
 
 pytestmark = pytest.mark.spark
 

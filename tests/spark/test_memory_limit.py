@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 import spark_state
 from spark_state.errors import ConfigurationError
 from spark_state.spark.queries.ended_runs import ended_runs
-from tests.support.provider_jobs import configured
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

@@ -20,8 +20,8 @@ import spark_state
 from checkpoint_store import StoreUnavailableError
 from spark_state import ConfigurationError, MetricsServer
 from spark_state.spark.stored.stored_operators import StoredOperator
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

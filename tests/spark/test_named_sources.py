@@ -18,9 +18,15 @@ from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
-from tests.support.adoption_jobs import contents, copied, rewrite
-from tests.support.provider_jobs import COWSTATE, HDFS, STATE_STORE, THROUGH_MANAGER, configured
-from tests.support.rescaled_jobs import rescaled, revert
+from tests.support.provider.adoption_jobs import contents, copied, rewrite
+from tests.support.provider.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    STATE_STORE,
+    THROUGH_MANAGER,
+    configured,
+)
+from tests.support.provider.rescaled_jobs import rescaled, revert
 
 pytestmark = [
     pytest.mark.spark,

@@ -17,8 +17,8 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.key_group_assignment import KeyGroupAssignment
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 
 pytestmark = pytest.mark.spark
 

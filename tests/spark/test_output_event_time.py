@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.spark.test_time_modes import TimedStream
-from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

@@ -25,10 +25,10 @@ from checkpoint_store import (
 from spark_state import ConfigurationError
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.spark.test_time_modes import TimedStream
-from tests.support.existing_jobs import by_rows, last_seen
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.existing_jobs import by_rows, last_seen
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

@@ -29,8 +29,8 @@ from spark_state.spark.provider.session_configuration import (
     configure,
     jar_path,
 )
-from tests.support.provider_jobs import maintenance_of
-from tests.support.streams import Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from tests.support.provider.provider_jobs import maintenance_of
 
 pytestmark = pytest.mark.spark
 STATE_STORE = "spark.sql.streaming.stateStore"

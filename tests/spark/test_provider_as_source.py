@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_state import live_view
-from tests.support.provider_inputs import EventShape, write_batches
-from tests.support.provider_jobs import COWSTATE, Job, ProviderRun
+from tests.support.provider.provider_inputs import EventShape, write_batches
+from tests.support.provider.provider_jobs import COWSTATE, Job, ProviderRun
 
 pytestmark = pytest.mark.spark
 

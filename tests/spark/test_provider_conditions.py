@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from tests.support.planned_queries import (
+from tests.support.applications.streams import Stream
+from tests.support.provider.planned_queries import (
     ON_COWSTATE,
     Build,
     distinct_moments,
@@ -27,8 +28,14 @@ from tests.support.planned_queries import (
     stream_of_moments,
     windows,
 )
-from tests.support.provider_jobs import COWSTATE, HDFS, JOIN_STORES, STATE_STORE, Options, in_order
-from tests.support.streams import Stream
+from tests.support.provider.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    JOIN_STORES,
+    STATE_STORE,
+    Options,
+    in_order,
+)
 
 pytestmark = pytest.mark.spark
 HOWS = ["inner", "left_outer", "right_outer", "full_outer", "left_semi"]

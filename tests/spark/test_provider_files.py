@@ -22,9 +22,9 @@ from checkpoint_store.provider.provider_checkpoint import (
 )
 from checkpoint_store.provider.provider_file import decode_provider_file
 from checkpoint_store.provider.provider_file_names import parse_provider_file
-from tests.support.provider_histories import StoreHistory, change_feed
-from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
-from tests.support.provider_jobs import (
+from tests.support.provider.provider_histories import StoreHistory, change_feed
+from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     JOIN_STORES,
     STATE_STORE,

@@ -26,12 +26,12 @@ from checkpoint_store.provider.state_place import state_place
 from checkpoint_store.state_reader import StateReader
 from spark_state import live_view
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from tests.support.adoption_jobs import AGGREGATION, JOBS, JOIN, Seen
-from tests.support.moto_s3 import S3Server, moto_s3
-from tests.support.provider_application import totals
-from tests.support.provider_histories import change_feed
-from tests.support.provider_inputs import EventShape, write_batches
-from tests.support.provider_jobs import (
+from tests.support.applications.provider_application import totals
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.adoption_jobs import AGGREGATION, JOBS, JOIN, Seen
+from tests.support.provider.provider_histories import change_feed
+from tests.support.provider.provider_inputs import EventShape, write_batches
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     STATE_STORE,
@@ -42,9 +42,14 @@ from tests.support.provider_jobs import (
     maintenance_of,
     run_together_with_restart,
 )
-from tests.support.provider_stores import RETRY_SECONDS, ProviderStore, directory_store, s3_store
-from tests.support.spark_session import CREDENTIALS
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.provider.provider_stores import (
+    RETRY_SECONDS,
+    ProviderStore,
+    directory_store,
+    s3_store,
+)
+from tests.support.sessions.spark_session import CREDENTIALS
+from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 pytestmark = pytest.mark.spark
 

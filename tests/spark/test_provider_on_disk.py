@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from tests.support.provider_jobs import configured, maintenance_of
-from tests.support.provider_jvm import ProviderJvm, Script, provider_jvm
-from tests.support.state_directories import Directory
-from tests.support.streams import Row, Stream, random_rows, totals_of
+from tests.support.applications.streams import Row, Stream, random_rows, totals_of
+from tests.support.provider.provider_jobs import configured, maintenance_of
+from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.provider.state_directories import Directory
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

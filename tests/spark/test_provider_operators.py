@@ -12,11 +12,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
-from tests.support.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, SHAPE, all_jobs
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider_histories import History, assert_history_is, assert_readers_agree
-from tests.support.provider_inputs import EventShape, write_batches
-from tests.support.provider_jobs import (
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, SHAPE, all_jobs
+from tests.support.provider.provider_histories import (
+    History,
+    assert_history_is,
+    assert_readers_agree,
+)
+from tests.support.provider.provider_inputs import EventShape, write_batches
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     ROCKSDB,
@@ -30,7 +34,7 @@ from tests.support.provider_jobs import (
     maintenance_of,
     run_together_with_restart,
 )
-from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

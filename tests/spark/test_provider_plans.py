@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from tests.support.planned_queries import (
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.planned_queries import (
     BATCHES,
     ON_COWSTATE,
     Build,
@@ -34,7 +35,7 @@ from tests.support.planned_queries import (
     totals,
     windows,
 )
-from tests.support.provider_jobs import (
+from tests.support.provider.provider_jobs import (
     HDFS,
     STATE_STORE,
     THROUGH_MANAGER,
@@ -42,8 +43,7 @@ from tests.support.provider_jobs import (
     configured,
     in_order,
 )
-from tests.support.provider_jvm import PACKAGE, ProviderJvm, Script, provider_jvm
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.provider.provider_jvm import PACKAGE, ProviderJvm, Script, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from tests.support.provider_histories import History, assert_history_is
-from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
-from tests.support.provider_jobs import (
+from tests.support.provider.provider_histories import History, assert_history_is
+from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     JOIN_STORES,
@@ -33,7 +33,7 @@ from tests.support.provider_jobs import (
     maintenance_of,
     run_together,
 )
-from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
 
 __all__ = ["provider_jvm"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.provider.provider_state import StorePartition, read_partition_state
-from tests.support.provider_jvm import STEP, ProviderJvm, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import STEP, ProviderJvm, Value, provider_jvm, shown
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -23,8 +23,8 @@ from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from datasources.sink.opened_tables import open_table, plan_of_sink
 from datasources.sink.table_rows import rows_to_write
 from tests.support.drawn_seeds import drawn, seeds
-from tests.support.provider_jobs import configured
-from tests.support.table_jobs import read
+from tests.support.provider.provider_jobs import configured
+from tests.support.tables.table_jobs import read
 
 KEYS, FILTERS = 24, 2
 Literal = Callable[[random.Random], str]

@@ -5,9 +5,9 @@ key, and to hold the same in the end: every value, list, entry of a map and time
 stopped and started again, cowstate's at other parallelisms than Spark's and than before, and with
 the other backend each time; now and then its store is made anew from a savepoint.
 
-Most processors are random, too: tests/support/scripted_processor.py tells what they do. Some runs
-are a second attempt, after a processor that raises an error in the middle of a batch. The seed in a
-test's name gives the same processor and rows again.
+Most processors are random, too: tests/support/processors/scripted_processor.py tells what they do.
+Some runs are a second attempt, after a processor that raises an error in the middle of a batch. The
+seed in a test's name gives the same processor and rows again.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from pyspark.sql.streaming import StatefulProcessor
 import spark_state
 from checkpoint_store import read_progress
 from tests.spark.test_time_modes import TimedStream
-from tests.support.kept_contents import (
+from tests.support.processors.kept_contents import (
     in_checkpoint,
     in_store,
     timers_in_checkpoint,
     timers_in_store,
 )
-from tests.support.processors import TOTALS_SCHEMA
-from tests.support.processors_in_order import (
+from tests.support.processors.processors import TOTALS_SCHEMA
+from tests.support.processors.processors_in_order import (
     ScriptedInOrder,
     Sessions,
     TotalsInOrder,
     ValuesInOrder,
 )
-from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
-from tests.support.random_runs import DELAY_MS, Batch, Timeline
-from tests.support.scripted_processor import (
+from tests.support.processors.random_runs import DELAY_MS, Batch, Timeline
+from tests.support.processors.scripted_processor import (
     OUTPUT,
     STATES,
     KeptState,
@@ -54,7 +53,8 @@ from tests.support.scripted_processor import (
     watermark,
     year_2100,
 )
-from tests.support.tws_runner import TwsRunner
+from tests.support.processors.tws_runner import TwsRunner
+from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.support.table_jobs import in_order, write
+from tests.support.tables.table_jobs import in_order, write
 
 pytestmark = pytest.mark.spark
 COLUMNS = "id BIGINT, v STRING"

@@ -17,16 +17,16 @@ import spark_state
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.stopped_query.checkpoint_change import finish_last
-from tests.support.adoption_jobs import (
+from tests.support.provider.adoption_jobs import (
     FORMAT_2,
     ROW_CHECKSUMS,
     SNAPSHOTS,
     forget_last_commit,
     rewrite,
 )
-from tests.support.operator_jobs import all_jobs, by_key
-from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
-from tests.support.provider_jobs import (
+from tests.support.provider.operator_jobs import all_jobs, by_key
+from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     THROUGH_MANAGER,
@@ -36,8 +36,8 @@ from tests.support.provider_jobs import (
     configured,
     maintenance_of,
 )
-from tests.support.provider_jvm import ProviderJvm, provider_jvm
-from tests.support.rescaled_jobs import (
+from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.rescaled_jobs import (
     RescaledRun,
     partitions_of_state,
     rescale,
@@ -45,7 +45,7 @@ from tests.support.rescaled_jobs import (
     revert,
     rows_of_state,
 )
-from tests.support.stopped_changes import StoppedError
+from tests.support.provider.stopped_changes import StoppedError
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

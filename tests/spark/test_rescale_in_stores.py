@@ -15,11 +15,10 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import state_place
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.adoption_jobs import FORMAT_2, contents
-from tests.support.moto_s3 import S3Server, moto_s3
-from tests.support.operator_jobs import OPERATOR_JOBS
-from tests.support.provider_inputs import write_batches
-from tests.support.provider_jobs import (
+from tests.support.provider.adoption_jobs import FORMAT_2, contents
+from tests.support.provider.operator_jobs import OPERATOR_JOBS
+from tests.support.provider.provider_inputs import write_batches
+from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     THROUGH_MANAGER,
@@ -27,15 +26,22 @@ from tests.support.provider_jobs import (
     ProviderRun,
     configured,
 )
-from tests.support.provider_stores import (
+from tests.support.provider.provider_stores import (
     RETRY_SECONDS,
     ProviderStore,
     directory_store,
     s3_store,
 )
-from tests.support.rescaled_jobs import RescaledRun, rescale, rescaled, revert, rows_of_state
-from tests.support.spark_session import CREDENTIALS
-from tests.support.stopped_changes import StoppedError, stop_after
+from tests.support.provider.rescaled_jobs import (
+    RescaledRun,
+    rescale,
+    rescaled,
+    revert,
+    rows_of_state,
+)
+from tests.support.provider.stopped_changes import StoppedError, stop_after
+from tests.support.sessions.spark_session import CREDENTIALS
+from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cowstate.cli.command_line import main
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.adoption_jobs import (
+from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     SNAPSHOTS,
     Adopted,
@@ -30,9 +30,9 @@ from tests.support.adoption_jobs import (
     rewrite,
     set_in_log,
 )
-from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, maintenance_of
-from tests.support.rescaled_jobs import rescale, rescaled, revert
-from tests.support.stopped_changes import StoppedError, stop_after
+from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, maintenance_of
+from tests.support.provider.rescaled_jobs import rescale, rescaled, revert
+from tests.support.provider.stopped_changes import StoppedError, stop_after
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 import spark_state
 from spark_state.errors import ConfigurationError
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

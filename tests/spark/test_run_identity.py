@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store import open_store
 from checkpoint_store.operators.operator_layout import parse_run
-from tests.support.streams import Stream, Totals, random_rows, totals_of
-from tests.support.table_jobs import write
+from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from tests.support.tables.table_jobs import write
 
 pytestmark = pytest.mark.spark
 

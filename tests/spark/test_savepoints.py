@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_state
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from pyspark.sql.streaming import StatefulProcessor
 import spark_state
 from spark_state.errors import CowstateError
 from tests.spark.test_state_reads import CHANGELOG, PROVIDER
-from tests.support.provider_jobs import ROCKSDB, configured
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

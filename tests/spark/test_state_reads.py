@@ -17,9 +17,9 @@ import spark_state
 from checkpoint_store.errors import VersionNotRetainedError
 from spark_state import ConfigurationError
 from tests.spark.test_time_modes import TimedStream
-from tests.support.existing_jobs import by_rows, last_seen
-from tests.support.provider_jobs import ROCKSDB, configured
-from tests.support.streams import Stream
+from tests.support.applications.existing_jobs import by_rows, last_seen
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

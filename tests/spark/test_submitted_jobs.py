@@ -16,12 +16,12 @@ import pytest
 
 from spark_state import jar_path
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from tests.support.java_options import DRIVER_OPTIONS
+from tests.support.sessions.java_options import DRIVER_OPTIONS
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = ROOT / "tests" / "support" / "submitted_job.py"
+JOB = ROOT / "tests" / "support" / "applications" / "submitted_job.py"
 PROGRAMS = Path(pyspark.__file__).parent / "bin"
 SUBMIT = (PROGRAMS / "spark-submit", "--master")
 COUNTED = ["counted [(0, 10), (1, 10), (2, 10)]", "metrics True", "plan True"]

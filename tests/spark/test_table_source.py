@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.state_reader import open_store
-from tests.support.moto_s3 import moto_s3
-from tests.support.provider_jobs import configured
-from tests.support.streams import Stream, random_rows, totals_of
-from tests.support.table_jobs import (
+from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.provider_jobs import configured
+from tests.support.stores.moto_s3 import moto_s3
+from tests.support.tables.table_jobs import (
     Changes,
     Upserts,
     applied,

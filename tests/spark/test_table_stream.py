@@ -22,7 +22,7 @@ from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from spark_state.spark.provider.change_feed_streams import let_streams_read_changes
-from tests.support.table_jobs import (
+from tests.support.tables.table_jobs import (
     EVENT_SCHEMA,
     FEED_FIELDS,
     Changes,
@@ -34,7 +34,7 @@ from tests.support.table_jobs import (
     version_files,
     write,
 )
-from tests.support.table_rows_of import ScriptedTable, gone, put, schema_json
+from tests.support.tables.table_rows_of import ScriptedTable, gone, put, schema_json
 
 pytestmark = pytest.mark.spark
 Expected = list[list[tuple[Values, str, int]]]

@@ -20,8 +20,8 @@ import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
-from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
-from tests.support.streams import Stream
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.java_options import DRIVER_OPTIONS, MORE_CLASSES
+from tests.support.sessions.java_options import DRIVER_OPTIONS, MORE_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(2400)]

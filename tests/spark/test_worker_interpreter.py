@@ -11,11 +11,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.support import python_path
+from tests.support.sessions import python_path
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).resolve().parents[1] / "support" / "interpreter_job.py"
+JOB = Path(__file__).resolve().parents[1] / "support" / "applications" / "interpreter_job.py"
 COUNTED = "counted [('a', 2), ('b', 1)]"
 
 

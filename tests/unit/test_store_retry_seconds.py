@@ -25,7 +25,7 @@ from datasources.sink.opened_tables import plan_of_sink
 from datasources.streams.table_stream import TableStreamReader
 from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 # These tests wait for real seconds.
 pytestmark = pytest.mark.process

@@ -37,7 +37,7 @@ from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
 from spark_state.processor.stored_schema import struct_from_json
-from tests.support import hosted_file_system  # noqa: F401  registers hosted://
+from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
 
 UNIQUE = "0123456789ab"
 ATTEMPT = f"00000-{7:019d}-{UNIQUE}"

@@ -18,9 +18,9 @@ from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_history import TableHistory
-from tests.support.scripted_operator import METADATA as OPERATOR
-from tests.support.scripted_operator import ScriptedOperator
-from tests.support.table_rows_of import METADATA, ScriptedTable, by_key, put
+from tests.support.operators.scripted_operator import METADATA as OPERATOR
+from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.tables.table_rows_of import METADATA, ScriptedTable, by_key, put
 
 
 def table_at(path: Path) -> str:

@@ -28,10 +28,10 @@ from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorName, operator_progress
 from checkpoint_store.progress_reader import progress_at
-from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
-from tests.support.scripted_operator import METADATA, ScriptedOperator
-from tests.support.table_rows_of import ScriptedTable, put
-from tests.support.taken_back import take_back
+from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
+from tests.support.operators.taken_back import take_back
+from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
+from tests.support.tables.table_rows_of import ScriptedTable, put
 
 BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, (), ())
 OTHER = replace(BARRIER, barrier_id="b1", subtask=1)

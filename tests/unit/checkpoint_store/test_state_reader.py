@@ -21,7 +21,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateShape, VersionInfo
-from tests.support.fake_state_history import FakeStateHistory, Row
+from tests.support.operators.fake_state_history import FakeStateHistory, Row
 
 ALL = KeyGroupRange(0, 7)
 

@@ -11,7 +11,7 @@ from scripts import java_homes, provider_matrix
 
 ROOT = provider_matrix.ROOT
 # What only tests of the provider need. Tests of operators, too, take settings of `provider_jobs`.
-ITS_MODULES = {path.stem for path in (ROOT / "tests" / "support").glob("provider_*.py")} | {
+ITS_MODULES = {path.stem for path in (ROOT / "tests" / "support").rglob("provider_*.py")} | {
     *("adoption_jobs", "map_model", "misbehaving_gateway", "operator_jobs", "planned_queries"),
     *("rescaled_jobs", "state_directories", "stopped_changes"),
 }
@@ -31,7 +31,7 @@ def test_each_file_with_the_providers_tools_is_in_the_matrix() -> None:
 
 
 def test_each_module_with_the_providers_tools_is_there() -> None:
-    there = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
+    there = {path.stem for path in (ROOT / "tests" / "support").rglob("*.py")}
     assert ITS_MODULES - there == set()
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from scripts import spark_4_1_trial
 from scripts.spark_4_1.trial_queries import differences, folder_of, state_lines
-from tests.support.operator_jobs import OPERATOR_JOBS
-from tests.support.provider_jobs import Entry
+from tests.support.provider.operator_jobs import OPERATOR_JOBS
+from tests.support.provider.provider_jobs import Entry
 
 
 @pytest.mark.parametrize(

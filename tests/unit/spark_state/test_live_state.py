@@ -31,7 +31,7 @@ from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.live_state import ROWS_PER_BATCH, LiveView, live_view
 from tests.support.eventually import PATIENCE_SECONDS, eventually
-from tests.support.scripted_reader import (
+from tests.support.operators.scripted_reader import (
     SCHEMA,
     Rows,
     ScriptedReader,
@@ -40,7 +40,7 @@ from tests.support.scripted_reader import (
     unavailable,
     value,
 )
-from tests.support.table_rows_of import ScriptedTable, gone, put, schema_json
+from tests.support.tables.table_rows_of import ScriptedTable, gone, put, schema_json
 
 NEVER, OFTEN = 600.0, 0.005
 

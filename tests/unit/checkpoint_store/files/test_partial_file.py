@@ -17,7 +17,7 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.object_names import parse_object_name
-from tests.support.fake_object_store import DictObjectStore, InterceptedObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore, InterceptedObjectStore
 
 GROUPS = 16
 ALL = KeyGroupRange(0, GROUPS - 1)

@@ -19,7 +19,7 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_name import StateFileName, parse_state_file_name
 from checkpoint_store.files.state_file_store import DecodedAhead, StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
-from tests.support.fake_object_store import DictObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore
 
 HEADER = StateFileHeader("snapshot", "store-1", 12, 3, KeyGroupRange(10, 19))
 ROWS = pa.table(

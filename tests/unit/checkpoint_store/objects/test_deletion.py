@@ -17,7 +17,7 @@ from checkpoint_store.objects.deletion import (
     time_of_store,
 )
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore, ObjectInfo
-from tests.support.fake_object_store import DictObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore
 
 
 @dataclass

@@ -30,7 +30,7 @@ from checkpoint_store.objects.object_store import (
     open_object_store,
 )
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from tests.support.moto_s3 import S3Server, close_clients, moto_s3
+from tests.support.stores.moto_s3 import S3Server, close_clients, moto_s3
 
 pytestmark = pytest.mark.process
 

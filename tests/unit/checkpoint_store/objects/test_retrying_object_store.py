@@ -18,7 +18,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 
 RETRY_SECONDS = 120
 LONGEST_WAIT_SECONDS = 5.0

@@ -19,9 +19,15 @@ from checkpoint_store.operators.operator_layout import EpochDirectory, OperatorS
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.run_errors import RunOverError
 from checkpoint_store.operators.subtask_groups import SubtaskGroups
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started, state_before
-from tests.support.taken_back import take_back
+from tests.support.operators.lone_subtasks import (
+    LoneSubtask,
+    Operator,
+    run_epoch,
+    started,
+    state_before,
+)
+from tests.support.operators.taken_back import take_back
+from tests.support.stores.fake_object_store import DictObjectStore
 
 TENS = SubtaskGroups(digits=1)
 FEW = Operator("run-a", 7, groups=TENS)

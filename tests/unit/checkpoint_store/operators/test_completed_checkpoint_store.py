@@ -20,8 +20,7 @@ from checkpoint_store.operators.checkpoint_share import share_of_all
 from checkpoint_store.operators.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.run_errors import RunOverError
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import (
+from tests.support.operators.scripted_operator import (
     METADATA,
     ScriptedOperator,
     restored,
@@ -29,7 +28,8 @@ from tests.support.scripted_operator import (
     state_table,
     whole_range,
 )
-from tests.support.taken_back import take_back
+from tests.support.operators.taken_back import take_back
+from tests.support.stores.fake_object_store import DictObjectStore
 
 
 @pytest.fixture

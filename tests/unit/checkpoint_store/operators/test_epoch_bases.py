@@ -6,9 +6,13 @@ import pytest
 
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups
 from checkpoint_store.operators.run_errors import ContradictingRunsError
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import MAX_PARALLELISM, ScriptedOperator, state_before
-from tests.support.taken_back import CHECKPOINT
+from tests.support.operators.scripted_operator import (
+    MAX_PARALLELISM,
+    ScriptedOperator,
+    state_before,
+)
+from tests.support.operators.taken_back import CHECKPOINT
+from tests.support.stores.fake_object_store import DictObjectStore
 
 
 def test_no_run_of_an_epoch_wins_by_its_number() -> None:

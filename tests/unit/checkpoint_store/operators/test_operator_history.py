@@ -25,10 +25,10 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import METADATA, ScriptedOperator, State
-from tests.support.table_rows_of import schema_json
-from tests.support.taken_back import take_back
+from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, State
+from tests.support.operators.taken_back import take_back
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import schema_json
 
 ALL = KeyGroupRange(0, 7)
 KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))

@@ -11,10 +11,10 @@ from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
 from checkpoint_store.operators import published_objects, run_starts
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.keyed_operator import KEYED, KeyedOperator
-from tests.support.scripted_operator import METADATA, ScriptedOperator
-from tests.support.taken_back import take_back
+from tests.support.operators.keyed_operator import KEYED, KeyedOperator
+from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
+from tests.support.operators.taken_back import take_back
+from tests.support.stores.fake_object_store import DictObjectStore
 
 
 @pytest.fixture

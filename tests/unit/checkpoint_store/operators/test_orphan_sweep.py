@@ -15,8 +15,8 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     StateFileWriter,
 )
 from checkpoint_store.operators.operator_layout import RunName
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import ScriptedOperator, state_before, state_table
+from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
+from tests.support.stores.fake_object_store import DictObjectStore
 
 GRACE = 100.0
 LONG_AFTER = 1_000.0

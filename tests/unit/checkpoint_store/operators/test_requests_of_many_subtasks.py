@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
-from tests.support.counted_store import CountedStore, Counts
-from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.lone_subtasks import LoneSubtask, Operator, run_epoch, started
+from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.stores.counted_store import CountedStore, Counts
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 

@@ -9,7 +9,7 @@ from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.operator_layout import RunName
 from checkpoint_store.operators.run_registry import RunRegistry
-from tests.support.fake_object_store import DictObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore
 
 
 def store_with(*marks: tuple[int, str, int]) -> DictObjectStore:

@@ -13,7 +13,7 @@ from checkpoint_store.provider.provider_errors import (
     UnreadableStateError,
 )
 from checkpoint_store.provider.provider_file import ProviderFile, decode_provider_file
-from tests.support.provider_file_bytes import (
+from tests.support.provider.provider_file_bytes import (
     Row,
     changelog,
     file_bytes,

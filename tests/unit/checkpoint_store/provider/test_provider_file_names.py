@@ -13,7 +13,7 @@ from checkpoint_store.provider.provider_file_names import (
     StateId,
     parse_provider_file,
 )
-from tests.support.provider_file_bytes import changelog, merged, snapshot, unique
+from tests.support.provider.provider_file_bytes import changelog, merged, snapshot, unique
 
 ADOPTED = "0000000000000adf"
 

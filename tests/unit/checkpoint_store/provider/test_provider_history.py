@@ -33,7 +33,8 @@ from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
-from tests.support.provider_file_bytes import (
+from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.provider.provider_file_bytes import (
     changelog,
     file_bytes,
     schema_json,
@@ -41,7 +42,7 @@ from tests.support.provider_file_bytes import (
     state_schema,
     unique,
 )
-from tests.support.scripted_checkpoint import (
+from tests.support.provider.scripted_checkpoint import (
     CHANGES,
     NUMBERS,
     PARTITIONS,
@@ -56,8 +57,7 @@ from tests.support.scripted_checkpoint import (
     write_batch,
     write_metadata,
 )
-from tests.support.scripted_operator import ScriptedOperator
-from tests.support.table_rows_of import ScriptedTable
+from tests.support.tables.table_rows_of import ScriptedTable
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from checkpoint_store.provider.provider_state import (
     read_partition_changes,
     read_partition_state,
 )
-from tests.support.provider_file_bytes import (
+from tests.support.provider.provider_file_bytes import (
     Row,
     changelog,
     file_bytes,

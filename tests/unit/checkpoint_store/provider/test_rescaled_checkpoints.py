@@ -34,8 +34,15 @@ from datasources.reads.asked_columns import asked_columns
 from datasources.reads.table_source import TableReader, plan_of
 from datasources.streams.table_stream import TableStreamReader
 from spark_state.errors import ConfigurationError
-from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, snapshot, unique
-from tests.support.scripted_checkpoint import commit, directory, write_metadata
+from tests.support.provider.provider_file_bytes import (
+    Row,
+    changelog,
+    file_bytes,
+    rescaled,
+    snapshot,
+    unique,
+)
+from tests.support.provider.scripted_checkpoint import commit, directory, write_metadata
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 CHANGES: list[list[Row]] = [

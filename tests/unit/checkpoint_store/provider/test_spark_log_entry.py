@@ -19,8 +19,8 @@ from checkpoint_store.provider.spark_checkpoint import (
     state_schemas,
 )
 from checkpoint_store.provider.spark_log_entry import parse_log_entry
-from tests.support.provider_file_bytes import state_schema
-from tests.support.scripted_checkpoint import NUMBERS, TEXTS, write_metadata
+from tests.support.provider.provider_file_bytes import state_schema
+from tests.support.provider.scripted_checkpoint import NUMBERS, TEXTS, write_metadata
 
 OFFSETS = '{"conf":{"spark.sql.shuffle.partitions":"3"},"sourceMetadataInfo":{}}\nleft_one:{"a":0}'
 COMMIT = '{"stateUniqueIds":{"0":[["00"]]},"sinkMetadataMap":{"my_sink":{"isActive":true}}}'

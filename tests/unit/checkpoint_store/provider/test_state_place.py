@@ -19,7 +19,7 @@ from checkpoint_store.provider.state_place import (
     state_files,
     state_place,
 )
-from tests.support.fake_object_store import DictObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore
 
 PLACE = StatePlace("s3://bucket/prefix", "the-query")
 SOURCE = Source("file:///checkpoint", STATE_PLACE)

@@ -10,8 +10,8 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.states.file_rows import read_files
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import METADATA, SCHEMA, ScriptedOperator
+from tests.support.operators.scripted_operator import METADATA, SCHEMA, ScriptedOperator
+from tests.support.stores.fake_object_store import DictObjectStore
 
 
 @pytest.mark.parametrize(

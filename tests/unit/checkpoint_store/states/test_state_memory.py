@@ -10,7 +10,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates, StatePart
 from checkpoint_store.states.state_memory import StateMemory
-from tests.support.fake_state_history import FakeStateHistory
+from tests.support.operators.fake_state_history import FakeStateHistory
 from tests.unit.checkpoint_store.test_state_reader import (
     SHAPE,
     changes,

@@ -11,8 +11,8 @@ import pytest
 from checkpoint_store.errors import UncertainCommitError
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_retention import TableRetention
-from tests.support.fake_object_store import DictObjectStore, InterruptedObjectStore
-from tests.support.table_rows_of import ScriptedTable, put, state_of
+from tests.support.stores.fake_object_store import DictObjectStore, InterruptedObjectStore
+from tests.support.tables.table_rows_of import ScriptedTable, put, state_of
 
 NEWEST = 30
 KEPT = 5

@@ -9,9 +9,9 @@ import pytest
 from checkpoint_store.errors import ConflictingWriterError
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableVersion
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.stale_store import ListingsOfAMinuteAgo
-from tests.support.table_rows_of import ScriptedTable, put
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.stores.stale_store import ListingsOfAMinuteAgo
+from tests.support.tables.table_rows_of import ScriptedTable, put
 
 
 @pytest.fixture

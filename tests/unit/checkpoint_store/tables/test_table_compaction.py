@@ -20,8 +20,8 @@ from checkpoint_store.tables.table_compaction import (
 )
 from checkpoint_store.tables.table_layout import parse_table_file
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import (
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import (
     COLUMNS,
     MAX_PARALLELISM,
     METADATA,

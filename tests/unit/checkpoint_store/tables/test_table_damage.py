@@ -25,8 +25,8 @@ from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
 from checkpoint_store.tables.table_layout import parse_table_file, version_name
 from checkpoint_store.tables.table_store import TableCommit, TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableVersion
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put, state_of
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import COLUMNS, METADATA, ScriptedTable, put, state_of
 
 
 def newer_format(data: bytes) -> bytes:

@@ -29,8 +29,8 @@ from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableVersion
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import (
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import (
     FIRST_MS,
     METADATA,
     SEQUENCED,

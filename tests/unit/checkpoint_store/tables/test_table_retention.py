@@ -28,8 +28,8 @@ from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
 from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, shown_alive
-from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
-from tests.support.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
+from tests.support.stores.fake_object_store import DictObjectStore, RefusingObjectStore
+from tests.support.tables.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
 
 MERGED = MergeBounds(bytes=1 << 30, files=3)
 

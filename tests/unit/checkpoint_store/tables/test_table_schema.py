@@ -9,7 +9,7 @@ import pytest
 from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.files.schema_columns import column_names, selected
 from checkpoint_store.tables.table_schema import evolved, without_nullability
-from tests.support.table_rows_of import schema_json
+from tests.support.tables.table_rows_of import schema_json
 
 URL = "file:///table"
 TABLE = schema_json(id="long", name="string", count="integer")

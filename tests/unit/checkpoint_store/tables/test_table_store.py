@@ -19,9 +19,9 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_codec import encode_table
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableCommit, TableStore
-from tests.support.fake_object_store import DictObjectStore, InterruptedObjectStore
-from tests.support.keyed_operator import KeyedOperator
-from tests.support.table_rows_of import (
+from tests.support.operators.keyed_operator import KeyedOperator
+from tests.support.stores.fake_object_store import DictObjectStore, InterruptedObjectStore
+from tests.support.tables.table_rows_of import (
     COLUMNS,
     FIRST_MS,
     METADATA,

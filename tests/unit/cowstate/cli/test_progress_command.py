@@ -12,7 +12,7 @@ from checkpoint_store import OperatorProgress, SubtaskProgress
 from checkpoint_store.objects.object_store import LocalObjectStore
 from cowstate.cli.command_line import main
 from cowstate.cli.progress_report import as_text
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.scripted_operator import ScriptedOperator
 
 NUMBERS = {
     "rows_total": 65,

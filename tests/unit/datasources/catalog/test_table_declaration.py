@@ -15,7 +15,7 @@ from checkpoint_store.tables.table_layout import version_name
 from datasources.catalog.table_declaration import declared_schema
 from datasources.sink.opened_tables import plan_of_sink
 from spark_state.errors import ConfigurationError, KeyGroupError
-from tests.support.table_jobs import version_files
+from tests.support.tables.table_jobs import version_files
 
 COLUMNS = StructType().add("id", LongType()).add("v", StringType())
 

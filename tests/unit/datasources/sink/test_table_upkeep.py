@@ -21,8 +21,8 @@ from checkpoint_store.tables.table_compaction import MergeBounds
 from datasources.options.table_options import SinkOptions, parse_sink_options
 from datasources.sink import table_upkeep
 from datasources.sink.table_upkeep import TableUpkeep
-from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
-from tests.support.table_rows_of import METADATA, ScriptedTable, put, state_of
+from tests.support.stores.fake_object_store import DictObjectStore, RefusingObjectStore
+from tests.support.tables.table_rows_of import METADATA, ScriptedTable, put, state_of
 
 URL = "dict://store"
 BOUNDS = MergeBounds(1 << 30, files=4)

@@ -16,8 +16,8 @@ from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.state_reader import StateReader
 from datasources.streams.channel_history import ChannelHistory, barriers_ahead
 from datasources.streams.channel_positions import ChannelPosition, position_of
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.keyed_operator import KEYED, KeyedOperator
+from tests.support.operators.keyed_operator import KEYED, KeyedOperator
+from tests.support.stores.fake_object_store import DictObjectStore
 
 OWN = key_group_range_of_subtask(8, 2, 1)
 

@@ -20,8 +20,8 @@ from datasources.streams.channel_positions import (
     still_counts,
     stretches,
 )
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.stores.fake_object_store import DictObjectStore
 
 MAX_PARALLELISM = 8
 FIRST_HALF, SECOND_HALF = KeyGroupRange(0, 3), KeyGroupRange(4, 7)

@@ -15,7 +15,7 @@ from datasources.streams.file_event_buffer import FileEventBuffer
 from spark_state.barriers.channel_event import ChannelBarrier, ChannelRecord, EndOfChannel
 from spark_state.barriers.event_buffer import MemoryEventBuffer
 from spark_state.barriers.input_gate import open_input_gate
-from tests.support.channel_scripts import RECORD_BYTES, events_of, feed
+from tests.support.operators.channel_scripts import RECORD_BYTES, events_of, feed
 
 BARRIER = BarrierName(EpochDirectory(3, 1), 0, 2, 1, "0123456789ab", 700)
 

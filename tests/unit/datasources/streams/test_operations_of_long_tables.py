@@ -16,8 +16,8 @@ from datasources.options.table_options import StreamOptions
 from datasources.reads.asked_columns import asked_columns
 from datasources.streams import table_stream
 from datasources.streams.table_stream import TableStreamReader
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import ScriptedTable, put, reader_of
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import ScriptedTable, put, reader_of
 
 VERSIONS = 1_000
 KEYS = 300

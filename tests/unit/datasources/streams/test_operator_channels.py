@@ -14,8 +14,8 @@ from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode
 from spark_state.errors import CorruptStreamError
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.stores.fake_object_store import DictObjectStore
 
 MODES: list[CheckpointingMode] = ["exactly_once", "at_least_once"]
 

@@ -17,8 +17,8 @@ from datasources.errors import EpochsTakenBackError
 from datasources.options.table_options import parse_stream_options
 from datasources.reads.asked_columns import asked_columns
 from datasources.streams.table_stream import TableStreamReader
-from tests.support.keyed_operator import KeyedOperator
-from tests.support.taken_back import take_back
+from tests.support.operators.keyed_operator import KeyedOperator
+from tests.support.operators.taken_back import take_back
 
 FEED = (
     StructType()

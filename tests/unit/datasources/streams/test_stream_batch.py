@@ -23,9 +23,9 @@ from datasources.streams.lost_changes import ChangesLostError
 from datasources.streams.stream_batch import StreamBatch
 from datasources.streams.stream_offset import offset_at
 from datasources.streams.table_stream import TableStreamReader
-from tests.support.fake_object_store import DictObjectStore
-from tests.support.keyed_operator import KEYED, KeyedOperator
-from tests.support.table_rows_of import ScriptedTable, gone, put, reader_of, state_of
+from tests.support.operators.keyed_operator import KEYED, KeyedOperator
+from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.tables.table_rows_of import ScriptedTable, gone, put, reader_of, state_of
 
 OF_EPOCH_2 = EpochDirectory(2, 1)
 

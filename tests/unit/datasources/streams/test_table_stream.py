@@ -26,10 +26,15 @@ from datasources.streams.lost_changes import ChangesLostError
 from datasources.streams.source_state import SourceState
 from datasources.streams.table_stream import TableStreamReader
 from spark_state.errors import ConfigurationError
-from tests.support.provider_file_bytes import unique
-from tests.support.scripted_checkpoint import PARTITIONS, commit, write_batch, write_metadata
-from tests.support.scripted_checkpoint import put as write_file
-from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put
+from tests.support.provider.provider_file_bytes import unique
+from tests.support.provider.scripted_checkpoint import (
+    PARTITIONS,
+    commit,
+    write_batch,
+    write_metadata,
+)
+from tests.support.provider.scripted_checkpoint import put as write_file
+from tests.support.tables.table_rows_of import COLUMNS, METADATA, ScriptedTable, put
 
 NO_COLUMNS = asked_columns("", StructType())
 

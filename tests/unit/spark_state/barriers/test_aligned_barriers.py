@@ -1,7 +1,7 @@
 """Exactly once as scripts: events on the left, what they let through on the right.
 
-The words are explained in tests/support/channel_scripts.py. The situations are those of Flink's
-AlignedCheckpointsTest.
+The words are explained in tests/support/operators/channel_scripts.py. The situations are those of
+Flink's AlignedCheckpointsTest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spark_state.barriers.aligned_barrier_handler import AlignedBarrierHandler
 from spark_state.barriers.epoch_outcome import AlignmentStatistics, EpochAborted, EpochAligned
 from spark_state.barriers.input_gate import InputGate
 from spark_state.errors import CorruptStreamError
-from tests.support.channel_scripts import CountedBuffers, event, events_of, feed, words_of
+from tests.support.operators.channel_scripts import CountedBuffers, event, events_of, feed, words_of
 
 Script = list[tuple[str, str]]
 

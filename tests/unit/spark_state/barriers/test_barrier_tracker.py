@@ -1,7 +1,7 @@
 """At least once as scripts: records pass at once, epochs are told as their last barrier comes.
 
-The words are explained in tests/support/channel_scripts.py. The situations are those of Flink's
-CheckpointBarrierTrackerTest.
+The words are explained in tests/support/operators/channel_scripts.py. The situations are those of
+Flink's CheckpointBarrierTrackerTest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spark_state.barriers.barrier_tracker import MAX_PENDING_EPOCHS, BarrierTrac
 from spark_state.barriers.epoch_outcome import AlignmentStatistics, EpochAborted, EpochAligned
 from spark_state.barriers.input_gate import InputGate
 from spark_state.errors import CorruptStreamError
-from tests.support.channel_scripts import CountedBuffers, event, feed, words_of
+from tests.support.operators.channel_scripts import CountedBuffers, event, feed, words_of
 
 
 def tracking_gate(channels: int) -> InputGate[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from datasources.streams.file_event_buffer import FileEventBuffer
 from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer
-from tests.support.channel_scripts import RECORD_BYTES, CountedBuffers, event, events_of
+from tests.support.operators.channel_scripts import RECORD_BYTES, CountedBuffers, event, events_of
 
 EVENTS = events_of("a1 b1 a|2 a2 b. a3 a4")
 Open = Callable[[CountedBuffers], EventBuffer[str]]

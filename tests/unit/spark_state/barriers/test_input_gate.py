@@ -9,7 +9,7 @@ import pytest
 from spark_state.barriers.event_buffer import MemoryEventBuffer
 from spark_state.barriers.input_gate import CheckpointingMode, open_input_gate
 from spark_state.errors import ConfigurationError
-from tests.support.channel_scripts import CountedBuffers, feed
+from tests.support.operators.channel_scripts import CountedBuffers, feed
 
 EVENTS = "a1 a|1 a2 b1 b|1 b2"
 

@@ -23,7 +23,7 @@ from spark_state.checkpointing.snapshot_policy import (
     part_due,
     ranges_due,
 )
-from tests.support.kept_chains import KeptChain
+from tests.support.operators.kept_chains import KeptChain
 
 _NUMBERS = count()
 BOTH = KeyGroupRange(0, 1)

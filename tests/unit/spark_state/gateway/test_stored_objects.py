@@ -21,15 +21,15 @@ from spark_state.gateway.stored_objects import (
     opened_objects,
     with_connections,
 )
-from tests.support import hosted_file_system  # noqa: F401  registers hosted://
-from tests.support.fake_object_store import (
+from tests.support.sessions.spark_session import CREDENTIALS
+from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
+from tests.support.stores.fake_object_store import (
     DictObjectStore,
     FlakyObjectStore,
     MisbehavingObjectStore,
     RefusingObjectStore,
 )
-from tests.support.moto_s3 import moto_s3
-from tests.support.spark_session import CREDENTIALS
+from tests.support.stores.moto_s3 import moto_s3
 
 
 def put(objects: StoredObjects, name: str, data: bytes) -> Frame:

@@ -12,7 +12,7 @@ import pytest
 
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_map_snapshot import BUCKETS_AT_ONCE
-from tests.support.state_map_chains import (
+from tests.support.operators.state_map_chains import (
     Map,
     Snapshot,
     State,
@@ -25,7 +25,7 @@ from tests.support.state_map_chains import (
     map_of_chain,
     names,
 )
-from tests.support.state_map_model import ChosenHashKey
+from tests.support.operators.state_map_model import ChosenHashKey
 
 
 def test_the_worked_example_copies_what_it_says_at_each_step() -> None:

@@ -11,7 +11,7 @@ from spark_state.heap.copy_on_write_state_map import (
     MIN_TRANSFERRED_PER_INCREMENTAL_REHASH,
     CopyOnWriteStateMap,
 )
-from tests.support.state_map_chains import (
+from tests.support.operators.state_map_chains import (
     Map,
     all_entries,
     bucket,
@@ -22,7 +22,7 @@ from tests.support.state_map_chains import (
     map_of_buckets,
     names,
 )
-from tests.support.state_map_model import ChosenHashKey
+from tests.support.operators.state_map_model import ChosenHashKey
 
 
 def test_a_rehash_begins_above_three_quarters_and_moves_nothing_yet() -> None:

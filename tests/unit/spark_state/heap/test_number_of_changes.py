@@ -8,7 +8,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
-from tests.support.subtasks import ParsedSchemas
+from tests.support.operators.subtasks import ParsedSchemas
 
 
 def test_a_list_that_every_epoch_puts_anew_counts_all_its_elements() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_state.host.maintenance import Maintenance
-from tests.support.subtasks import Host, OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost, operator
 
 _OF_HOST = ("subtask", "run_id", "start")
 

@@ -24,7 +24,7 @@ from spark_state.processor.epoch_inputs import (
     control_key_group,
 )
 from spark_state.processor.key_grouping import InputLayout
-from tests.support.subtasks import Host, OpenHost, Totals, table_of
+from tests.support.operators.subtasks import Host, OpenHost, Totals, table_of
 
 RULE = pa.struct([("name", pa.string()), ("most", pa.int64())])
 INPUTS = UnitedInputs(

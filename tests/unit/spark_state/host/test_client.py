@@ -18,7 +18,7 @@ from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.received_input import ReceivedInput
 from spark_state.host.server import receive_input
-from tests.support.subtasks import OUTPUT, Host, operator, table_of
+from tests.support.operators.subtasks import OUTPUT, Host, operator, table_of
 
 Answer = Callable[[BinaryIO], None]
 

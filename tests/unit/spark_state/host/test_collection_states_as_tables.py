@@ -16,9 +16,9 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, Stru
 from checkpoint_store.state_reader import open_store
 from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
-from tests.support.processors import KeepsValues
-from tests.support.subtasks import Host, operator
-from tests.support.table_rows_of import schema_json
+from tests.support.operators.subtasks import Host, operator
+from tests.support.processors.processors import KeepsValues
+from tests.support.tables.table_rows_of import schema_json
 
 ITEM = StructType([StructField("ratio", DoubleType()), StructField("path", ArrayType(LongType()))])
 

@@ -23,7 +23,7 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from tests.support.subtasks import Host, OpenHost, Totals, operator
+from tests.support.operators.subtasks import Host, OpenHost, Totals, operator
 
 IN_ROCKSDB = BackendSettings(kind="rocksdb")
 ON_HEAP = BackendSettings()

@@ -20,8 +20,8 @@ from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.host.maintenance import Maintenance
 from spark_state.processor.condition_errors import ProcessorHandleError
-from tests.support.subtasks import Host, operator
-from tests.support.table_rows_of import schema_json
+from tests.support.operators.subtasks import Host, operator
+from tests.support.tables.table_rows_of import schema_json
 
 
 class Declares(StatefulProcessor):

@@ -23,8 +23,8 @@ from spark_state.processor.event_times import EventTimes
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.spilled_rows import SpilledRows
-from tests.support.processors import SeesTime
-from tests.support.subtasks import Host, OpenHost, Totals, operator, table_of
+from tests.support.operators.subtasks import Host, OpenHost, Totals, operator, table_of
+from tests.support.processors.processors import SeesTime
 
 Timed = list[tuple[str, int | None]]
 LAYOUT = InputLayout(("key", "at"), (0,))

@@ -21,8 +21,8 @@ from spark_state.processor.epoch_inputs import UnitedInputs, control_key_group
 from spark_state.processor.epoch_time import both_times
 from spark_state.processor.event_times import EventTimes
 from spark_state.processor.key_grouping import InputLayout
-from tests.support.subtasks import Host, operator, table_of
-from tests.support.table_rows_of import schema_json
+from tests.support.operators.subtasks import Host, operator, table_of
+from tests.support.tables.table_rows_of import schema_json
 
 
 class Keeps(StatefulProcessor):

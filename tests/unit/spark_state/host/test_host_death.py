@@ -27,8 +27,8 @@ from spark_state.host.host_death import (
 )
 from spark_state.host.launcher import connect
 from spark_state.processor.pickles import dumps
-from tests.support.processors import RunningTotals
-from tests.support.subtasks import Host, operator, table_of
+from tests.support.operators.subtasks import Host, operator, table_of
+from tests.support.processors.processors import RunningTotals
 
 HELD = HeldMemory(900 << 20, 600 << 20)
 

@@ -30,8 +30,8 @@ from spark_state.processor.spilled_rows import SpilledRows
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
-from tests.support.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
-from tests.support.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
+from tests.support.operators.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
+from tests.support.processors.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
 
 LIMIT_MB = 16
 TEXT = pa.struct([("text", pa.string())])

@@ -10,8 +10,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from checkpoint_store.progress_reader import read_progress
 from checkpoint_store.state_reader import open_store
 from spark_state.savepoints.savepoint import savepoint
-from tests.support.operator_states import NotesValues, held_by
-from tests.support.subtasks import Host, OpenHost, Totals
+from tests.support.operators.operator_states import NotesValues, held_by
+from tests.support.operators.subtasks import Host, OpenHost, Totals
 
 MAX_PARALLELISM = 256
 STORE = "query/totals"

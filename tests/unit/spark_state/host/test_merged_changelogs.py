@@ -16,8 +16,8 @@ from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host import changelog_merge
 from spark_state.host.epoch_request import BackendSettings
-from tests.support.processors import KeepsTotalsAndValues
-from tests.support.subtasks import Host, OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost, operator
+from tests.support.processors.processors import KeepsTotalsAndValues
 
 MANY_KEYS = [f"key {number}" for number in range(20_000)]
 KEY_SCHEMA = json.dumps(

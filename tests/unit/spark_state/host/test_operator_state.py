@@ -13,9 +13,9 @@ from checkpoint_store.objects.object_store import UNPUBLISHED, open_object_store
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import StateMigrationError
-from tests.support.operator_states import Held, NotesValues, held_by
-from tests.support.processors import RunningTotals
-from tests.support.subtasks import Host, OpenHost
+from tests.support.operators.operator_states import Held, NotesValues, held_by
+from tests.support.operators.subtasks import Host, OpenHost
+from tests.support.processors.processors import RunningTotals
 
 STORE = "query/totals"
 OBJECTS = "query/totals/epochs/*/operator-state-*"

@@ -13,8 +13,8 @@ from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import RestoreSource
 from spark_state.host.maintenance import Maintenance
-from tests.support.operator_states import NotesValues
-from tests.support.subtasks import Host, operator
+from tests.support.operators.operator_states import NotesValues
+from tests.support.operators.subtasks import Host, operator
 
 KEY = StructType([StructField("key", StringType())]).json()
 ROWS = [("a", 1), ("b", 5)]

@@ -18,8 +18,8 @@ from spark_state.host.pending_snapshot import PendingSnapshot, Replaced, Written
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.host.sessions import Sessions
 from spark_state.host.unnamed_files import UnnamedFiles
-from tests.support.processors import LongTexts
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
+from tests.support.processors.processors import LongTexts
 
 
 class Clock:

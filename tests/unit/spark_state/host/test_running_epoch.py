@@ -17,8 +17,8 @@ from spark_state.host import subtask_session
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.running_epoch import RunningEpoch
 from spark_state.host.subtask_session import HungSubtaskError
-from tests.support.processors import RunningTotals
-from tests.support.subtasks import OpenHost
+from tests.support.operators.subtasks import OpenHost
+from tests.support.processors.processors import RunningTotals
 
 ROWS_A = [("a", 1)]
 

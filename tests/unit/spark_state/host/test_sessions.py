@@ -17,8 +17,8 @@ from spark_state.host import sessions as sessions_module
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.executor import private_directory, running_executor
 from spark_state.host.sessions import Sessions
-from tests.support.hosted_file_system import HostedFileSystem
-from tests.support.subtasks import Host, operator, table_of
+from tests.support.operators.subtasks import Host, operator, table_of
+from tests.support.stores.hosted_file_system import HostedFileSystem
 
 
 class Clock:

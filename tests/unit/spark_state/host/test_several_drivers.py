@@ -24,7 +24,7 @@ from spark_state.host import store_session
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
 from spark_state.spark.queries.operator_starts import WayBack, reached_in_store, take_back_in_store
-from tests.support.subtasks import Host, OpenHost, take_back
+from tests.support.operators.subtasks import Host, OpenHost, take_back
 
 PLACE = "file:/checkpoint"
 ROWS_A = [("a", 1)]

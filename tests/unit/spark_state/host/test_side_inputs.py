@@ -22,8 +22,8 @@ from spark_state.processor.epoch_inputs import (
 from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.spilled_rows import SpilledRows
-from tests.support.initial_states import BeginsWith
-from tests.support.subtasks import Host, OpenHost, Totals, table_of
+from tests.support.operators.subtasks import Host, OpenHost, Totals, table_of
+from tests.support.processors.initial_states import BeginsWith
 
 RULE = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.string()))])
 START = pa.struct([("total", pa.int64()), ("name", pa.string())])

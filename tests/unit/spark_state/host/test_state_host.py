@@ -35,9 +35,9 @@ from spark_state.host.executor import (
 )
 from spark_state.host.launcher import clean_environment, connect
 from spark_state.processor.pickles import dumps
-from tests.support.executors import stand_in_executor
-from tests.support.processors import FailingAt
-from tests.support.subtasks import Host, operator, table_of
+from tests.support.operators.executors import stand_in_executor
+from tests.support.operators.subtasks import Host, operator, table_of
+from tests.support.processors.processors import FailingAt
 
 pytestmark = pytest.mark.process
 

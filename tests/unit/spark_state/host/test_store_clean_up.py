@@ -14,8 +14,8 @@ import pytest
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore, open_object_store
 from spark_state.host import store_session
-from tests.support.fake_object_store import RefusingObjectStore
-from tests.support.subtasks import Host, OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost, operator
+from tests.support.stores.fake_object_store import RefusingObjectStore
 
 ROWS_A = [("a", 1)]
 

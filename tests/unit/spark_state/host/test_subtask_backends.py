@@ -17,8 +17,8 @@ from spark_state.host.epoch_request import BackendSettings, EpochRequest
 from spark_state.host.executor import Executor, private_directory, running_executor
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.keyed_state.backend_restore import BackendRestore
-from tests.support.stored_databases import StoredDatabases, nobody_minds
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
+from tests.support.stores.stored_databases import StoredDatabases, nobody_minds
 
 KEY_GROUPS = KeyGroupRange(0, 7)
 IN_ROCKSDB = BackendSettings(kind="rocksdb")

@@ -23,8 +23,8 @@ from spark_state.errors import (
     StateValueError,
 )
 from spark_state.host.epoch_request import BackendSettings
-from tests.support.processors import FailingAt, KeepsValues, RunningTotals
-from tests.support.subtasks import OpenHost, operator
+from tests.support.operators.subtasks import OpenHost, operator
+from tests.support.processors.processors import FailingAt, KeepsValues, RunningTotals
 
 pytestmark = pytest.mark.usefixtures("each_backend")
 

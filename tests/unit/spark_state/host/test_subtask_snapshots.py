@@ -16,7 +16,7 @@ from spark_state.errors import StateHostError
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
-from tests.support.subtasks import Host, OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost, operator
 
 ROWS_A = [("a", 1)]
 

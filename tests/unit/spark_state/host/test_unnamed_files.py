@@ -17,7 +17,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from spark_state.errors import StateHostError
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
-from tests.support.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator
 
 ROWS = [("a", 1)]
 GRACE = 86_400

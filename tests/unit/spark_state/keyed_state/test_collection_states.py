@@ -33,7 +33,7 @@ from spark_state.keyed_state.map_state import MapState
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor
 from spark_state.state_descriptor import StateDescriptor, StateKind
-from tests.support.snapshot_tables import tables_of
+from tests.support.operators.snapshot_tables import tables_of
 
 KEYS = KeyColumns(("key",), (pa.string(),), ("string",))
 

@@ -34,8 +34,8 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.processor.schemas import column_schema, state_descriptor
 from spark_state.state_descriptor import StateDescriptor, StateKind
-from tests.support.subtasks import Host, operator
-from tests.support.table_rows_of import schema_json
+from tests.support.operators.subtasks import Host, operator
+from tests.support.tables.table_rows_of import schema_json
 
 
 def struct(**fields: DataType) -> StructType:

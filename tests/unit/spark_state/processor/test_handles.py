@@ -22,7 +22,7 @@ from spark_state.processor.handles import ProcessorHandle, record_states
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.serving_handles import WITHOUT_TIME, ServedStates, serving_handle
 from spark_state.state_descriptor import StateDescriptor, StateKind
-from tests.support.subtasks import ParsedSchemas
+from tests.support.operators.subtasks import ParsedSchemas
 
 Init = Callable[[Any], Any]
 

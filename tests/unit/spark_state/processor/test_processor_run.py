@@ -26,9 +26,9 @@ from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
-from tests.support.processors import RunningTotals, SeesTime
-from tests.support.subtasks import KEY_COLUMNS, operator, table_of
-from tests.support.timed_epochs import TimedEpochs
+from tests.support.operators.subtasks import KEY_COLUMNS, operator, table_of
+from tests.support.operators.timed_epochs import TimedEpochs
+from tests.support.processors.processors import RunningTotals, SeesTime
 
 FRAMES = PandasFrames("UTC", BlockSize(3, 2**31 - 1))
 TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000, late_watermark_ms=3_000)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.errors import ConfigurationError, StateMigrationError
 from spark_state.processor import timed_steps
-from tests.support.timed_epochs import TimedEpochs
+from tests.support.operators.timed_epochs import TimedEpochs
 
 TTL_MS = 100
 

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.errors import ConfigurationError, OutputRowError
-from tests.support.timed_epochs import TimedEpochs
+from tests.support.operators.timed_epochs import TimedEpochs
 
 Init = Callable[[Any], Any]
 

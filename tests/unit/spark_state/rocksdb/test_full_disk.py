@@ -62,7 +62,7 @@ WELL = ""
 def test_a_full_disk_fails_epochs_until_there_is_space(
     tmp_path: Path, when: str, keys: str, attempts: list[str]
 ) -> None:
-    command = [sys.executable, "-m", "tests.support.full_disk", str(tmp_path), when, keys]
+    command = [sys.executable, "-m", "tests.support.stores.full_disk", str(tmp_path), when, keys]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr[-5_000:]
     said = ended.stdout.splitlines()

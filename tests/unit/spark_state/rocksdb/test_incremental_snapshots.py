@@ -40,7 +40,7 @@ from spark_state.testing.keyed_state_backend_contract import (
     States,
     key_group_of,
 )
-from tests.support.stored_databases import StoredDatabases
+from tests.support.stores.stored_databases import StoredDatabases
 
 STATES = (VALUE, LIST, MAP)
 MANY = 2000

@@ -36,7 +36,7 @@ from spark_state.host.epoch_request import BackendSettings, RestoreSource
 from spark_state.host.maintenance import Maintenance
 from spark_state.savepoints import operator_copy
 from spark_state.savepoints import savepoint as module
-from tests.support.subtasks import Host, OpenHost, Totals, operator
+from tests.support.operators.subtasks import Host, OpenHost, Totals, operator
 
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(50)]

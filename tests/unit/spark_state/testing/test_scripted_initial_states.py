@@ -15,9 +15,9 @@ from spark_state import ArrowStatefulProcessor
 from spark_state.errors import ConfigurationError
 from spark_state.processor.arrow.keyed_batch import KeyedBatch
 from spark_state.testing import ScriptedOperator, ScriptedPandasOperator
-from tests.support.arrow_totals import ArrowTotals
-from tests.support.initial_states import BeginsWith, BeginsWithFrames, ExpiresWith
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.processors.arrow_totals import ArrowTotals
+from tests.support.processors.initial_states import BeginsWith, BeginsWithFrames, ExpiresWith
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 
 SCHEMAS = {"rows": "key string, value long", "key": "key", "output": TOTALS_SCHEMA}
 INITIAL: dict[str, Any] = {"rows": "total long, name string", "key": "name"}

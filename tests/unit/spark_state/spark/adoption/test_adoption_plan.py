@@ -17,7 +17,7 @@ from spark_state.spark.adoption.adoption_plan import (
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
-from tests.support.stopped_checkpoints import log_entry, operator_with
+from tests.support.provider.stopped_checkpoints import log_entry, operator_with
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"

@@ -22,7 +22,7 @@ from spark_state.spark.provider.query_checkpoint import (
     QueryCheckpoint,
     StatefulOperator,
 )
-from tests.support.stopped_checkpoints import operator_with
+from tests.support.provider.stopped_checkpoints import operator_with
 
 VARIABLES = (("total", "ValueState", True), ("last", "ListState", False), ("kinds", "MapState", 0))
 TIMERS = ("$procTimers_keyToTimestamp", "TimerState", False)

@@ -27,7 +27,7 @@ from spark_state.spark.adoption.store_tasks import TargetStore, write_subtask
 from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 from spark_state.spilled_parts import SpilledParts
 from tests.support.peak_memory import peak_bytes
-from tests.support.table_rows_of import schema_json
+from tests.support.tables.table_rows_of import schema_json
 
 BATCH_ROWS = 10_000
 MOST_KEY_GROUPS, SUBTASKS = 80, 2

@@ -14,7 +14,7 @@ from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from spark_state.spark.input.clock_source import ClockFiles, ClockSettings
 from spark_state.spark.session.store_options import REDACTION_OF_SPARK
-from tests.support.lone_subtasks import LoneSubtask, Operator
+from tests.support.operators.lone_subtasks import LoneSubtask, Operator
 
 HOUR = 3_600
 

@@ -11,8 +11,8 @@ import pytest
 from google.protobuf import runtime_version
 
 from spark_state.spark.input.operator_call import Api, OperatorCall, lacks_protobuf
-from tests.support.arrow_totals import ArrowTotals
-from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.processors.arrow_totals import ArrowTotals
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 
 MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 

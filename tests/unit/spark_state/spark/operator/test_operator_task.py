@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from spark_state.spark.operator import operator_task
-from tests.support.subtasks import operator
+from tests.support.operators.subtasks import operator
 
 RUN = "6f0a52d5-7a3f-4f5b-9b5b-1f6d3a1d8a55"
 

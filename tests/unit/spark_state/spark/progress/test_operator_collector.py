@@ -17,8 +17,8 @@ from spark_state.spark.progress.operator_collector import OperatorCollector
 from spark_state.spark.queries import query_runs
 from spark_state.spark.queries.query_runs import QueryRun
 from spark_state.spark.stored.stored_operators import StoredOperator
-from tests.support.scripted_operator import ScriptedOperator
-from tests.support.table_rows_of import ScriptedTable, put
+from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.tables.table_rows_of import ScriptedTable, put
 
 
 class Query:

@@ -28,7 +28,7 @@ from spark_state.spark.queries.connect_runs import (
     note_connect_run,
 )
 from spark_state.spark.session.connect_sessions import answer_of, value_of
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.scripted_operator import ScriptedOperator
 
 
 class Settings(dict[str, str]):

@@ -19,7 +19,7 @@ from spark_state.spark.queries.connect_runs import StoredQuery
 from spark_state.spark.queries.connect_starts import ConnectFiles
 from spark_state.spark.queries.operator_starts import CheckpointLogs, Reached, WayBack, told_starts
 from spark_state.spark.session.planned_operators import OperatorInputs, PlannedOperator
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.scripted_operator import ScriptedOperator
 
 ONLY = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 1)
 FIRST_OF_TWO = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 2)

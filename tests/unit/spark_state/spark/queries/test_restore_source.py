@@ -22,7 +22,7 @@ from spark_state.spark.queries.restore_source import (
     restore_source,
 )
 from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
-from tests.support.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
+from tests.support.operators.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
 
 FACTS = SessionFacts("local[2]", 2, 2, speculation=False)
 

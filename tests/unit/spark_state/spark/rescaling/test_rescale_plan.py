@@ -16,7 +16,7 @@ from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_K
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
 from spark_state.spark.rescaling.rescale_edits import FileEdit, edited_paths, edits_of
 from spark_state.spark.rescaling.rescale_plan import Partitioning, RescalePlan, plan_rescale
-from tests.support.stopped_checkpoints import log_entry, operator_with
+from tests.support.provider.stopped_checkpoints import log_entry, operator_with
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"

@@ -19,7 +19,7 @@ from spark_state.spark.stored.operator_documents import (
     documents_of,
 )
 from spark_state.spark.stored.stored_operators import StoredOperator
-from tests.support.scripted_operator import ScriptedOperator
+from tests.support.operators.scripted_operator import ScriptedOperator
 
 
 def fed(store: Path, epochs: Sequence[int]) -> StoredOperator:

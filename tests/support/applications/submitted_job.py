@@ -1,0 +1,97 @@
+"""A program that spark-submit starts: submitted_job.py FOLDER STEP …, in a folder for its files.
+
+STEP      count: a stream of counts into a table, in output mode update, in a session of `configure`
+          stock: a checkpoint that another provider began goes on in a session of Spark's
+          transform: Spark's own transformWithState, planned in a session of Spark's
+          plain: `configure` is called while a session of Spark's runs, which is stopped then
+Each step prints what came out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+from pyspark.sql import SparkSession, functions
+
+import spark_state
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import HDFS
+
+
+def configured() -> SparkSession:
+    builder = spark_state.configure(SparkSession.builder)
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    return builder.config("spark.ui.enabled", "false").getOrCreate()
+
+
+def count(folder: Path) -> None:
+    spark = configured()
+    query = run_counts(spark, folder)
+    table = spark.read.format("cowstate").load(str(folder / "table"))
+    (operator,) = query.recentProgress[-1]["stateOperators"]
+    plan = query._jsq.explainInternal(False)
+    print("counted", sorted(tuple(row) for row in table.collect()))
+    print("metrics", "cowstateCommitMs" in operator["customMetrics"])
+    print("plan", "StatePrefetch" in plan)
+
+
+def run_counts(spark: SparkSession, folder: Path) -> Any:
+    rows = spark.readStream.schema("id long").parquet(str(folder / "rows"))
+    counts = rows.groupBy(functions.expr("id % 3").alias("k")).count()
+    writer = counts.writeStream.format("cowstate").option("keys", "k").outputMode("update")
+    writer = writer.option("path", str(folder / "table"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def stock(folder: Path) -> None:
+    spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+    for number, provider in enumerate((HDFS, PROVIDER_CLASS)):
+        copy(folder / "rows" / "ids.parquet", folder / "rows" / f"more-{number}.parquet")
+        spark.conf.set(PROVIDER_KEY, provider)
+        run_counts(spark, folder)
+
+
+def transform(folder: Path) -> None:
+    spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+    rows = spark.readStream.schema("id long").parquet(str(folder / "rows"))
+    words = rows.selectExpr("string(id % 3) AS key", "id AS value").groupBy("key")
+    for _ in range(2):
+        words.transformWithState(RunningTotals(), TOTALS_SCHEMA, "update", "None")
+
+
+def plain(_: Path) -> None:
+    stop()
+    SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        configured()
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+    stop()
+
+
+def stop() -> None:
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        spark.stop()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    steps = {"count": count, "stock": stock, "transform": transform, "plain": plain}
+    for step in sys.argv[2:]:
+        try:
+            steps[step](folder)
+        except Exception as error:
+            print(f"{step} failed: {type(error).__name__}: {error}")
+    stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Applications in processes of their own, which tests kill with all that belongs to them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def start(module: str, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+    """`python -m module arguments…`; what it says goes behind what is in `log`."""
+    with log.open("ab") as errors:
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
+
+
+def kill(driver: subprocess.Popen[bytes]) -> int:
+    """Kill a driver, its JVM, its Python processes and its state hosts, which are no children of
+    it; the driver's exit code, 0 if it had ended before."""
+    processes: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(driver.pid)
+        processes = [process, *process.children(recursive=True)]
+    for process in [*processes, *_hosts_of({process.pid for process in processes})]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return driver.wait()
+
+
+def _hosts_of(executors: set[int]) -> list[psutil.Process]:
+    hosts = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "spark_state.host.server" not in words:
+            continue
+        if int(words[words.index("--executor") + 1]) in executors:
+            hosts.append(process)
+    return hosts

@@ -1,0 +1,182 @@
+"""Subtasks that each have a host of their own, and do with checkpoints what the engine does.
+
+They have no state in memory: a test or a benchmark says what an epoch changes, and looks at what is
+in the store. `LoneSubtask` has the steps of an epoch one by one, so that many subtasks can take
+them in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pyarrow as pa
+
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    OperatorStateHandle,
+    StateSchema,
+    SubtaskTime,
+)
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
+from tests.support.operators.taken_back import CHECKPOINT
+
+NO_COLUMNS = '{"type":"struct","fields":[]}'
+STATES = (StateSchema("count", "value", NO_COLUMNS),)
+SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
+
+State = Mapping[int, int]
+"""The value of each key group."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator whose subtasks are alone, in one run."""
+
+    run_id: str
+    parallelism: int
+    max_parallelism: int = 128
+    groups: SubtaskGroups = HUNDREDS
+
+    @property
+    def metadata(self) -> StoreMetadata:
+        return StoreMetadata("store-1", "counts", self.max_parallelism, NO_COLUMNS)
+
+    def asked(self, subtask: int) -> AskedKeyGroups:
+        """The key groups of a subtask."""
+        return AskedKeyGroups.of_subtask(self.max_parallelism, self.parallelism, subtask)
+
+    def opened(self, store: ObjectStore) -> CompletedCheckpointStore:
+        """Its checkpoints, as a new host sees them."""
+        checkpoints = CompletedCheckpointStore(store, groups=self.groups)
+        checkpoints.open(self.metadata)
+        return checkpoints
+
+
+@dataclass
+class LoneSubtask:
+    """A subtask of a run. `own`: the barrier that it published last."""
+
+    store: ObjectStore
+    operator: Operator
+    subtask: int
+    own: Barrier | None = None
+    is_completed: bool = False
+    checkpoints: CompletedCheckpointStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checkpoints = self.operator.opened(self.store)
+        self.run = self.checkpoints.register_run(self.operator.run_id)
+        self.checkpoints.starts.note_checkpoint(self.run, CHECKPOINT)
+        self.asked = self.operator.asked(self.subtask)
+
+    def base(self, epoch: int) -> CheckpointShare | None:
+        """What the epoch starts from."""
+        if self.own is not None and self.own.epoch == epoch - 1:
+            own = self.own if self.is_completed else None
+            return self.checkpoints.completed_at(
+                epoch - 1, self.run, self.operator.parallelism, own
+            )
+        return self.checkpoints.latest_share_before(epoch, self.run, self.asked)
+
+    def publish(
+        self,
+        epoch: int,
+        base: CheckpointShare | None,
+        changes: State,
+        *,
+        attempt: int = 1,
+        time: SubtaskTime | None = None,
+        operator_state: OperatorStateHandle | None = None,
+    ) -> Barrier:
+        """Write the changes of the subtask's key groups, if there are any, and the barrier."""
+        own = self.asked.key_groups
+        mine = {group: value for group, value in changes.items() if group in own}
+        handles = () if base is None else base.handles_for(own)
+        if mine:
+            writer = StateFileWriter(epoch, self.subtask, self.run, attempt, own)
+            handles = (*handles, self.checkpoints.write_state("changelog", table_of(mine), writer))
+        most = self.operator.max_parallelism
+        barrier = Barrier(
+            barrier_id=uuid4().hex,
+            epoch=epoch,
+            subtask=self.subtask,
+            parallelism=self.operator.parallelism,
+            run=self.run,
+            attempt=attempt,
+            plan_id="plan-1",
+            base=tuple(b.barrier_id for b in base.barriers_for(own, most)) if base else (),
+            base_epoch=None if base is None else base.epoch,
+            base_run=None if base is None else base.run.number,
+            handles=handles,
+            states=STATES,
+            time=time,
+            operator_state=operator_state,
+        )
+        self.checkpoints.publish_barrier(barrier)
+        self.own, self.is_completed = barrier, False
+        return barrier
+
+    def complete(self) -> bool:
+        """Complete the epoch if this was its last barrier."""
+        assert self.own is not None
+        done = self.checkpoints.complete(
+            self.own.epoch, self.run, self.operator.parallelism, self.subtask
+        )
+        self.is_completed = True
+        return done
+
+    def run_epoch(self, epoch: int, changes: State, attempt: int = 1) -> None:
+        """All steps of an epoch."""
+        self.publish(epoch, self.base(epoch), changes, attempt=attempt)
+        self.complete()
+
+
+def started(store: ObjectStore, operator: Operator) -> list[LoneSubtask]:
+    """All subtasks of a run."""
+    return [LoneSubtask(store, operator, subtask) for subtask in range(operator.parallelism)]
+
+
+def run_epoch(subtasks: Sequence[LoneSubtask], epoch: int, changes: State) -> None:
+    """Let the subtasks run an epoch, in this order."""
+    for subtask in subtasks:
+        subtask.run_epoch(epoch, changes)
+
+
+def table_of(state: State) -> pa.Table:
+    """Rows as the engine writes them: sorted by key group and key."""
+    rows = [{"_key_group": g, "key": g, "value": state[g]} for g in sorted(state)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int, int]:
+    """The state that the subtasks of an operator, in new hosts, restore for an epoch. What each one
+    is given as its share is checked against the whole."""
+    checkpoints = operator.opened(store)
+    run = checkpoints.registered_run(operator.run_id)
+    whole = checkpoints.latest_before(epoch, run)
+    state: dict[int, int] = {}
+    for subtask in range(operator.parallelism):
+        asked = operator.asked(subtask)
+        share = checkpoints.latest_share_before(epoch, run, asked)
+        assert (share is None) == (whole is None)
+        if share is None or whole is None:
+            continue
+        handles = share.handles_for(asked.key_groups)
+        assert handles == whole.handles_for(asked.key_groups)
+        most = asked.max_parallelism
+        assert share.barriers_for(asked.key_groups, most) == whole.barriers_for(
+            asked.key_groups, most
+        )
+        for handle in handles:
+            for batch in checkpoints.read_state(handle, asked.key_groups):
+                state |= {row["_key_group"]: row["value"] for row in batch.to_pylist()}
+    return state

@@ -1,0 +1,62 @@
+"""A processor with operator state, and how tests see what its subtasks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+from spark_state.operator_state.list_operator_state import ListOperatorState
+from tests.support.operators.subtasks import Host
+
+NOTHING_SEEN = -1
+
+
+class NotesValues(StatefulProcessor):
+    """Notes each value in a list of the subtask, and replaces its union by how many it noted last.
+
+    Emits Row(key, rows, total): the items of the list and of the union that it has. A negative
+    value is an error, once it has been noted; a value of 0 is not noted.
+    """
+
+    def init(self, handle: Any) -> None:
+        self._noted = handle.getListOperatorState("noted", "value bigint")
+        self._counts = handle.getUnionOperatorState("counts", "subtasks bigint")
+        self._at_start = len([*self._noted.get()]), len([*self._counts.get()])
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            if row.value:
+                self._noted.appendValue((row.value,))
+                self._counts.put([(row.value,)])
+            if row.value < 0:
+                raise ValueError(f"a negative value: {row.value}")
+        yield Row(key=key[0], rows=self._at_start[0], total=self._at_start[1])
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a subtask holds after an epoch."""
+
+    noted: list[int]
+    counts: list[int]
+
+
+def held_by(host: Host) -> Held:
+    """What the host's subtask of NotesValues holds."""
+    assert host.session is not None
+    backend = host.session.operator_state.backend
+
+    def values(name: str) -> list[int]:
+        (meta_info,) = [m for m in host.spec.processor.operator_states if m.name == name]
+        state = backend.register(meta_info)
+        assert isinstance(state, ListOperatorState)
+        return [value for (value,) in state.get()]
+
+    return Held(values("noted"), values("counts"))

@@ -1,0 +1,68 @@
+"""Copy-on-write maps of chosen chains, and a look at their entries.
+
+What a snapshot shares with its map cannot be seen from outside until it goes wrong.
+"""
+
+from __future__ import annotations
+
+from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
+from spark_state.heap.state_map_entry import StateMapEntry
+from tests.support.operators.state_map_model import ChosenHashKey
+
+State = list[int]
+Map = CopyOnWriteStateMap[ChosenHashKey, int | None, State]
+Entry = StateMapEntry[ChosenHashKey, int | None, State]
+Snapshot = CopyOnWriteStateMapSnapshot[ChosenHashKey, int | None, State]
+
+
+def key(name: int, code: int | None = None) -> ChosenHashKey:
+    return ChosenHashKey(name, name if code is None else code)
+
+
+def chain(entry: Entry | None) -> list[Entry]:
+    entries = []
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.next
+    return entries
+
+
+def bucket(entries: Map, index: int) -> list[Entry]:
+    return chain(entries.primary_table[index])
+
+
+def all_entries(entries: Map) -> dict[int, Entry]:
+    tables = (*entries.primary_table, *entries.incremental_rehash_table)
+    return {entry.key.name: entry for head in tables for entry in chain(head)}
+
+
+def names(entries: list[Entry]) -> list[int]:
+    return [entry.key.name for entry in entries]
+
+
+def content(entries: Map | Snapshot) -> dict[int, State]:
+    return {key.name: list(state) for key, _, state in entries}
+
+
+def map_of_chain(*head_to_tail: int, capacity: int = 128) -> Map:
+    """The named keys in one chain in bucket 5, each with its name as its state."""
+    entries: Map = CopyOnWriteStateMap(list, capacity)
+    for name in reversed(head_to_tail):
+        entries.put(key(name, 5), None, [name])
+    return entries
+
+
+def map_of_buckets(size: int, capacity: int) -> Map:
+    """Key i in bucket i, one each."""
+    entries: Map = CopyOnWriteStateMap(list, capacity)
+    for name in range(size):
+        entries.put(key(name), None, [name])
+    return entries
+
+
+def changed_state(entries: Map, key: ChosenHashKey) -> State:
+    state = entries.own(key, None)
+    assert state is not None
+    state.append(-1)
+    return state

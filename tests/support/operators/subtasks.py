@@ -1,0 +1,249 @@
+"""Subtasks of an operator without Spark: state hosts' sessions over a store in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.epoch_report import EpochReport
+from spark_state.checkpointing.restore_plan import Handles
+from spark_state.host.epoch_request import (
+    CheckpointSettings,
+    EpochRequest,
+    EpochTask,
+    OperatorSpec,
+    OperatorStart,
+)
+from spark_state.host.maintenance import Maintenance
+from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_backends import SubtaskBackends
+from spark_state.host.subtask_session import SubtaskSession
+from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.processor.epoch_inputs import OneInput
+from spark_state.processor.epoch_time import no_time
+from spark_state.processor.handles import record_states
+from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.pickles import dumps
+from spark_state.processor.processor_api import ROW_API, ProcessorApi
+from spark_state.processor.processor_run import ProcessorSpec, RunPlan
+from spark_state.processor.schemas import (
+    column_schema,
+    operator_state_meta_info,
+    state_descriptor,
+)
+from spark_state.processor.timed_steps import timers_of
+from spark_state.spark.queries.operator_starts import (
+    Reached,
+    WayBack,
+    reached_in_store,
+    take_back_in_store,
+)
+from spark_state.state_descriptor import StateDescriptor, StateKind
+from tests.support.processors.processors import RunningTotals
+
+KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
+OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int64())])
+Totals = dict[str, tuple[int, int]]
+
+
+class ParsedSchemas:
+    """Schemas, or DDL text of bigint and string fields, parsed without a Spark session."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        """See Describe."""
+        parsed = [_struct(schema) for schema in schemas]
+        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        """See Describe."""
+        return operator_state_meta_info(mode, name, [_struct(schema) for schema in schemas])
+
+
+def _struct(schema: StructType | str) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    types = {"bigint": LongType(), "string": StringType()}
+    fields = [part.split() for part in schema.split(",")]
+    return StructType([StructField(field, types[kind]) for field, kind in fields])
+
+
+def operator(
+    folder: Path,
+    processor: Any = None,
+    time_mode: str = "None",
+    api: ProcessorApi = ROW_API,
+    **changes: Any,
+) -> OperatorSpec:
+    """A spec of `RunningTotals` (or `processor`, of `api`) whose stores are below `folder`."""
+    chosen = RunningTotals() if processor is None else processor
+    pickled_processor = dumps(chosen)
+    states = record_states(chosen, ParsedSchemas(), time_mode, api.handle_type)
+    spec = OperatorSpec(
+        operator="totals",
+        plan_id="plan",
+        store_root=str(folder),
+        parallelism=1,
+        max_parallelism=8,
+        key_schema_json="{}",
+        processor=ProcessorSpec(
+            pickled_processor=pickled_processor,
+            run_plan=RunPlan(
+                OneInput(InputLayout(("key", "value"), (0,))),
+                api.steps(time_mode, states.keyed),
+                api.row_form,
+                api.serve,
+                no_time,
+            ),
+            key_columns=KEY_COLUMNS,
+            states=(*states.keyed, *timers_of(time_mode)),
+            output_schema=OUTPUT,
+            spool_bytes=1 << 20,
+            operator_states=states.operator,
+            deleted_states=states.deleted,
+        ),
+        checkpoints=CheckpointSettings(100, 10, 86_400, 120, start_empty=False),
+    )
+    return replace(spec, **changes)
+
+
+def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    assignment = KeyGroupAssignment(["string"], max_parallelism)
+    groups = [assignment.key_group((key,)) for key in keys]
+    columns = [
+        pa.array(keys, pa.string()),
+        pa.array(values, pa.int64()),
+        pa.array(groups, pa.int32()),
+    ]
+    return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
+
+
+def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | None = None) -> None:
+    """Take the query back to the batch after `committed`, as its driver does at the start."""
+    url = str(folder / "query" / "totals")
+    seen = seen or reached_in_store(url, 1.0, {}, checkpoint)
+    way_back = WayBack(checkpoint, committed, is_under_way=False, seen=seen, must_have=committed)
+    take_back_in_store(url, 1.0, {}, way_back)
+
+
+@dataclass(slots=True)
+class Host:
+    """One host process' session of one subtask. Several of them may serve one subtask."""
+
+    spec: OperatorSpec
+    subtask: int = 0
+    run_id: str = "run-1"
+    session: SubtaskSession | None = None
+    in_unseen_function: bool = False
+    maintenance: Maintenance | None = None
+    report: EpochReport | None = None
+    backends: SubtaskBackends = field(default_factory=SubtaskBackends)
+    rows_per_batch: int = 10_000
+    start: OperatorStart | None = None
+
+    def request(self, epoch: int, attempt: int) -> EpochRequest:
+        task = EpochTask(
+            query_id="query",
+            run_id=self.run_id,
+            epoch=epoch,
+            subtask=self.subtask,
+            attempt=attempt,
+            in_unseen_function=self.in_unseen_function,
+            start=self.start,
+        )
+        return EpochRequest(self.spec, task, ())
+
+    def open(self, maintenance: Maintenance) -> Host:
+        self.close()
+        request = self.request(0, 0)
+        self.session = SubtaskSession(
+            request, StoreSession(request, maintenance), maintenance, self.backends
+        )
+        self.maintenance = maintenance
+        return self
+
+    def close(self) -> None:
+        """Give up the state, and its local files."""
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+        self.backends.close()
+
+    def finish_maintenance(self) -> None:
+        """Wait for snapshots and housekeeping of the store that were begun."""
+        assert self.session is not None
+        assert self.maintenance is not None
+        url = self.session._store.url
+        for threads in (self.maintenance.snapshots, self.maintenance.housekeeping):
+            threads.submit(url, int).result()
+
+    @property
+    def checkpoints(self) -> CompletedCheckpointStore:
+        """The checkpoints of its store."""
+        assert self.session is not None
+        return self.session._store.checkpoints
+
+    @property
+    def handles(self) -> Handles:
+        """The files that its state equals."""
+        assert self.session is not None
+        handles = self.session.state.handles
+        assert handles is not None
+        return handles
+
+    def epoch(
+        self,
+        epoch: int,
+        rows: list[tuple[str, int]],
+        attempt: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> Totals:
+        """Run an epoch with those of the rows that belong to the subtask; its output."""
+        return self.run(epoch, self.own(table_of(rows, self.spec.max_parallelism)), attempt, check)
+
+    def own(self, table: pa.Table) -> pa.Table:
+        """Those rows of the table that belong to the subtask."""
+        assert self.session is not None
+        mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
+        return table.filter(pa.array(mine, pa.bool_()))
+
+    def own_key(self, key: str) -> bool:
+        """Whether a key belongs to the subtask."""
+        return self.own(table_of([(key, 0)], self.spec.max_parallelism)).num_rows == 1
+
+    def run(
+        self,
+        epoch: int,
+        table: pa.Table,
+        attempt: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> Totals:
+        """Run an epoch over this table; its output."""
+        assert self.session is not None
+        request = self.request(epoch, attempt or epoch + 1)
+        claim = self.session.accept(request)
+        with closing(self.session.receive(request)) as received:
+            for batch in table.to_batches(max_chunksize=self.rows_per_batch):
+                received.add(batch)
+            durable = self.session.run(request, claim, received.all(), check)
+        self.report = durable.report
+        with durable.output as spool:
+            return {
+                row["key"]: (row["rows"], row["total"])
+                for batch in spool.read()
+                for row in batch.to_pylist()
+            }
+
+
+OpenHost = Callable[..., Host]

@@ -1,0 +1,128 @@
+"""PySpark's own in-memory runner of StatefulProcessors, run epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from tests.support.processors.scripted_processor import KeptState, Output
+
+Rows = Iterable[tuple[str | None, int]]
+Content = dict[str | None, Any]
+LONG_AGO_MS = -(10**15)
+
+
+class _Copying:
+    """A list or map state whose iterators go over a copy, as those of Spark's own operator do. The
+    iterators of PySpark's runner meet what is written meanwhile, or fail."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def get(self) -> Iterator[Any]:
+        return iter(list(self._state.get()))
+
+    def iterator(self) -> Iterator[Any]:
+        return iter(list(self._state.iterator()))
+
+    def keys(self) -> Iterator[Any]:
+        return iter(list(self._state.keys()))
+
+    def values(self) -> Iterator[Any]:
+        return iter(list(self._state.values()))
+
+
+class _CopyingHandle:
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def getListState(self, *declared: Any, **options: Any) -> _Copying:
+        return _Copying(self._handle.getListState(*declared, **options))
+
+    def getMapState(self, *declared: Any, **options: Any) -> _Copying:
+        return _Copying(self._handle.getMapState(*declared, **options))
+
+
+class _WithCopies:
+    """A processor whose states are `_Copying`."""
+
+    def __init__(self, processor: StatefulProcessor) -> None:
+        # The one that is given learns of no states here, so it can still be pickled.
+        self._processor = copy(processor)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def init(self, handle: Any) -> None:
+        self._processor.init(_CopyingHandle(handle))
+
+
+class TwsRunner:
+    """A processor in PySpark's runner, which takes one key at a time."""
+
+    def __init__(self, processor: StatefulProcessor, time_mode: str) -> None:
+        self.tester = TwsTester(
+            _WithCopies(processor), timeMode=time_mode, eventTimeExtractor=no_row_is_late
+        )
+        # It refuses timers for the past in event time; in Spark's own operator they fire at once.
+        self.tester.handle.setWatermark(LONG_AGO_MS)
+
+    def restart(self, processor: StatefulProcessor) -> None:
+        """Go on with another processor."""
+        started: Any = _WithCopies(processor)
+        started.init(self.tester.handle)
+        self.tester.processor = started
+
+    def forget(self, states: Iterable[KeptState]) -> None:
+        """Clear states of all keys: there is no time to live here."""
+        for state in states:
+            self._states(state).clear()
+
+    def epoch(self, rows: Rows, now_ms: int) -> list[Output]:
+        """The output of an epoch; `now_ms` is the batch's time and the watermark."""
+        # Not through its setters: they fire timers before the rows of the epoch.
+        self.tester._currentProcessingTimeMs = self.tester._currentWatermarkMs = now_ms
+        by_key: dict[str | None, list[Row]] = {}
+        for key, value in rows:
+            by_key.setdefault(key, []).append(Row(key=key, value=value))
+        output = []
+        for key, its_rows in by_key.items():
+            output += self.tester.test(key, its_rows)
+        output += self.tester._handleExpiredTimers()
+        return [tuple(row) for row in output]
+
+    def state(self, state: KeptState) -> Content:
+        """What the keys have; elements in order."""
+        # An empty map is kept here, and in Spark it does not exist.
+        return {key: content for key, content in self._states(state).items() if content}
+
+    def _states(self, state: KeptState) -> Content:
+        handle = self.tester.handle
+        kinds: dict[str, Any] = {
+            "value": handle.value_states,
+            "list": handle.list_states,
+            "map": handle.map_states,
+        }
+        content: Content = kinds[state.kind][state.name].state
+        return content
+
+    def timers(self) -> Content:
+        """The timers of the keys that have some."""
+        timers = self.tester.handle._timers
+        return {key: list(timers.listTimers(key)) for key in timers.getAllKeysWithTimers()}
+
+
+def no_row_is_late(row: Row) -> float:
+    """An event time after every watermark."""
+    return float("inf")

@@ -1,0 +1,124 @@
+"""A script for a paged map of the provider, and the dict that the map must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.support.provider.provider_jvm import (
+    Script,
+    Value,
+    old_entries,
+    prefix_of,
+    shown,
+    shown_prefix,
+)
+
+
+@dataclass
+class MapModel:
+    """A script, the dict that it must agree with, and what each open view must show."""
+
+    script: Script = field(default_factory=Script)
+    entries: dict[int, Value] = field(default_factory=dict)
+    views: dict[str, dict[int, Value]] = field(default_factory=dict)
+    opened: int = 0
+
+    def _add(self, line: str, result: str = "") -> None:
+        self.script.add(line, f"{result};{len(self.entries)}")
+
+    def put(self, key: int, value: Value) -> None:
+        self.entries[key] = value
+        self._add(f"put {key} {value}")
+
+    def put_all(self, keys: Sequence[int], value: Value) -> None:
+        self.entries |= dict.fromkeys(keys, value)
+        self._add(f"puts {','.join(map(str, keys))} {value}")
+
+    def add_all(self, keys: Sequence[int], value: Value) -> None:
+        """Add those that are not there."""
+        for key in keys:
+            if key not in self.entries:
+                self.entries[key] = value
+                self._add(f"add {key} {value}")
+
+    def reserve(self, count: int) -> None:
+        self._add(f"reserve {count}")
+
+    def trim(self) -> None:
+        self._add("trim")
+
+    def remove(self, key: int) -> None:
+        was_there = self.entries.pop(key, None) is not None
+        self._add(f"remove {key}", str(was_there).lower())
+
+    def get(self, key: int) -> None:
+        self._add(f"get {key}", str(self.entries.get(key, "-")))
+        self._add(f"contains {key}", str(key in self.entries).lower())
+
+    def prefetch(self, keys: Sequence[int]) -> None:
+        self._add(f"prefetch {','.join(map(str, keys))}")
+
+    def scan(self, key: int) -> None:
+        prefix = prefix_of(key)
+        self._add(f"scan {prefix}", shown_prefix(self.entries, prefix))
+
+    def compact(self, limit_bytes: int) -> None:
+        self._add(f"compact {limit_bytes}")
+
+    def open_view(self) -> None:
+        self.opened += 1
+        name = f"view-{self.opened}"
+        self.views[name] = dict(self.entries)
+        self._add(f"open {name}")
+
+    def open_old_rows(self, part: str, up_to: int) -> dict[int, Value]:
+        """Open a view of what is old, which is returned."""
+        self.opened += 1
+        name = f"view-{self.opened}"
+        self.views[name] = old_entries(self.entries, part, up_to)
+        self._add(f"old {name} {part} {up_to}")
+        return self.views[name]
+
+    def evict(self, part: str, up_to: int, stride: int) -> None:
+        """Remove what is old, and is a multiple of `stride`."""
+        old = old_entries(self.entries, part, up_to)
+        for key in old:
+            if key % stride == 0:
+                del self.entries[key]
+        self._add(f"evict {part} {up_to} {stride}", str(len(old)))
+
+    def watch(self, place: int) -> None:
+        """Let another thread read an open view, if there is one, until it is released."""
+        if self.views:
+            self._add(f"watch {self._view(place)}")
+
+    def read(self, place: int, count: int) -> None:
+        """Read some more of an open view, if there is one, by its own reader."""
+        if self.views:
+            self._add(f"read {self._view(place)} {count}")
+
+    def read_all(self, place: int) -> None:
+        """Read an open view from its beginning to its end, if there is one."""
+        if self.views:
+            name = self._view(place)
+            self._add(f"entries {name}", shown(self.views[name]))
+
+    def release(self, place: int) -> None:
+        """Release an open view, if there is one, after comparing all that was read of it."""
+        if self.views:
+            name = self._view(place)
+            self._add(f"release {name}", shown(self.views.pop(name)))
+
+    def _view(self, place: int) -> str:
+        return list(self.views)[place % len(self.views)]
+
+    def end(self, with_prefix: bool) -> None:
+        """Compare what is left."""
+        while self.views:
+            self.release(0)
+        self.open_view()
+        self.release(0)
+        if with_prefix:
+            for key in {prefix_of(key): key for key in self.entries}.values():
+                self.scan(key)

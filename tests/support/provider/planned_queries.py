@@ -1,0 +1,124 @@
+"""Queries of which the provider changes the plans, and what their plans say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from tests.support.applications.streams import Stream
+from tests.support.provider.provider_jobs import COWSTATE, THROUGH_MANAGER, Options
+
+ON_COWSTATE = {**THROUGH_MANAGER, PROVIDER_KEY: COWSTATE}
+BATCHES = 3
+Build = Callable[[Stream], DataFrame]
+
+
+def totals(stream: Stream) -> DataFrame:
+    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
+    return stream.source().groupBy("key").agg(*aggregates)
+
+
+def texts(stream: Stream) -> DataFrame:
+    longest = F.max(F.repeat("key", F.col("value").cast("int") % 3)).alias("longest")
+    return stream.source().groupBy("key").agg(longest)
+
+
+def lists(stream: Stream) -> DataFrame:
+    return stream.source().groupBy("key").agg(F.collect_list("value").alias("values"))
+
+
+def overall(stream: Stream) -> DataFrame:
+    return stream.source().groupBy().agg(F.sum("value").alias("total"))
+
+
+def distinct(stream: Stream) -> DataFrame:
+    return stream.source().dropDuplicates(["key"])
+
+
+def with_moments(stream: Stream) -> DataFrame:
+    moments = stream.source().withColumn("moment", F.timestamp_seconds(86400 + F.col("value")))
+    return moments.withWatermark("moment", "1 second")
+
+
+def windows(stream: Stream) -> DataFrame:
+    return with_moments(stream).groupBy(F.window("moment", "10 seconds"), "key").count()
+
+
+def sessions(stream: Stream) -> DataFrame:
+    return with_moments(stream).groupBy(F.session_window("moment", "3 seconds"), "key").count()
+
+
+def distinct_moments(stream: Stream) -> DataFrame:
+    return with_moments(stream).dropDuplicates(["key", "moment"])
+
+
+def distinct_within(stream: Stream) -> DataFrame:
+    return with_moments(stream).dropDuplicatesWithinWatermark(["key"])
+
+
+def joined(stream: Stream, how: str = "inner") -> DataFrame:
+    """Keys have several values, and rows meet those of the ten seconds around them."""
+    left, right = with_moments(stream).alias("l"), with_moments(stream).alias("r")
+    return left.join(right, F.expr(f"l.key = r.key AND {apart('r')}"), how).select("l.key")
+
+
+def joined_by_key(stream: Stream) -> DataFrame:
+    return stream.source().join(stream.source(), "key").select("key")
+
+
+def joined_twice(stream: Stream) -> DataFrame:
+    left, middle, right = (with_moments(stream).alias(name) for name in "lmr")
+    first = left.join(middle, F.expr(f"l.key = m.key AND {apart('m')}"))
+    return first.join(right, F.expr(f"l.key = r.key AND {apart('r')}")).select("l.key")
+
+
+def apart(other: str) -> str:
+    """The condition that a row of another side is at most five seconds apart."""
+    around = "l.moment - INTERVAL 5 SECONDS AND l.moment + INTERVAL 5 SECONDS"
+    return f"{other}.moment BETWEEN {around}"
+
+
+def outer_joined(stream: Stream) -> DataFrame:
+    return joined(stream, "full_outer")
+
+
+def joined_by_moment(stream: Stream) -> DataFrame:
+    return with_moments(stream).join(with_moments(stream), ["key", "moment"]).select("key")
+
+
+def stream_of_moments(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE) -> Stream:
+    """Each batch lies a while after the one before it."""
+    stream = Stream(spark, folder, settings)
+    for batch in range(BATCHES):
+        stream.feed([(f"key{n % 40}", 100 * batch + n % 7) for n in range(400)])
+    return stream
+
+
+def stream_of_lone_keys(
+    spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE
+) -> Stream:
+    """As `stream_of_moments`. Most keys have one row in a batch, and some have several."""
+    stream = Stream(spark, folder, settings)
+    for batch in range(BATCHES):
+        keys = (f"{batch}-{n if n < 300 else n % 40}" for n in range(400))
+        stream.feed([(key, 100 * batch + n % 7) for n, key in enumerate(keys)])
+    return stream
+
+
+def last_plan(query: StreamingQuery) -> Any:
+    return query._jsq.streamingQuery().lastExecution().executedPlan()
+
+
+def metrics_of(plan: Any, operator: str, metric: str) -> list[int]:
+    """The metric of each operator of that name in a plan."""
+    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    below = [count for child in children for count in metrics_of(child, operator, metric)]
+    if plan.nodeName() != operator:
+        return below
+    return [plan.metrics().apply(metric).value(), *below]

@@ -1,0 +1,149 @@
+"""Scripts for the provider's classes, run in the JVM of the shared session.
+
+A script is a list of lines, sent in one call; each line gives one line of result. What the lines
+may say is in `tests/support/provider/scala`, which is compiled when it or the provider has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_state
+from spark_state.jvm.scala_compiler import compile_jar
+
+PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
+SOURCES = Path(__file__).parent / "scala"
+BUILD = Path(__file__).resolve().parents[3] / "build"
+STEP = 0x9E3779B97F4A7C15
+WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of so many words of 8 bytes, each told by the seed and its place."""
+
+    words: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.words}:{self.seed}"
+
+    def to_bytes(self) -> bytes:
+        """The row in the JVM's bytes."""
+        words = [(self.seed + place * STEP) % (1 << 64) for place in range(self.words)]
+        return struct.pack(f"<{self.words}Q", *words)
+
+
+def key_bytes(number: int) -> bytes:
+    """The row of the key of this number, in the JVM's bytes."""
+    more = number % 3
+    words = [0, prefix_of(number), number, (32 << 32) | more * WORD_BYTES, *[number] * more]
+    return struct.pack(f"<{len(words)}Q", *words)
+
+
+def prefix_of(number: int) -> int:
+    """Few prefixes that many odd keys have, and many that at most four even keys have."""
+    return number % 13 if number % 2 else 100 + number // 8
+
+
+def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int, Value]:
+    """Those whose time, that of the key or of the value, is `up_to` or before."""
+
+    def time_of(number: int, value: Value) -> int | None:
+        if part == "key":
+            return number
+        return None if value.seed % 4 == 3 else value.seed
+
+    times = {number: time_of(number, value) for number, value in entries.items()}
+    return {n: entries[n] for n, time in times.items() if time is not None and time <= up_to}
+
+
+def shown(entries: Mapping[int, Value]) -> str:
+    """Entries as the JVM shows them."""
+    return " ".join(sorted(f"{number}={value}" for number, value in entries.items()))
+
+
+def shown_prefix(entries: Mapping[int, Value], prefix: int) -> str:
+    """As `shown`, of the keys with this prefix."""
+    return shown({n: value for n, value in entries.items() if prefix_of(n) == prefix})
+
+
+@dataclass
+class Script:
+    """Lines, and for each the result that it must have; None for one that is only looked at."""
+
+    lines: list[str] = field(default_factory=list)
+    expected: list[str | None] = field(default_factory=list)
+
+    def add(self, line: str, expected: str | None) -> None:
+        self.lines.append(line)
+        self.expected.append(expected)
+
+    def run_on(self, target: Any) -> list[str]:
+        """The results, after comparing them."""
+        results: list[str] = target.run("\n".join(self.lines)).split("\n") if self.lines else []
+        assert len(results) == len(self.lines)
+        for step, result in enumerate(results):
+            if self.expected[step] is not None:
+                context = f"line {step}: {self.lines[step]}"
+                assert (context, result) == (context, self.expected[step])
+        return results
+
+
+class ProviderJvm:
+    """The compiled drivers of scripts, in a class loader of their own."""
+
+    def __init__(self, spark: SparkSession, jar: Path) -> None:
+        gateway: Any = spark.sparkContext._gateway
+        self._gateway = gateway
+        java = gateway.jvm.java
+        urls = self._array(java.net.URL, [java.io.File(str(jar)).toURI().toURL()])
+        parent = java.lang.Thread.currentThread().getContextClassLoader()
+        self._loader = java.net.URLClassLoader(urls, parent)
+
+    def new(self, name: str, *arguments: bool | int | str) -> Any:
+        """A new object of one of the drivers' classes."""
+        constructor = self._loader.loadClass(f"{PACKAGE}.{name}").getConstructors()[0]
+        values = self._array(self._gateway.jvm.java.lang.Object, arguments)
+        return constructor.newInstance(values)
+
+    def _array(self, of_class: Any, items: Iterable[object]) -> Any:
+        listed = list(items)
+        array = self._gateway.new_array(of_class, len(listed))
+        for place, item in enumerate(listed):
+            array[place] = item
+        return array
+
+
+def scripts_jar() -> Path:
+    """The drivers of scripts, compiled for the installed Spark and the provider as it is now."""
+    sources = sorted(SOURCES.glob("*.scala"))
+    provider = Path(spark_state.jar_path())
+    compiled_from = hashlib.sha256(pyspark.__version__.encode())
+    for file in (provider, *sources):
+        compiled_from.update(file.read_bytes())
+    jar = BUILD / f"provider-scripts-{compiled_from.hexdigest()[:16]}.jar"
+    if not jar.exists():
+        compile_jar(sources, jar, classpath=[provider])
+    return jar
+
+
+@cache
+def _loaded(spark: SparkSession) -> ProviderJvm:
+    return ProviderJvm(spark, scripts_jar())
+
+
+@pytest.fixture(scope="module")
+def provider_jvm(spark: SparkSession) -> ProviderJvm:
+    """The drivers of scripts, for modules that import this fixture."""
+    return _loaded(spark)

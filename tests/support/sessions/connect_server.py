@@ -1,0 +1,159 @@
+"""A server of Spark Connect in a process of its own, and clients in theirs.
+
+PySpark is of one kind in a process, classic or Connect, so tests, whose sessions are classic, run
+neither. `python -m tests.support.sessions.connect_server [key=value …]` is the server: it prints
+its port, and ends with its input. A client runs a job of `connect_jobs`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[3]
+_PATIENCE_SECONDS = 400
+PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+# Small, and as patient as the session of other tests.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.authenticate.socketTimeout": "600s",
+    "spark.network.timeout": "1200s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A server: its URL, or a local master if each client starts one."""
+
+    url: str
+
+    def run(self, job: str, folder: Path, **arguments: Any) -> Any:
+        """What a job gives. Its output is in an AssertionError if it fails."""
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.applications.connect_jobs",
+            self.url,
+            str(folder),
+            job,
+        ]
+        process = subprocess.Popen(
+            [*command, json.dumps(arguments)],
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            printed, said = process.communicate(timeout=_PATIENCE_SECONDS)
+        finally:
+            _end(process)
+        assert process.returncode == 0, said[-8_000:]
+        return json.loads(printed.splitlines()[-1])
+
+
+@contextmanager
+def connect_server(folder: Path, settings: Mapping[str, str]) -> Iterator[Connection]:
+    """A server with these settings, too; its log is in `folder`."""
+    options = [f"{key}={value}" for key, value in {**SETTINGS, **settings}.items()]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.sessions.connect_server", *options],
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            port = process.stdout.readline().strip()
+            assert port, (folder / "server.log").read_text()[-8_000:]
+            yield Connection(f"sc://localhost:{port}")
+        finally:
+            process.stdin.close()
+            _end(process)
+            process.stdout.close()
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    # With SPARK_TESTING a client that starts its server finds the port that was free.
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_TESTING": "1"}
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Wait for a process that is about to end, and end it and its JVM if it does not."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        children = []
+    try:
+        process.wait(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    for child in alive:
+        child.kill()
+
+
+def feed(folder: Path, batches: Sequence[Sequence[tuple[Any, Any]]], first: int = 0) -> None:
+    """Write a file of rows (key, value) for each batch, in this order also by their times."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(batches, first):
+        table = pa.table(
+            {
+                "key": pa.array([key for key, _ in rows], pa.string()),
+                "value": pa.array([value for _, value in rows], pa.int64()),
+            }
+        )
+        file = folder / f"{number:05d}.parquet"
+        pq.write_table(table, file)
+        os.utime(file, (1_000 + number, 1_000 + number))
+
+
+def emitted(folder: Path) -> list[tuple[Any, ...]]:
+    """The rows that a query has written into `folder`, in order."""
+    rows = [tuple(row.values()) for row in pq.read_table(folder).to_pylist()]
+    return sorted(rows, key=repr)
+
+
+def main() -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    from tests.support.sessions.spark_session import stop_spark
+
+    conf = SparkConf().setMaster("local[2]")
+    conf.set("spark.plugins", PLUGIN).set("spark.connect.grpc.binding.port", "0")
+    for option in sys.argv[1:]:
+        conf.set(*option.split("=", 1))
+    session = SparkSession(SparkContext(conf=conf))
+    service = "org.apache.spark.sql.connect.service.SparkConnectService$"
+    jvm: Any = session._jvm
+    print(getattr(getattr(jvm, service), "MODULE$").localPort(), flush=True)
+    sys.stdin.read()
+    stop_spark(session)
+
+
+if __name__ == "__main__":
+    main()

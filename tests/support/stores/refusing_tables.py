@@ -1,0 +1,88 @@
+"""A data source that is cowstate's, over an object store that refuses some calls of a commit.
+
+What is refused is said by a file beside the table, `<table>.refuses`, which may come and go while
+queries run:
+
+    deletes         the writer may not delete
+    listings        nothing that is beside the commit can be listed
+    folded files    the disk is full when files are folded
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from datasources.cowstate_source import CowStateDataSource
+from datasources.sink import opened_tables, table_upkeep
+from datasources.sink.opened_tables import SinkPlan
+from datasources.sink.table_sink import TableStreamWriter
+from tests.support.stores.fake_object_store import RefusingObjectStore
+
+REFUSALS = ("deletes", "listings", "folded files")
+
+
+class Refusals:
+    """What is refused now, of upkeep or of the commit itself."""
+
+    def __init__(self, table: str, *, of_upkeep: bool) -> None:
+        self._said = Path(f"{table}.refuses")
+        self._of_upkeep = of_upkeep
+
+    def __call__(self, operation: str, name: str) -> Exception | None:
+        said = self._said.read_text() if self._said.exists() else ""
+        if said == "deletes" and operation == "delete":
+            return StoreAccessError(name, "[Errno 13] Permission denied")
+        if said == "listings" and operation == "list" and self._of_upkeep:
+            return OSError(errno.EIO, "the store does not answer")
+        if said == "folded files" and operation == "put" and name.startswith("data/compacted/"):
+            return OSError(errno.ENOSPC, "No space left on device")
+        return None
+
+
+class RefusedWriter(TableStreamWriter):
+    """A sink whose commits meet refusals."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        super().__init__(plan)
+        self._url = plan.options.url
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        def refusing(*, of_upkeep: bool) -> Callable[..., ObjectStore]:
+            refusals = Refusals(self._url, of_upkeep=of_upkeep)
+            return lambda *asked: RefusingObjectStore(open_object_store(*asked), refusals)
+
+        with (
+            patch.object(opened_tables, "open_object_store", refusing(of_upkeep=False)),
+            # Known to the process from one batch to the next.
+            patch.object(table_upkeep, "open_object_store", refusing(of_upkeep=True)),
+            # Every commit would try the refused calls for so long.
+            patch.object(table_upkeep, "_RETRY_SECONDS", 0.3),
+        ):
+            super().commit(messages, batchId)
+
+
+class RefusingDataSource(CowStateDataSource):
+    """The data source with that sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "refusing"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RefusedWriter:  # noqa: N802
+        writer: Any = super().streamWriter(schema, overwrite)
+        plan: SinkPlan = writer._plan
+        return RefusedWriter(plan)
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
