@@ -25,7 +25,6 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from checkpoint_store.old_names import with_old_name
 from checkpoint_store.open_history import open_history
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.states.element_changes import whole_rows, whole_rules
@@ -113,11 +112,6 @@ class StateReader:
         infos = in_parallel(lambda version: self._info(version, versions), versions)
         return [info for info in infos if info is not None]
 
-    def epochs(self) -> list[VersionInfo]:
-        """The old name of `versions`."""
-        return self.versions()
-
-    @with_old_name("epoch", "version")
     def info(self, version: int | None = None) -> VersionInfo:
         """A version and its time; None means the newest. One listing and at most one read."""
         return self._version(version).info
@@ -134,14 +128,12 @@ class StateReader:
             raise self._empty()
         return VersionTimes(self._history, versions).newest_at(timestamp_ms)
 
-    @with_old_name("epoch", "version")
     def schema(self, version: int | None = None) -> pa.Schema:
         """The columns of a version; None means the newest."""
         shape = self._version(version).shape
         schema = flat_schema(shape)
         return pa.schema([schema.field(name) for name in shape.columns])
 
-    @with_old_name("epoch", "version")
     def read(
         self,
         version: int | None = None,

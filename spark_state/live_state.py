@@ -31,7 +31,6 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.state_file import DELETE
-from checkpoint_store.old_names import with_old_name
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
@@ -112,11 +111,6 @@ class LiveSnapshot:
     def version(self) -> int:
         """The number of the version; for the state of an operator, of its epoch."""
         return self._open.info.version
-
-    @property
-    def epoch(self) -> int:
-        """The old name of `version`."""
-        return self.version
 
     @property
     def timestamp(self) -> datetime.datetime:
@@ -226,11 +220,6 @@ class LiveView:
         return self.snapshot().version
 
     @property
-    def epoch(self) -> int:
-        """The old name of `version`."""
-        return self.version
-
-    @property
     def timestamp(self) -> datetime.datetime:
         """When that version was committed, in UTC."""
         return self.snapshot().timestamp
@@ -291,7 +280,6 @@ class LiveView:
             self._shown = state.shown
             self._arrival.notify_all()
 
-    @with_old_name("epoch", "version")
     def wait_for(self, version: int, timeout_seconds: float | None = None) -> None:
         """Wait until readers see `version` or a later one. Raises TimeoutError."""
 

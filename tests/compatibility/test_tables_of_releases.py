@@ -31,7 +31,7 @@ def test_every_version_of_a_table_is_read(release: str) -> None:
         rows = reader.read(version)
         assert rows.num_columns == (4 if version >= FIRST_WIDER else 3)
         assert widened(by_key(rows)) == expected
-    assert [info.watermark_ms for info in reader.epochs()] == EVENT_TIMES_MS
+    assert [info.watermark_ms for info in reader.versions()] == EVENT_TIMES_MS
 
 
 @each_release

@@ -115,7 +115,7 @@ class TestWhereItStarts:
             ((5, 51), "update_postimage", 4),
         ]
         assert shown(changes.run()) == expected(later)
-        times = {v.version: v.timestamp_ms for v in open_store(url).epochs()}
+        times = {v.version: v.timestamp_ms for v in open_store(url).versions()}
         for row in changes.rows():
             assert row["_commit_timestamp"].timestamp() * 1000 == times[row["_commit_version"]]
 
@@ -139,7 +139,7 @@ class TestWhereItStarts:
     def test_a_starting_time_is_the_first_version_since_then(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        time = open_store(table).epochs()[2].timestamp_ms
+        time = open_store(table).versions()[2].timestamp_ms
         at = datetime.fromtimestamp(time / 1000, UTC).isoformat()
         delivered = changes_of(table).run(startingTimestamp=at)
         assert shown(delivered) == expected(CHANGES[2] + CHANGES[3])
@@ -232,7 +232,7 @@ class TestHowFarItGoes:
         writer = frame.writeStream.foreachBatch(write_another).trigger(availableNow=True)
         run_to_the_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
         assert seen == [0, 1]
-        assert [info.version for info in open_store(url).epochs()] == [0, 1, 2, 3]
+        assert [info.version for info in open_store(url).versions()] == [0, 1, 2, 3]
 
 
 class TestRestarts:
@@ -278,7 +278,7 @@ class TestDataLoss:
             upsert(url, (2, number))
         objects = open_object_store(url)
         TableRetention(objects, TableStore(objects)).retain(2)
-        oldest = open_store(url).epochs()[0].version
+        oldest = open_store(url).versions()[0].version
         assert oldest > 0
         with pytest.raises(PySparkException, match=rf"version 0 of .* holds versions {oldest} to"):
             changes.run()

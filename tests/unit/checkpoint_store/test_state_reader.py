@@ -337,19 +337,6 @@ def test_a_table_of_keys_alone_has_its_keys() -> None:
     assert changes(reader, 10) == [(1, "delete", 11)]
 
 
-def test_versions_go_by_their_old_name_too() -> None:
-    reader: Any = StateReader(three_versions())
-    assert reader.epochs() == reader.versions()
-    assert reader.info(epoch=11) == reader.info(11) == reader.info(version=11)
-    assert reader.schema(epoch=11) == reader.schema(11)
-    assert reader.read(epoch=11).equals(reader.read(11))
-    assert reader.read(columns=["id"], epoch=10).num_rows == 3
-    with pytest.raises(TypeError, match="epoch is the old name of version: give version only"):
-        reader.read(epoch=11, version=11)
-    with pytest.raises(TypeError, match="version"):
-        reader.read(11, epoch=11)
-
-
 def test_versions_are_those_that_are_there_with_their_times() -> None:
     history = three_versions()
     history.delete(11)

@@ -367,12 +367,11 @@ def test_an_interrupted_apply_is_not_built_upon() -> None:
         assert (view.version, dict(view)) == (2, {5: value(5)})
 
 
-def test_waiting_for_a_version_that_is_there_returns_at_once_also_by_its_old_name() -> None:
+def test_waiting_for_a_version_that_is_there_returns_at_once() -> None:
     with following(5, rows(1)) as (_, view), view.snapshot() as snapshot:
         view.wait_for(4)
         view.wait_for(5)
-        view.wait_for(epoch=5)  # type: ignore[call-arg]
-        assert (view.epoch, snapshot.epoch) == (view.version, snapshot.version) == (5, 5)
+        assert view.version == snapshot.version == 5
 
 
 def test_waiting_in_vain_says_what_is_there_and_why() -> None:

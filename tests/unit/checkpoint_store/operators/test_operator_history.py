@@ -284,8 +284,8 @@ class TestDamage:
         manifests = [name for name in objects.objects if name.startswith("manifests/")]
         self.damage(objects, manifests)
         reader = keyed_reader(objects)
-        assert [info.version for info in reader.epochs()] == [0, 1, 2]
-        assert [info.timestamp_ms for info in reader.epochs()] == [0, 10_000, 20_000]
+        assert [info.version for info in reader.versions()] == [0, 1, 2]
+        assert [info.timestamp_ms for info in reader.versions()] == [0, 10_000, 20_000]
         for epoch in range(3):
             assert reader.read(epoch)["n"].to_pylist() == [epoch]
         assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 2]
@@ -311,7 +311,7 @@ class TestDamage:
         self.committed(objects, [0, 1, 2, 5, 6])
         objects.delete(self.of_epoch(objects, 2))
         reader = keyed_reader(objects)
-        assert [info.version for info in reader.epochs()] == [0, 1, 5, 6]
+        assert [info.version for info in reader.versions()] == [0, 1, 5, 6]
         for epoch in (0, 1, 5, 6):
             assert reader.read(epoch)["n"].to_pylist() == [epoch]
         for ask in (
@@ -345,7 +345,7 @@ class TestDamage:
             second.run_epoch(epoch, {1: 10 * epoch})
         objects.delete(self.of_epoch(objects, 2, run=3))
         reader = keyed_reader(objects)
-        assert [info.version for info in reader.epochs()] == [0, 1, 3]
+        assert [info.version for info in reader.versions()] == [0, 1, 3]
         with pytest.raises(VersionMissingError):
             reader.read(2)
         assert reader.read(1)["n"].to_pylist() == [1]

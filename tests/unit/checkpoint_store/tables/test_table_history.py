@@ -149,7 +149,7 @@ class TestDamage:
         self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         reader = self.damaged(objects, 1, 2)
-        assert [info.version for info in reader.epochs()] == [0, 3, 4]
+        assert [info.version for info in reader.versions()] == [0, 3, 4]
         assert version_name(1) in caplog.text
         assert version_name(2) in caplog.text
         for version in (1, 2):
@@ -303,7 +303,7 @@ class TestRetention:
         objects.delete([version_name(number) for number in deleted])
         reader = StateReader(history_of(objects))
         there = [number for number in range(7) if number not in deleted]
-        assert [info.version for info in reader.epochs()] == there
+        assert [info.version for info in reader.versions()] == there
         for version in there:
             assert by_key(reader.read(version)) == {n: ("a", n) for n in range(version + 1)}
         for version in deleted:
@@ -359,7 +359,7 @@ def test_more_versions_than_are_remembered_are_read_by_several_threads(
         query.publish(batch, [])
     reader = StateReader(history_of(objects))
     for _ in range(5):
-        assert [info.version for info in reader.epochs()] == [*range(300)]
+        assert [info.version for info in reader.versions()] == [*range(300)]
 
 
 def test_a_history_pickles(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ class TestCommitting:
             clock.seconds = seconds
             times.append(query.commit(batch, put(1, "a", batch)).timestamp_ms)
         assert times == [FIRST_MS, FIRST_MS + 1, FIRST_MS + 2, 5_000_500, 5_000_501]
-        assert [info.timestamp_ms for info in reader_of(objects).epochs()] == times
+        assert [info.timestamp_ms for info in reader_of(objects).versions()] == times
         assert [reader_of(objects).latest_at(time) for time in times] == [0, 1, 2, 3, 4]
 
     def test_a_missing_file_is_named_with_its_batch(self, objects: DictObjectStore) -> None:

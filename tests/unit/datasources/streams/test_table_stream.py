@@ -456,7 +456,7 @@ class TestLostVersions:
 
     def test_a_stream_that_begins_at_its_time_is_told(self, tmp_path: Path) -> None:
         write(tmp_path, *range(6))
-        times = {info.version: info.timestamp_ms for info in open_store(str(tmp_path)).epochs()}
+        times = {info.version: info.timestamp_ms for info in open_store(str(tmp_path)).versions()}
         (tmp_path / version_name(2)).unlink()
         for milliseconds, expected in ((times[1], after(0)), (times[4], after(3))):
             stream = reader(tmp_path, startingTimestamp=milliseconds)
@@ -470,7 +470,7 @@ class TestLostVersions:
 
 def test_a_damaged_version_does_not_hide_the_first_one_since_a_time(tmp_path: Path) -> None:
     write(tmp_path, *range(6))
-    times = {info.version: info.timestamp_ms for info in open_store(str(tmp_path)).epochs()}
+    times = {info.version: info.timestamp_ms for info in open_store(str(tmp_path)).versions()}
     (tmp_path / version_name(2)).write_bytes(b"")
     for version in (0, 1, 3, 4, 5):
         start = reader(tmp_path, startingTimestamp=times[version]).initialOffset()
