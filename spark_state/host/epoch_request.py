@@ -91,22 +91,18 @@ class OperatorStart:
     """Facts that the driver of a run found in the query's checkpoint and in the operator's store
     when the query started.
 
-    `checkpoint`: the checkpoint's location, None if Spark chooses a new one; `newest_epoch`: the
-    newest epoch that the operator must have, because Spark committed its batch, NEVER_RUN if it has
-    run in none, None if that is not known; `committed`: the last batch that Spark had committed, -1
-    if there was none; `witness`: the id of a run without epochs, which the driver registers in the
-    store after the query has started, None if it does not. A store that has this run was not lost
-    since then.
+    `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
+    have, because Spark committed its batch, NEVER_RUN if it has run in none, None if that is not
+    known; `committed`: the last batch that Spark had committed, -1 if there was none.
     """
 
-    checkpoint: str | None
+    checkpoint: str
     newest_epoch: int | None = None
     committed: int = -1
-    witness: str | None = None
 
     def may_begin_with_nothing(self, epoch: int) -> bool:
-        """True if the operator had never run before this epoch. After the first epoch of the run
-        only the witness tells."""
+        """True if the operator had never run before this epoch. Nothing is known of the epochs
+        after the first one of the run."""
         return self.newest_epoch == NEVER_RUN and epoch == self.committed + 1
 
 

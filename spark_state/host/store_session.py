@@ -37,7 +37,6 @@ _EPOCHS_BETWEEN_RETENTIONS = 10
 # is noticed within so many epochs.
 EPOCHS_BETWEEN_LOOKS = 16
 _SECONDS_BETWEEN_SWEEPS = 3600.0
-_SECONDS_BETWEEN_LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 0.0)
 _OTHER_STORE = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
     "class, unless name= is given) the same?"
@@ -139,7 +138,7 @@ class StoreSession:
         Raises FencedError when a newer one was seen (I9), StoreBegunAnewError when the one seen
         last is not in the store any more, and StoreOfOtherCheckpointError.
         """
-        run_id = task.run_id
+        run_id, start = task.run_id, task.start
         with self._lock:
             if self._run is not None and self._run.run_id == run_id:
                 return self._run
@@ -147,9 +146,8 @@ class StoreSession:
                 raise StoreBegunAnewError(
                     f"{self.url} was deleted while its query ran; Spark tries the task again"
                 )
-            checkpoint = None if task.start is None else task.start.checkpoint
-            if checkpoint is not None:
-                self.checkpoints.starts.check_checkpoint(checkpoint)
+            if start is not None:
+                self.checkpoints.starts.check_checkpoint(start.checkpoint)
             run = self.checkpoints.register_run(run_id)
             if self._run is not None and run < self._run:
                 raise FencedError(
@@ -157,8 +155,8 @@ class StoreSession:
                     f"{self._run.run_id}; nothing was changed. If two queries use one checkpoint "
                     "location, stop one of them"
                 )
-            if checkpoint is not None:
-                self.checkpoints.starts.note_checkpoint(run, checkpoint)
+            if start is not None:
+                self.checkpoints.starts.note_checkpoint(run, start.checkpoint)
             self._run = run
             self._looked_at = task.epoch
             self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
@@ -199,29 +197,15 @@ class StoreSession:
         if base is not None and base.run != run:
             self._check_newest(task, base)
         had_state = resident_epoch is not None and resident_epoch < epoch
-        is_empty = base is None and epoch > 0
-        if is_empty and (had_state or not self._may_begin_with_nothing(request)):
+        never_ran = task.start is not None and task.start.may_begin_with_nothing(epoch)
+        lost = had_state or not (never_ran or spec.checkpoints.start_empty)
+        if base is None and epoch > 0 and lost:
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self.url} holds no state of the "
                 f"epochs before: {_cause(task)} To begin with empty state all "
                 "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
         return base
-
-    def _may_begin_with_nothing(self, request: EpochRequest) -> bool:
-        """Whether the user allows it, or the operator has never run before the epoch."""
-        start, epoch = request.task.start, request.task.epoch
-        if start is None or request.spec.checkpoints.start_empty:
-            return request.spec.checkpoints.start_empty
-        return start.may_begin_with_nothing(epoch) or self._has_witness(start.witness)
-
-    def _has_witness(self, witness: str | None) -> bool:
-        """Whether the store has the run that the driver registers a moment after the start."""
-        for seconds in _SECONDS_BETWEEN_LOOKS if witness is not None else ():
-            if self.checkpoints.registered_run(str(witness)) is not None:
-                return True
-            time.sleep(seconds)
-        return False
 
     def _look_now_and_then(self, run: Run, epoch: int) -> None:
         """Raise RunOverError if a newer run has begun, also one far behind this epoch."""

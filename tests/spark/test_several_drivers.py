@@ -113,46 +113,6 @@ def test_a_store_put_back_is_noticed_behind_batches_of_another_source(
         run()
 
 
-@pytest.mark.parametrize(
-    ("is_lost", "has_location"),
-    [(False, True), (False, False), (True, True)],
-    ids=["kept", "place chosen by Spark", "lost"],
-)
-def test_first_rows_in_a_later_batch_begin_with_nothing_unless_the_store_was_lost(
-    stream: Stream, tmp_path: Path, *, is_lost: bool, has_location: bool
-) -> None:
-    other = Stream(stream.spark, tmp_path / "other")
-    other.feed([("x", 1)])
-    plain = other.source().selectExpr("key", "1L AS rows", "value AS total")
-    writer = stream.operator().union(plain).writeStream.foreachBatch(stream.keep)
-    if has_location:
-        writer = writer.option("checkpointLocation", str(stream.checkpoint))
-    query = writer.outputMode("update").start()
-    try:
-        root = stream.spark.conf.get("spark.cowstate.store", "").removeprefix("file://")
-        store = Path(root, str(query.id), "RunningTotals")
-        eventually(lambda: any(store.glob("runs/*-witness-*")))
-        other.feed([("x", 1)])
-        query.processAllAvailable()
-        if is_lost:
-            shutil.rmtree(store)
-        feed(stream, 1)
-        if is_lost:
-            message = "had not run when the query started"
-            with pytest.raises(StreamingQueryException, match=message):
-                query.processAllAvailable()
-            return
-        query.processAllAvailable()
-        feed(stream, 1)
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    totals = totals_of(stream.fed)
-    assert {key: row for key, row in stream.totals().items() if key != "x"} == totals
-    state = open_store(store.as_uri()).read().to_pylist()
-    assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals
-
-
 def test_a_batch_that_a_failed_sink_left_may_run_again_otherwise(stream: Stream) -> None:
     """The processor is another one when the batch runs again, so both runs have the epoch, with
     other contents. The driver of the second run tells that Spark has committed its batch."""

@@ -4,9 +4,10 @@ The checkpoint is on the server, which reads its files in Spark's format for bin
 task looks at the stores. A setting of the session tells the tasks: Spark copies the settings that a
 query starts with to its tasks. The setting is there only for the time of a start.
 
-The plan of a query does not tell the order of its sources here. All operators read the only source
-of the user, so they must have the epochs of the batches in which this source moved. If there are
-several, nobody knows which epochs an operator must have.
+The plan of a query does not tell the order of its sources here. If the query has one source, and a
+clock or none, all operators must have the epochs of the batches in which this source moved.
+Otherwise nobody knows which epochs an operator must have: an initial state fills an operator before
+the user's source has moved.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from spark_state.spark.queries.connect_runs import StoredQuery
-from spark_state.spark.queries.offset_log import places_of_others
+from spark_state.spark.queries.offset_log import places_beside_clock
 from spark_state.spark.queries.operator_starts import (
     SETTING_OF_STARTS,
     Reached,
@@ -91,8 +92,8 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
         return  # the first start: the server does not tell the location yet
     operators = [_inputs(files, name, root, stores) for name, root in stores.roots or ()]
 
-    told = told_starts(files, _Stores(spark, files.url, operators), operators)
-    spark.conf.set(SETTING_OF_STARTS, told.text)
+    text, _ = told_starts(files, _Stores(spark, files.url, operators), operators)
+    spark.conf.set(SETTING_OF_STARTS, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def forget_connect_starts(spark: SparkSession) -> None:
 
 def _inputs(files: ConnectFiles, name: str, root: str, stores: StoredQuery) -> OperatorInputs:
     newest = max(files.numbers("offsets"), default=None)
-    places, sources = places_of_others(files.text(f"offsets/{newest}"))
+    places, sources = places_beside_clock(files.text(f"offsets/{newest}"))
     operator = PlannedOperator(
         name, root, 0, PROGRESS_RETRY_SECONDS, store_options=stores.store_options
     )

@@ -57,14 +57,13 @@ def own_sources(entry: str | None, sources: int) -> set[str] | None:
     return {name for name, of_source in _KEYS_OF_OWN_SOURCES.items() if of_source in keys}
 
 
-def places_of_others(entry: str | None) -> tuple[tuple[int, ...], int]:
-    """The places of the sources that no operator of cowstate has added to a query, and the number
-    of all sources, as an entry of its log tells them. A query has a source before it has a log."""
-    lines = "" if entry is None else entry.partition("\n")[2]
-    _, *offsets = lines.split("\n") if lines else ("", _NO_OFFSET)
-    own = [*_KEYS_OF_OWN_SOURCES.values()]
-    others = (place for place, offset in enumerate(offsets) if _keys(offset) not in own)
-    return tuple(others), len(offsets)
+def places_beside_clock(entry: str | None) -> tuple[tuple[int, ...], int]:
+    """The places of the sources of a query beside the clock of its operators, and the number of all
+    sources, as an entry of its log tells them. Place 0 of one source if there is no entry yet."""
+    _, _, *offsets = ["", "", _NO_OFFSET] if entry is None else entry.split("\n")
+    clock = _KEYS_OF_OWN_SOURCES["cowstate_clock"]
+    places = (place for place, offset in enumerate(offsets) if _keys(offset) != clock)
+    return tuple(places), len(offsets)
 
 
 def _keys(offset: str) -> set[str]:

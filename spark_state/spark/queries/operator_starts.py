@@ -41,7 +41,7 @@ from checkpoint_store.operators.run_errors import EpochsLostError
 from checkpoint_store.operators.run_lineage import Lineage, lineage_of
 from checkpoint_store.operators.run_starts import digest_of
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
+from spark_state.host.epoch_request import OperatorStart
 from spark_state.spark.queries.offset_log import newest_epoch, own_sources
 from spark_state.spark.session.hadoop_files import HadoopFiles
 from spark_state.spark.session.operator_configuration import is_local_master
@@ -62,11 +62,6 @@ _SECONDS_AT_EXIT = 30.0
 _NOT_NOTED = (
     "a store could not be told that Spark has committed batch %d: %s. If the next start cannot "
     "tell which run counts, name this run with cowstate attach --run"
-)
-
-_NOT_WITNESSED = (
-    "a store could not be told that its operator has not run yet: %s. If the operator's first rows "
-    "come in a later batch, the query fails once; start it again then"
 )
 
 # The URL of a store, how long requests are tried again, in seconds, and the options of its client.
@@ -102,16 +97,6 @@ class WayBack:
     run_id: str = field(default_factory=lambda: f"back-{uuid4()}")
 
 
-class ToldStarts(NamedTuple):
-    """`text`: for the tasks; `repeated`: the operators whose next epoch an older run has written
-    already, or may have; `waiting`: the operators that may have their first rows after the first
-    batch of the run, each with its witness, see OperatorStart."""
-
-    text: str
-    repeated: list[OperatorInputs]
-    waiting: list[tuple[OperatorInputs, str]]
-
-
 class StoresOfQuery(Protocol):
     """The stores of a query's operators, as its driver reaches them."""
 
@@ -145,29 +130,27 @@ def name_starts(
     the errors of the stores.
     """
     context = spark.sparkContext
-    if location is None:
-        told = _told_of_new_query(operators)
-    else:
+    text, repeated = "", list[OperatorInputs]()
+    if location is not None:
         files = HadoopFiles(spark, location)
-        told = told_starts(files, _Stores(context, files.url, operators), operators)
+        text, repeated = told_starts(files, _Stores(context, files.url, operators), operators)
     # This thread may run a function of foreachBatch, whose query has starts of its own.
     former = context.getLocalProperty(_STARTS)
-    context.setLocalProperty(_STARTS, told.text)
+    context.setLocalProperty(_STARTS, text)
 
     def note(query: StreamingQuery | None) -> None:
         context.setLocalProperty(_STARTS, former or "")
-        if query is not None and told.repeated:
-            _watch_first_commit(context, told.repeated, query)
-        if query is not None and told.waiting:
-            _register_witnesses(context, told.waiting, query)
+        if query is not None and repeated:
+            _watch_first_commit(context, repeated, query)
 
     return note
 
 
 def told_starts(
     files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
-) -> ToldStarts:
-    """See ToldStarts. Operators of a query that was taken back are taken back, too.
+) -> tuple[str, list[OperatorInputs]]:
+    """The text for the tasks; and the operators whose next epoch an older run has written already,
+    or may have. Operators of a query that was taken back are taken back, too.
 
     `files`: of the checkpoint. Raises as name_starts.
     """
@@ -178,7 +161,7 @@ def told_starts(
     is_under_way = planned > committed
     if operators:
         _check_own_sources(files, planned, operators[0])
-    starts, ways_back = list[OperatorStart](), list[tuple[OperatorInputs, WayBack]]()
+    starts, ways_back = {}, list[tuple[OperatorInputs, WayBack]]()
     for inputs, has_reached in zip(operators, reached, strict=True):
         must_have = newest_epoch(
             lambda batch: files.text(f"offsets/{batch}"), committed, inputs.places, inputs.sources
@@ -189,8 +172,7 @@ def told_starts(
         if has_reached.written > planned or has_reached.reached > committed + 1:
             way_back = WayBack(files.url, committed, is_under_way, has_reached, must_have)
             ways_back.append((inputs, way_back))
-        witness = _witness(inputs) if must_have == NEVER_RUN else None
-        starts.append(OperatorStart(files.url, must_have, committed, witness))
+        starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, committed))
     # All operators are looked at before the first one is taken back.
     for applies in (True,) if len(ways_back) == 1 else (False, True):
         for inputs, way_back in ways_back:
@@ -198,33 +180,7 @@ def told_starts(
     # A task of a driver that was killed may write the epoch that it planned after the look.
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
-    return _told(query_id, operators, starts, repeated)
-
-
-def _told_of_new_query(operators: Sequence[OperatorInputs]) -> ToldStarts:
-    """The starts of a query for whose checkpoint Spark chooses a new place."""
-    starts = [
-        OperatorStart(None, NEVER_RUN, committed=-1, witness=_witness(inputs))
-        for inputs in operators
-    ]
-    return _told(None, operators, starts, [])
-
-
-def _witness(inputs: OperatorInputs) -> str | None:
-    """A witness for an operator that does not run in each batch with new rows."""
-    return f"witness-{uuid4()}" if len(inputs.places) < inputs.sources else None
-
-
-def _told(
-    query_id: str | None,
-    operators: Sequence[OperatorInputs],
-    starts: Sequence[OperatorStart],
-    repeated: list[OperatorInputs],
-) -> ToldStarts:
-    start_of = [*zip(operators, starts, strict=True)]
-    by_name = {inputs.operator.operator: asdict(start) for inputs, start in start_of}
-    waiting = [(inputs, start.witness) for inputs, start in start_of if start.witness is not None]
-    return ToldStarts(json.dumps({"query": query_id, "operators": by_name}), repeated, waiting)
+    return json.dumps({"query": query_id, "operators": starts}), repeated
 
 
 def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInputs) -> None:
@@ -277,29 +233,6 @@ def _watch_first_commit(
 
     atexit.register(look_once_more)
     watching.start()
-
-
-def _register_witnesses(
-    context: SparkContext, waiting: Sequence[tuple[OperatorInputs, str]], query: StreamingQuery
-) -> None:
-    """Register the witnesses of operators in their stores, in a thread: the start waits for none of
-    them. See OperatorStart."""
-    query_id = str(query.id)
-
-    def register() -> None:
-        with suppress(Py4JError, OSError):  # the session has ended
-            witnesses = [(*store_of(inputs, query_id), run_id) for inputs, run_id in waiting]
-            function = partial(_result_or_error, _register)
-            for _, error in _in_task_or_here(context, function, witnesses):
-                if error is not None:
-                    _log.warning(_NOT_WITNESSED, error)
-
-    name = f"cowstate-witnesses-{query.runId}"
-    threading.Thread(target=register, name=name, daemon=True).start()
-
-
-def _register(url: str, retry_seconds: float, options: Mapping[str, Any], run_id: str) -> None:
-    _opened(url, retry_seconds, options).register_run(run_id)
 
 
 def _first_committed(query: StreamingQuery) -> int | None:

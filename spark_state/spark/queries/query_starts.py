@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from spark_state.errors import ConfigurationError
@@ -21,9 +22,9 @@ CHECKED_OPTIONS = _LOCATION, _QUERY_NAME, _ASYNC = (
 _MARK = "_cowstate_checks"
 
 StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any | None], None] | None]
-"""Gets a writer, and the options that the call has by keyword. It raises to refuse the start. The
-function that it returns is called with the started query, or with None if Spark did not start it.
-The function must not raise: the query runs."""
+"""Gets a writer, and the arguments and options of the call by their names. It raises to refuse the
+start. The function that it returns is called with the started query, or with None if Spark did not
+start it. The function must not raise: the query runs."""
 
 
 def check_starts(writers: Any, check: StartCheck) -> None:
@@ -36,9 +37,11 @@ def check_starts(writers: Any, check: StartCheck) -> None:
 
 
 def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..., Any]:
+    _, *names = signature(spark_method).parameters
+
     @wraps(spark_method)
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        note = check(self, options)
+        note = check(self, {**dict(zip(names, args, strict=False)), **options})
         query = None
         try:
             query = spark_method(self, *args, **options)

@@ -20,7 +20,6 @@ from checkpoint_store.operators.run_errors import (
     StoreOfOtherCheckpointError,
 )
 from spark_state.errors import ConfigurationError, FencedError
-from spark_state.host import store_session
 from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.host.store_session import EPOCHS_BETWEEN_LOOKS
 from spark_state.spark.queries.operator_starts import WayBack, reached_in_store, take_back_in_store
@@ -227,19 +226,6 @@ def test_a_part_of_an_epoch_does_not_hide_that_another_run_has_it_whole(
 def test_an_operator_whose_rows_come_late_begins_with_nothing(open_host: OpenHost) -> None:
     start = OperatorStart(PLACE, newest_epoch=NEVER_RUN, committed=2)
     assert open_host(run_id="run-1", start=start).epoch(3, ROWS_A) == {"a": (1, 1)}
-
-
-def test_a_witness_tells_that_the_store_of_late_first_rows_was_not_lost(
-    open_host: OpenHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_session, "_SECONDS_BETWEEN_LOOKS", (0.0, 0.0))
-    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN, witness="witness-1")
-    with pytest.raises(ConfigurationError, match="had not run when the query started"):
-        open_host(run_id="run-1", start=start).epoch(7, ROWS_A)
-    store = LocalObjectStore(tmp_path / "query" / "totals")
-    CompletedCheckpointStore(store).register_run("witness-1")
-    assert open_host(run_id="run-1", start=start).epoch(7, ROWS_A) == {"a": (1, 1)}
-    assert open_host(run_id="run-1", start=start).epoch(8, ROWS_A) == {"a": (2, 2)}
 
 
 def test_a_store_that_is_lost_in_the_first_run_of_a_query_is_no_empty_state(

@@ -44,7 +44,7 @@ def test_a_query_that_plans_batches_ahead_of_its_commits_is_refused() -> None:
 def test_the_check_comes_before_each_start_once_and_may_refuse_it() -> None:
     calls: list[Any] = []
 
-    def starts(writer: Any, target: str, **options: Any) -> str:
+    def starts(writer: Any, target: str, queryName: str = "", **options: Any) -> str:  # noqa: N803
         calls.append(target)
         return "query"
 
@@ -58,10 +58,14 @@ def test_the_check_comes_before_each_start_once_and_may_refuse_it() -> None:
     for _ in range(2):
         check_starts(writers, check)
     assert writers().start("/rows", mode="good") == "query"
-    assert writers().toTable("rows") == "query"
+    assert writers().toTable("rows", "by place") == "query"
     with pytest.raises(ValueError, match="bad"):
         writers().start("/rows", mode="bad")
-    assert calls == [{"mode": "good"}, "/rows", {}, "rows", {"mode": "bad"}]
+    good, by_place, bad = calls[0], calls[2], calls[4]
+    assert calls[1::2] == ["/rows", "rows"]
+    assert good == {"target": "/rows", "mode": "good"}
+    assert by_place == {"target": "rows", "queryName": "by place"}
+    assert bad == {"target": "/rows", "mode": "bad"}
 
 
 def test_a_start_that_fails_is_told_to_who_noted_it() -> None:
