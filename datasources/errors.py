@@ -76,24 +76,13 @@ class StateReplacedError(CowstateError):
     """The state at `url` is not the state that a stream has read.
 
     The two differ in `fact`, which is fixed when a state is created: `former` is its value in the
-    state that was read, `present` its value in the state at the URL. `known` and `found` are older
-    names of these two.
+    state that was read, `present` its value in the state at the URL.
     """
 
     url: str
     fact: str
     former: object
     present: object
-
-    @property
-    def known(self) -> object:
-        """See `former`."""
-        return self.former
-
-    @property
-    def found(self) -> object:
-        """See `present`."""
-        return self.present
 
     def __str__(self) -> str:
         return (

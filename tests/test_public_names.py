@@ -10,8 +10,6 @@ from types import ModuleType
 
 import pytest
 
-from datasources import StateReplacedError
-
 PUBLIC_NAMES = {
     "checkpoint_store": {
         "ChangesNotKnownError",
@@ -100,26 +98,6 @@ PUBLIC_NAMES = {
 }
 
 
-MODULES_THAT_PROGRAMS_IMPORT = {
-    "checkpoint_store.completed_checkpoint_store": {
-        "CompletedCheckpointStore",
-        "StateFileWriter",
-        "StoreMetadata",
-        "unique_of_uuid",
-    },
-    "checkpoint_store.object_store": {
-        "FsspecObjectStore",
-        "LocalObjectStore",
-        "ObjectInfo",
-        "ObjectStore",
-        "absolute_url",
-        "open_object_store",
-    },
-    "checkpoint_store.provider_checkpoint": {"committed_batches", "read_changes", "read_state"},
-    "checkpoint_store.table_store": {"TableCommit", "TableFileWriter", "TableStore"},
-}
-
-
 def documented(module: ModuleType, name: str) -> bool:
     return bool(inspect.getdoc(getattr(module, name)))
 
@@ -127,13 +105,6 @@ def documented(module: ModuleType, name: str) -> bool:
 @pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
 def test_public_names_are_those_listed(package: str) -> None:
     assert sorted(importlib.import_module(package).__all__) == sorted(PUBLIC_NAMES[package])
-
-
-@pytest.mark.parametrize("module", sorted(MODULES_THAT_PROGRAMS_IMPORT))
-def test_modules_that_programs_import_keep_their_names(module: str) -> None:
-    imported = importlib.import_module(module)
-    assert set(imported.__all__) == MODULES_THAT_PROGRAMS_IMPORT[module]
-    assert all(documented(imported, name) for name in imported.__all__)
 
 
 @pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
@@ -150,9 +121,3 @@ def test_tab_completion_offers_names_that_are_not_imported_yet(package: str) -> 
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
     assert sorted(PUBLIC_NAMES[package] - set(listed)) == []
-
-
-def test_former_names_of_the_values_of_an_error_keep_working() -> None:
-    error = StateReplacedError("/t", "maxParallelism", 128, 64)
-    assert (error.former, error.present) == (128, 64)
-    assert (error.known, error.found) == (128, 64)

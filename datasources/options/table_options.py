@@ -464,13 +464,8 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": a_size,
     },
 }
-# Other names of options: Spark's state reader has the first one, the others are former names. They
-# work for ever.
-_ALIASES = {
-    "batchId": "versionAsOf",
-    "maxEpochsPerTrigger": "maxVersionsPerTrigger",
-    "minEpochsToRetain": "minVersionsToRetain",
-}
+# Spark's state reader has this name of an option.
+_ALIASES = {"batchId": "versionAsOf"}
 _SPELLED_ALIASES = {alias.lower(): alias for alias in _ALIASES}
 _MEANT = {alias.lower(): name.lower() for alias, name in _ALIASES.items()}
 _NAMES = {name.lower() for names in _OPTIONS.values() for name in names} | set(_MEANT)

@@ -60,16 +60,14 @@ class TestWhatIsThere:
             ("c", 2),
         ]
 
-    def test_an_option_of_a_write_wins_over_its_old_name_in_the_table(
+    def test_an_option_of_a_read_wins_over_its_alias_in_the_table(
         self, spark: SparkSession, sql: Any, path: str
     ) -> None:
         sql(
-            f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' "
-            "OPTIONS (minEpochsToRetain '5')"
+            f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' OPTIONS (batchId '0')"
         )
-        row = frame(spark, (9, "z")).writeTo("known")
-        row.option("minVersionsToRetain", "10").append()
-        assert content(spark, "known").where("id = 9").count() == 1
+        assert_rows(content(spark, "known"), [(1, "a"), (2, "b")])
+        assert_rows(content(spark, "known", versionAsOf=1), [(1, "a"), (2, "c")])
 
     def test_two_reads_of_one_query_may_have_options_of_their_own(
         self, sql: Any, path: str

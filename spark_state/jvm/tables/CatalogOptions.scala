@@ -130,16 +130,13 @@ private[cowstate] object CatalogOptions {
   private val OfColumns = Seq(
     "columns", "flattenCollectionTypes", "readChangeFeed",
     "stateVarName", "operatorId", "storeName", "joinSide")
-  /** Names that options had before; see the aliases in datasources.options.table_options. */
-  private val FormerNames = Map(
-    "batchid" -> "versionasof",
-    "maxepochspertrigger" -> "maxversionspertrigger",
-    "minepochstoretain" -> "minversionstoretain")
+  /** Second names of options; see the aliases in datasources.options.table_options. */
+  private val Aliases = Map("batchid" -> "versionasof")
 
   /** The option that a name of any case means. */
   private def meant(name: String): String = {
     val spelled = name.toLowerCase(Locale.ROOT)
-    FormerNames.getOrElse(spelled, spelled)
+    Aliases.getOrElse(spelled, spelled)
   }
 
   /**

@@ -237,11 +237,7 @@ def test_a_path_becomes_a_url_or_an_absolute_path(path: str, url: str) -> None:
     assert parse_reader_options({"path": path}).url == url
 
 
-ALIASES = [
-    ("batch reads", "batchId", "versionAsOf"),
-    ("streams", "maxEpochsPerTrigger", "maxVersionsPerTrigger"),
-    ("writes", "minEpochsToRetain", "minVersionsToRetain"),
-]
+ALIASES = [("batch reads", "batchId", "versionAsOf")]
 
 
 @pytest.mark.parametrize(("use", "alias", "name"), ALIASES)
@@ -266,9 +262,8 @@ class TestAliases:
             PARSERS[use]({"path": "/t", alias: "-1"})
 
     def test_an_alias_of_another_use_is_named(self, use: str, alias: str, name: str) -> None:
-        other = "writes" if use != "writes" else "streams"
         with pytest.raises(ConfigurationError, match=f"{name} is an option of {use}; "):
-            PARSERS[other]({"path": "/t", alias: "3"})
+            PARSERS["writes"]({"path": "/t", alias: "3"})
 
     def test_an_alias_is_no_property_of_a_table(self, use: str, alias: str, name: str) -> None:
         assert is_an_option(alias)
@@ -458,7 +453,7 @@ def test_columns_are_found_as_spark_finds_them() -> None:
 
 def test_the_jar_knows_the_same_aliases() -> None:
     catalog_options = (ROOT / "spark_state/jvm/tables/CatalogOptions.scala").read_text("utf-8")
-    aliases = re.search(r"FormerNames = Map\((.*?)\)", catalog_options, re.DOTALL)
+    aliases = re.search(r"Aliases = Map\((.*?)\)", catalog_options, re.DOTALL)
     assert aliases is not None
     assert dict(re.findall(r'"(\w+)" -> "(\w+)"', aliases[1])) == _MEANT
 
