@@ -36,7 +36,7 @@ from datasources.options.option_values import (
     column_list,
 )
 from spark_state.errors import ConfigurationError
-from spark_state.spark.session.operator_configuration import MAX_PARALLELISM_LIMIT
+from spark_state.spark.session.setting_values import MAX_PARALLELISM_LIMIT
 
 OnDuplicate = Literal["error", "first", "last"]
 OnNullKey = Literal["error", "drop", "keep"]

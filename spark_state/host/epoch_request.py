@@ -63,6 +63,15 @@ class BackendSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSettings:
+    """The number of host processes of an executor, and the time, in seconds, after which a host
+    without work ends."""
+
+    per_executor: int
+    idle_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSpec:
     """An operator as it was planned on the driver. The same object serves every task of it.
 

@@ -132,7 +132,13 @@ def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedA
             f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
         ) from error
     url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
-    _check_empty(_object_store(url, configuration.store_options, configuration.store_retry_seconds))
+    _check_empty(
+        _object_store(
+            url,
+            configuration.checkpoints.store_options,
+            configuration.checkpoints.store_retry_seconds,
+        )
+    )
     return CheckedAdoption(plan, states, configuration, url)
 
 
@@ -259,7 +265,9 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
     """Write the epoch and verify it. Raises AdoptionError if the two sides differ."""
     plan, states, configuration = checked.plan, checked.states, checked.configuration
     store = _object_store(
-        checked.store_url, configuration.store_options, configuration.store_retry_seconds
+        checked.store_url,
+        configuration.checkpoints.store_options,
+        configuration.checkpoints.store_retry_seconds,
     )
     checkpoints = CompletedCheckpointStore(store)
     metadata = StoreMetadata(

@@ -77,8 +77,8 @@ class TargetStore:
 
     def open(self) -> CompletedCheckpointStore:
         """The checkpoints in the store, which is created if need be."""
-        opened = open_object_store(self.url, self.configuration.store_options)
-        store = RetryingObjectStore(opened, self.configuration.store_retry_seconds)
+        opened = open_object_store(self.url, self.configuration.checkpoints.store_options)
+        store = RetryingObjectStore(opened, self.configuration.checkpoints.store_retry_seconds)
         checkpoints = CompletedCheckpointStore(store)
         checkpoints.open(self.metadata)
         return checkpoints

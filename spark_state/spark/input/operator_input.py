@@ -139,7 +139,7 @@ def _clock_settings(
         operator,
         configuration.parallelism,
         policy,
-        store_options=configuration.store_options,
+        store_options=configuration.checkpoints.store_options,
     )
 
 

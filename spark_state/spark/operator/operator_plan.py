@@ -12,7 +12,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, OperatorSpec
+from spark_state.host.epoch_request import OperatorSpec
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
@@ -48,7 +48,7 @@ from spark_state.spark.input.operator_call import (
 )
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
 from spark_state.spark.input.time_modes import TimeMode, time_mode_of
-from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.operator_task import batch_task, streaming_task
 from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.queries.classic_queries import check_classic_queries
@@ -208,7 +208,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
         check_store(spark, configuration)
         function = streaming_task(
             _operator_spec(operator, configuration, rows, spec),
-            HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
+            configuration.hosts,
         )
     _watch_queries(spark)
     emitted = rows.by_subtask.mapInArrow(function, output)
@@ -343,6 +343,7 @@ def _operator_spec(
 ) -> OperatorSpec:
     spark = rows.by_subtask.sparkSession
     key_schema_json = StructType([StructField(f.name, f.dataType) for f in rows.key_fields]).json()
+    restored = restore_source(spark, configuration, operator, key_schema_json)
     return OperatorSpec(
         operator=operator,
         plan_id=uuid4().hex,
@@ -351,22 +352,7 @@ def _operator_spec(
         max_parallelism=configuration.max_parallelism,
         key_schema_json=key_schema_json,
         processor=processor,
-        checkpoints=CheckpointSettings(
-            min_epochs_to_retain=configuration.min_epochs_to_retain,
-            min_epochs_for_snapshot=configuration.min_epochs_for_snapshot,
-            orphan_grace_seconds=configuration.orphan_grace_seconds,
-            store_retry_seconds=configuration.store_retry_seconds,
-            start_empty=configuration.start_empty,
-            restore_from=restore_source(spark, configuration, operator, key_schema_json),
-            store_options=configuration.store_options,
-        ),
-        backend=BackendSettings(
-            kind=configuration.backend,
-            local_directory=configuration.rocksdb_local_directory,
-            memory_mb=configuration.rocksdb_memory_mb,
-            incremental=configuration.rocksdb_incremental,
-            local_recovery=configuration.local_recovery,
-            database=configuration.rocksdb,
-        ),
+        checkpoints=replace(configuration.checkpoints, restore_from=restored),
+        backend=configuration.backend,
         max_memory_mb=configuration.max_memory_mb,
     )

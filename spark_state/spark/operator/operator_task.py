@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,7 +21,7 @@ from checkpoint_store.files.key_group_range import (
 from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.client import run_epoch
-from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
+from spark_state.host.epoch_request import EpochRequest, EpochTask, HostSettings, OperatorSpec
 from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
@@ -42,14 +41,6 @@ from spark_state.spark.session.planned_operators import function_name
 from spark_state.spark.session.worker_loading import called_in_workers
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    """The number of host processes of an executor, and how long a host stays without work."""
-
-    per_executor: int
-    idle_seconds: int
 
 
 def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:

@@ -34,7 +34,11 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     the time of retries.
     """
     root = configuration.store
-    asked = root, configuration.store_retry_seconds, configuration.store_options
+    asked = (
+        root,
+        configuration.checkpoints.store_retry_seconds,
+        configuration.checkpoints.store_options,
+    )
     if is_connect(spark):
         store = str(spark.conf.get("spark.app.id")), root
         if store not in _usable:

@@ -36,12 +36,8 @@ from spark_state.savepoints.shared_epoch import (
     shared_epoch,
 )
 from spark_state.spark.session.connect_sessions import called_in_task, is_connect
-from spark_state.spark.session.operator_configuration import (
-    PREFIX,
-    RESTORE_KEY,
-    OperatorConfiguration,
-    RestoreFrom,
-)
+from spark_state.spark.session.operator_configuration import RESTORE_KEY, OperatorConfiguration
+from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 
 _REMEMBERED_DIRECTORIES = 64
 
@@ -138,8 +134,8 @@ def _found(
 ) -> tuple[str, int, str | None]:
     """The fields of a RestoreSource, which may come from a task. `before`: see ChosenEpochs."""
     try:
-        options = configuration.store_options
-        histories = operators_at(chosen.url, options, configuration.store_retry_seconds)
+        options = configuration.checkpoints.store_options
+        histories = operators_at(chosen.url, options, configuration.checkpoints.store_retry_seconds)
         own = open_object_store(chosen.url, options).url.rstrip("/")
         is_directory = histories[0].url.rstrip("/") != own
         history = _of_name(operator, chosen, histories) if is_directory else histories[0]

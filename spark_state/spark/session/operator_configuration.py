@@ -1,4 +1,4 @@
-"""`spark.cowstate.*`, parsed once into a frozen dataclass.
+"""The configuration of an operator: what a session says below `spark.cowstate.`, checked.
 
 An unknown key or a bad value raises an error that names the key and the allowed values.
 """
@@ -8,252 +8,49 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from checkpoint_store.objects.store_url import absolute_url
 from spark_state.errors import ConfigurationError
-from spark_state.rocksdb.database_settings import ALL_FILES, COMPRESSIONS, DatabaseSettings
+from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, HostSettings
+from spark_state.rocksdb.database_settings import DatabaseSettings
+from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS, carried
+from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX, store_options
 
-PREFIX = "spark.cowstate."
 STORE_KEY = f"{PREFIX}store"
 RESTORE_KEY = f"{PREFIX}restoreFrom"
 ENABLED_KEY = f"{PREFIX}enabled"
 FALLBACK_KEY = f"{PREFIX}fallback"
 LOCAL_STORE = "./cowstate-store"
-MAX_PARALLELISM_LIMIT = 32_768
-LEAST_MEMORY_MB = 64
 _LEAST_MB_BESIDE_DATABASES = 32
+_ONE_LETTER_OF_PREFIX = 0.92
+_OF_SECRETS = re.compile("(?i)secret|password|token|credential|access.?key|options")
+_LOCATIONS = ("store", "restoreFrom")
+_NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfiguration:
-    """The configuration of one operator.
+    """The configuration of one operator; operator_settings says what each setting means.
 
-    store: root URL; the state of a query lives under its query id and operator name.
-    backend: "heap" or "rocksdb".
-    rocksdb_local_directory: below which RocksDB keeps its files, None for Spark's own local
-        directory.
-    rocksdb_memory_mb: how much memory the databases of a host use together, in MiB.
-    rocksdb_incremental: whether a snapshot of RocksDB is its own files, and only those that the
-        store does not have.
-    max_memory_mb: how much memory a host uses for state, input and output together, in MiB; None
-        for any amount.
-    rocksdb: the options of RocksDB, see DatabaseSettings.
-    local_recovery: whether the files of RocksDB that the store has are kept on the local disk for
-        the next host, too.
-    parallelism: number of subtasks; may differ at every restart.
-    max_parallelism: number of key groups; fixed when a store is created.
-    hosts_per_executor: state host processes of an executor (slots).
-    host_idle_seconds: a host ends after this time without a request.
-    output_memory_mb: how much output of a subtask is held in memory until its epoch is durable, in
-        MiB; more goes to a temporary file.
-    min_epochs_to_retain: at least this many newest epochs are retained.
-    min_epochs_for_snapshot: how many changelogs there must be before a snapshot replaces them.
-    orphan_grace_seconds: how old orphans, which no epoch needs, must be before they are deleted.
-    store_retry_seconds: how long a failing call to the store is tried again.
-    start_empty: whether a query that has run epochs already may start with an empty store.
-    restore_from: the store that an empty store begins with, None for nothing.
-    store_options: for the clients of both stores, with secrets.
+    `store`: root URL; `max_memory_mb`: None for any amount; `checkpoints`: without what an empty
+    store begins with, which is found when the operator is planned; `restore_from`: None for
+    nothing.
     """
 
     store: str
-    backend: Literal["heap", "rocksdb"]
-    rocksdb_local_directory: str | None
-    rocksdb_memory_mb: int
-    rocksdb_incremental: bool
-    max_memory_mb: int | None
-    rocksdb: DatabaseSettings
-    local_recovery: bool
     parallelism: int
     max_parallelism: int
-    hosts_per_executor: int
-    host_idle_seconds: int
+    max_memory_mb: int | None
     output_memory_mb: int
-    min_epochs_to_retain: int
-    min_epochs_for_snapshot: int
-    orphan_grace_seconds: int
-    store_retry_seconds: int
-    start_empty: bool
+    backend: BackendSettings
+    checkpoints: CheckpointSettings
+    hosts: HostSettings
     restore_from: RestoreFrom | None
-    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreFrom:
-    """The URL of an operator's store, or of a query's directory; and the epoch, None for the
-    newest."""
-
-    url: str
-    epoch: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Integer:
-    low: int
-    high: int
-
-    def __call__(self, key: str, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = self.low - 1
-        if not self.low <= value <= self.high:
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; allowed are whole numbers from {self.low} to "
-                f"{self.high}"
-            )
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    allowed: tuple[str, ...]
-
-    def __call__(self, key: str, text: str) -> str:
-        if text not in self.allowed:
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; allowed are {', '.join(self.allowed)}"
-            )
-        return text
-
-
-def _url(key: str, text: str) -> str:
-    if not text.strip():
-        raise ConfigurationError(f"{PREFIX}{key} is empty; set it to a path or an fsspec URL")
-    url = text.strip()
-    if url.startswith("memory:"):
-        raise ConfigurationError(
-            f"{PREFIX}{key} is {url!r}, but each process has a memory of its own; set it to a path "
-            "or the URL of a store that all executors reach"
-        )
-    try:
-        return absolute_url(url)
-    except StoreAccessError as error:
-        raise ConfigurationError(f"{PREFIX}{key} is {url!r}: {error.problem}") from error
-
-
-def _limit(key: str, text: str) -> int | None:
-    return _Integer(LEAST_MEMORY_MB, _MOST)(key, text) if text.strip() else None
-
-
-def _local_directory(key: str, text: str) -> str | None:
-    if not text.strip():
-        return None
-    if not Path(text.strip()).is_absolute():
-        raise ConfigurationError(
-            f"{PREFIX}{key} is {text!r}; set it to the absolute path of a directory that is there "
-            "on all executors"
-        )
-    return text.strip()
-
-
-def _installed(backend: Literal["heap", "rocksdb"]) -> Literal["heap", "rocksdb"]:
-    """Raise ConfigurationError for a backend that needs what is not installed."""
-    missing = [name for name in _NEEDED_BY[backend] if find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"{PREFIX}backend is {backend!r}, which needs {' and '.join(missing)}; install them "
-            f"for Spark's Python on all machines: pip install 'cowstate[{backend}]'"
-        )
-    return backend
-
-
-_NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
-
-
-def _restore_from(key: str, text: str) -> RestoreFrom | None:
-    if not text.strip():
-        return None
-    url, epoch = _WITH_EPOCH.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
-    return RestoreFrom(_url(key, url), None if epoch is None else int(epoch))
-
-
-def _open_files(key: str, text: str) -> int:
-    if text == str(ALL_FILES):
-        return ALL_FILES
-    if not text.isdecimal() or not _FEWEST_FILES <= int(text) <= _MOST:
-        raise ConfigurationError(
-            f"{PREFIX}{key} is {text!r}; allowed are {ALL_FILES} for all files, and whole numbers "
-            f"from {_FEWEST_FILES} to {_MOST}"
-        )
-    return int(text)
-
-
-_FEWEST_FILES = 64
-# The fields of DatabaseSettings, by their keys.
-_OF_ROCKSDB = {
-    "compression": "compression",
-    "writeBufferMB": "write_buffer_mb",
-    "tableFileMB": "table_file_mb",
-    "blockSizeKB": "block_size_kb",
-    "bloomBitsPerKey": "bloom_bits_per_key",
-    "maxOpenFiles": "max_open_files",
-    "backgroundJobs": "background_jobs",
-}
-_ONE_LETTER_OF_PREFIX = 0.92
-_OF_SECRETS = re.compile("(?i)secret|password|token|credential|access.?key|options")
-_WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
-_MOST = 2**31 - 1
-_LOCATIONS = ("store", "restoreFrom")
-_KEYS: dict[str, Callable[[str, str], Any]] = {
-    "store": _url,
-    "backend": _Choice(("heap", "rocksdb")),
-    "rocksdb.localDirectory": _local_directory,
-    "rocksdb.maxMemoryMB": _Integer(16, _MOST),
-    "rocksdb.incremental": _Choice(("false", "true")),
-    "maxMemoryMB": _limit,
-    "rocksdb.compression": _Choice(COMPRESSIONS),
-    "rocksdb.writeBufferMB": _Integer(1, 2048),
-    "rocksdb.tableFileMB": _Integer(1, 2048),
-    "rocksdb.blockSizeKB": _Integer(1, 4096),
-    "rocksdb.bloomBitsPerKey": _Integer(0, 64),
-    "rocksdb.maxOpenFiles": _open_files,
-    "rocksdb.backgroundJobs": _Integer(1, 256),
-    "localRecovery": _Choice(("false", "true")),
-    "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
-    "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
-    "hostsPerExecutor": _Integer(1, 1024),
-    "hostIdleSeconds": _Integer(1, _MOST),
-    "outputMemoryMB": _Integer(1, _MOST),
-    "minEpochsToRetain": _Integer(2, _MOST),
-    "minEpochsForSnapshot": _Integer(1, _MOST),
-    "orphanGraceSeconds": _Integer(60, _MOST),
-    "storeRetrySeconds": _Integer(1, _MOST),
-    "startEmpty": _Choice(("false", "true")),
-    "restoreFrom": _restore_from,
-    "enabled": _Choice(("false", "true")),
-    "fallback": _Choice(("error", "spark")),
-}
-_DEFAULTS = {
-    "backend": "heap",
-    "rocksdb.localDirectory": "",
-    "rocksdb.maxMemoryMB": "256",
-    "rocksdb.incremental": "true",
-    "maxMemoryMB": "",
-    **{
-        f"rocksdb.{key}": str(getattr(DatabaseSettings(), field))
-        for key, field in _OF_ROCKSDB.items()
-    },
-    "localRecovery": "true",
-    "maxParallelism": "128",
-    "hostIdleSeconds": "600",
-    "outputMemoryMB": "64",
-    "minEpochsToRetain": "100",
-    "minEpochsForSnapshot": "10",
-    "orphanGraceSeconds": "86400",
-    "storeRetrySeconds": str(RETRY_SECONDS),
-    "startEmpty": "false",
-    "restoreFrom": "",
-    "enabled": "false",
-    "fallback": "error",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +82,17 @@ def is_local_master(master: str) -> bool:
 
 def is_enabled(settings: Mapping[str, str]) -> bool:
     """Whether Spark's own methods plan operators of cowstate in a session with these settings."""
-    return _choice("enabled", settings) == "true"
+    return bool(_value("enabled", settings))
 
 
 def runs_on_spark_instead(settings: Mapping[str, str]) -> bool:
     """Whether Spark runs what cowstate cannot run."""
-    return _choice("fallback", settings) == "spark"
+    return bool(_value("fallback", settings) == "spark")
 
 
-def _choice(key: str, settings: Mapping[str, str]) -> str:
-    return str(_KEYS[key](key, settings.get(f"{PREFIX}{key}", _DEFAULTS[key])))
+def _value(key: str, settings: Mapping[str, str]) -> Any:
+    setting = SETTING_OF[key]
+    return setting.parse(key, settings.get(f"{PREFIX}{key}", str(setting.default)))
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
@@ -322,39 +120,39 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
             "the limit of one Python worker, which its state outgrows; leave the setting out, and "
             "limit the memory of state with spark.cowstate.maxMemoryMB"
         )
-    defaults = _DEFAULTS | {
-        "parallelism": _default_parallelism(given, facts),
-        "hostsPerExecutor": str(facts.cores_per_executor),
-    }
-    if "store" not in given:
-        defaults["store"] = _default_store(facts)
-    texts = defaults | given
-    values = {key: parse(key, texts[key]) for key, parse in _KEYS.items()}
+    texts = {setting.key: setting.default for setting in SETTINGS if setting.default is not None}
+    texts["parallelism"] = _default_parallelism(given, facts)
+    texts["hostsPerExecutor"] = str(facts.cores_per_executor)
+    texts |= given
+    if "store" not in texts:
+        texts["store"] = _default_store(facts)
+    values = {setting.key: setting.parse(setting.key, texts[setting.key]) for setting in SETTINGS}
     _refuse_contradictions(values, given)
+    _check_installed(values["backend"])
+    database = DatabaseSettings(**carried(DatabaseSettings, values))
     return OperatorConfiguration(
         store=values["store"],
-        backend=_installed(values["backend"]),
-        rocksdb_local_directory=values["rocksdb.localDirectory"],
-        rocksdb_memory_mb=values["rocksdb.maxMemoryMB"],
-        rocksdb_incremental=values["rocksdb.incremental"] == "true",
-        max_memory_mb=values["maxMemoryMB"],
-        rocksdb=DatabaseSettings(
-            **{field: values[f"rocksdb.{key}"] for key, field in _OF_ROCKSDB.items()}
-        ),
-        local_recovery=values["localRecovery"] == "true",
         parallelism=values["parallelism"],
         max_parallelism=values["maxParallelism"],
-        hosts_per_executor=values["hostsPerExecutor"],
-        host_idle_seconds=values["hostIdleSeconds"],
+        max_memory_mb=values["maxMemoryMB"],
         output_memory_mb=values["outputMemoryMB"],
-        min_epochs_to_retain=values["minEpochsToRetain"],
-        min_epochs_for_snapshot=values["minEpochsForSnapshot"],
-        orphan_grace_seconds=values["orphanGraceSeconds"],
-        store_retry_seconds=values["storeRetrySeconds"],
-        start_empty=values["startEmpty"] == "true",
+        backend=BackendSettings(**carried(BackendSettings, values), database=database),
+        checkpoints=CheckpointSettings(
+            **carried(CheckpointSettings, values), store_options=store_options(settings)
+        ),
+        hosts=HostSettings(**carried(HostSettings, values)),
         restore_from=values["restoreFrom"],
-        store_options=store_options(settings),
     )
+
+
+def _check_installed(backend: str) -> None:
+    """Raise ConfigurationError for a backend that needs what is not installed."""
+    missing = [name for name in _NEEDED_BY[backend] if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"{PREFIX}backend is {backend!r}, which needs {' and '.join(missing)}; install them "
+            f"for Spark's Python on all machines: pip install 'cowstate[{backend}]'"
+        )
 
 
 def _refuse_contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
@@ -385,7 +183,7 @@ def _refuse_contradictions(values: Mapping[str, Any], given: Mapping[str, str]) 
 
 def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
     """The session's default parallelism, but at most the number of key groups."""
-    most = given.get("maxParallelism", _DEFAULTS["maxParallelism"])
+    most = given.get("maxParallelism", str(SETTING_OF["maxParallelism"].default))
     limit = int(most) if most.isdigit() else facts.default_parallelism
     return str(min(facts.default_parallelism, max(limit, 1)))
 
@@ -398,7 +196,7 @@ def check_keys(settings: Mapping[str, str]) -> None:
         scope = f"{first}.{second}."
         if not name or key.startswith(STORE_OPTIONS_PREFIX):
             continue
-        if name not in _KEYS if scope == PREFIX else _is_close(scope.lower(), PREFIX):
+        if name not in SETTING_OF if scope == PREFIX else _is_close(scope.lower(), PREFIX):
             raise _unknown(key, text, name)
 
 
@@ -407,12 +205,12 @@ def _is_close(text: str, other: str) -> bool:
 
 
 def _unknown(key: str, text: str, name: str) -> ConfigurationError:
-    near = difflib.get_close_matches(name, _KEYS, n=1)
+    near = difflib.get_close_matches(name, SETTING_OF, n=1)
     shown = f"{key} is set" if _OF_SECRETS.search(key) else f"{key} is {text[:100]!r}"
     hint = (
         f"did you mean {PREFIX}{near[0]}?"
         if near
-        else f"the keys are {', '.join(PREFIX + each for each in _KEYS)}, and "
+        else f"the keys are {', '.join(PREFIX + each for each in SETTING_OF)}, and "
         f"{STORE_OPTIONS_PREFIX}<name>"
     )
     return ConfigurationError(f"{shown}, and there is no such setting: {hint}")

@@ -18,7 +18,7 @@ PREFIX = "spark.cowstate.rocksdb."
 
 def parsed(**texts: str) -> DatabaseSettings:
     settings = {f"{PREFIX}{key}": text for key, text in texts.items()}
-    return parse_configuration({"spark.cowstate.store": "/s", **settings}, FACTS).rocksdb
+    return parse_configuration({"spark.cowstate.store": "/s", **settings}, FACTS).backend.database
 
 
 def sections(tmp_path: Path, settings: DatabaseSettings) -> dict[str, str]:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
+from spark_state.host.epoch_request import CheckpointSettings
 from spark_state.spark.session.operator_configuration import (
     OperatorConfiguration,
-    RestoreFrom,
     SessionFacts,
     check_keys,
     parse_configuration,
 )
+from spark_state.spark.session.setting_values import RestoreFrom
 
 STORE = {"spark.cowstate.store": "s3://bucket/state"}
 
@@ -31,10 +32,9 @@ def facts(**changes: Any) -> SessionFacts:
 
 def test_defaults_follow_the_session() -> None:
     parsed = parse_configuration({**STORE, "spark.other": "x"}, facts())
-    assert (parsed.parallelism, parsed.hosts_per_executor, parsed.max_parallelism) == (4, 4, 128)
-    assert (parsed.store, parsed.backend) == ("s3://bucket/state", "heap")
-    assert (parsed.min_epochs_to_retain, parsed.min_epochs_for_snapshot) == (100, 10)
-    assert parsed.store_retry_seconds == 120
+    assert (parsed.parallelism, parsed.hosts.per_executor, parsed.max_parallelism) == (4, 4, 128)
+    assert (parsed.store, parsed.backend.kind) == ("s3://bucket/state", "heap")
+    assert parsed.checkpoints == CheckpointSettings(100, 10, 86_400, 120, start_empty=False)
 
 
 def test_a_large_cluster_gets_no_more_subtasks_than_key_groups() -> None:
@@ -49,7 +49,7 @@ def test_given_values_win() -> None:
 
 def test_how_long_a_store_may_be_away_is_whole_seconds() -> None:
     given = {**STORE, "spark.cowstate.storeRetrySeconds": "900"}
-    assert parse_configuration(given, facts()).store_retry_seconds == 900
+    assert parse_configuration(given, facts()).checkpoints.store_retry_seconds == 900
     for bad in ("0", "-1", "2.5", "2m"):
         given["spark.cowstate.storeRetrySeconds"] = bad
         with pytest.raises(ConfigurationError, match=rf"storeRetrySeconds is '{bad}'; allowed are"):
@@ -181,7 +181,7 @@ class TestMemory:
             assert f"of spark.cowstate.maxMemoryMB {limit}" in message
             assert f"the first to at most {most}, or the second to at least {least}" in message
         parsed = self.parsed(backend="rocksdb", maxMemoryMB="288")
-        assert (parsed.max_memory_mb, parsed.rocksdb_memory_mb) == (288, 256)
+        assert (parsed.max_memory_mb, parsed.backend.memory_mb) == (288, 256)
 
     def test_output_is_a_part_of_the_limit(self) -> None:
         assert self.parsed(maxMemoryMB="64").output_memory_mb == 64

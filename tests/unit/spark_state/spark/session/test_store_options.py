@@ -54,7 +54,7 @@ def test_secrets_that_spark_redacts_are_options_and_are_not_shown() -> None:
     settings = {f"{PREFIX}secret": "hunter2", "spark.cowstate.store": "s3://bucket"}
     facts = SessionFacts("yarn", 2, 2, speculation=False)
     configuration = parse_configuration(settings, facts)
-    assert configuration.store_options == {"secret": "hunter2"}
+    assert configuration.checkpoints.store_options == {"secret": "hunter2"}
     assert "hunter2" not in repr(configuration)
 
 

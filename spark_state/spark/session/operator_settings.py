@@ -1,0 +1,302 @@
+"""The settings of operators below `spark.cowstate.`, in one table.
+
+To add a setting, add a line to SETTINGS, and a field to the class that carries its value to where
+it is used. Parsing, the errors of wrong values and of misspelled keys, and the table of
+docs/reference/configuration.md come from here: `python -m scripts.settings_page` writes the page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, HostSettings
+from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
+from spark_state.spark.session.setting_values import (
+    MAX_PARALLELISM_LIMIT,
+    Choice,
+    EpochOfStore,
+    Integer,
+    LocalDirectory,
+    MemoryLimit,
+    OpenFiles,
+    Parser,
+    StoreUrl,
+    Truth,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting.
+
+    `key`: without the prefix; `parse`: see setting_values; `default`: a text, empty for none; None
+    if the session decides, and then `default_shown` says how, in Markdown; `unit`: of the value;
+    `meaning`: in Markdown; `carrier` and `field`: the class, and its field, that carries the value
+    with the plan of an operator, None if OperatorConfiguration says it in a way of its own.
+    """
+
+    key: str
+    parse: Parser
+    default: str | None
+    meaning: str
+    unit: str = ""
+    carrier: type | None = None
+    field: str = ""
+    default_shown: str = ""
+
+
+def _database(
+    key: str, field: str, parse: Parser, meaning: str, unit: str = "", default_shown: str = ""
+) -> Setting:
+    default = str(getattr(DatabaseSettings(), field))
+    return Setting(
+        f"rocksdb.{key}", parse, default, meaning, unit, DatabaseSettings, field, default_shown
+    )
+
+
+SETTINGS = (
+    Setting(
+        "store",
+        StoreUrl(),
+        None,
+        "root of the stores; the state of a query lives under its query id and operator name",
+        default_shown="`./cowstate-store` on a local master; none on a cluster and with Spark "
+        "Connect",
+    ),
+    Setting(
+        "parallelism",
+        Integer(1, MAX_PARALLELISM_LIMIT),
+        None,
+        "number of subtasks of an operator, at most `maxParallelism`; may differ at every restart",
+        default_shown="the session's default parallelism",
+    ),
+    Setting(
+        "maxParallelism",
+        Integer(1, MAX_PARALLELISM_LIMIT),
+        "128",
+        "number of key groups of a store; fixed when the store is created",
+    ),
+    Setting(
+        "backend",
+        Choice(("heap", "rocksdb")),
+        "heap",
+        "where a state host keeps state: as Python objects, or [in "
+        "RocksDB](../how-to/keep-large-state.md) on the local disk (extra `rocksdb`); may differ "
+        "at every restart",
+        carrier=BackendSettings,
+        field="kind",
+    ),
+    Setting(
+        "maxMemoryMB",
+        MemoryLimit(),
+        "",
+        "memory that a host may use for state, input and output of all its subtasks together, see "
+        "[a limit for the memory of a "
+        "host](../how-to/keep-large-state.md#a-limit-for-the-memory-of-a-host). With RocksDB at "
+        "least 32 more than `rocksdb.maxMemoryMB`; not less than an `outputMemoryMB` that is set",
+        unit="MiB",
+    ),
+    Setting(
+        "rocksdb.maxMemoryMB",
+        Integer(16),
+        "256",
+        "memory that all databases of a host use together",
+        "MiB",
+        BackendSettings,
+        "memory_mb",
+    ),
+    Setting(
+        "rocksdb.incremental",
+        Truth(),
+        "true",
+        "whether a snapshot uploads only the files of RocksDB that are new. If not, it has the key "
+        "groups that have changed enough, as rows, which are read without RocksDB",
+        carrier=BackendSettings,
+        field="incremental",
+    ),
+    _database(
+        "compression",
+        "compression",
+        Choice(COMPRESSIONS),
+        "how tables of RocksDB are compressed, on the local disk and in the store",
+    ),
+    _database(
+        "writeBufferMB",
+        "write_buffer_mb",
+        Integer(1, 2048),
+        "rows of a column family that are in memory before they become a table; a state has one "
+        "column family, or two with timers or time to live. `maxMemoryMB` may end it earlier",
+        "MiB",
+    ),
+    _database(
+        "tableFileMB",
+        "table_file_mb",
+        Integer(1, 2048),
+        "size of the tables that compaction makes. A table is in memory while it is uploaded or "
+        "downloaded, four at a time",
+        "MiB",
+    ),
+    _database(
+        "blockSizeKB",
+        "block_size_kb",
+        Integer(1, 4096),
+        "rows that are read and compressed together. Larger blocks compress better, and cost more "
+        "to read a single key",
+        "KiB",
+    ),
+    _database(
+        "bloomBitsPerKey",
+        "bloom_bits_per_key",
+        Integer(0, 64),
+        "bits for each key in the filter that spares reads of tables without the key; 0: no "
+        "filter. 10 bits let 1 % through",
+    ),
+    _database(
+        "maxOpenFiles",
+        "max_open_files",
+        OpenFiles(),
+        "how many tables a database keeps open; -1: all. Set it where the limit of open files of a "
+        "process is low",
+    ),
+    _database(
+        "backgroundJobs",
+        "background_jobs",
+        Integer(1, 256),
+        "how many threads of a host write and merge tables",
+    ),
+    Setting(
+        "rocksdb.localDirectory",
+        LocalDirectory(),
+        "",
+        "below which hosts keep the files of databases, and input and output that do not fit into "
+        "memory",
+        "",
+        BackendSettings,
+        "local_directory",
+        default_shown="Spark's local directory",
+    ),
+    Setting(
+        "localRecovery",
+        Truth(),
+        "true",
+        "whether the files of RocksDB that the store has are kept on the local disk, too, so that "
+        "a host that follows one that was killed downloads only the others",
+        "",
+        BackendSettings,
+        "local_recovery",
+    ),
+    Setting(
+        "hostsPerExecutor",
+        Integer(1, 1024),
+        None,
+        "number of state host processes of an executor",
+        "",
+        HostSettings,
+        "per_executor",
+        default_shown="cores of an executor",
+    ),
+    Setting(
+        "hostIdleSeconds",
+        Integer(1),
+        "600",
+        "a host ends after this time without a request, and gives up the state of a query that "
+        "asks for none, or earlier if [memory is "
+        "short](../how-to/keep-large-state.md#state-does-not-fit). A host that runs keeps the "
+        "value that it was started with",
+        "s",
+        HostSettings,
+        "idle_seconds",
+    ),
+    Setting(
+        "outputMemoryMB",
+        Integer(1),
+        "64",
+        "how much output of a subtask is held in memory until its epoch is durable; more goes to a "
+        "file in `rocksdb.localDirectory`",
+        "MiB",
+    ),
+    Setting(
+        "minEpochsToRetain",
+        Integer(2),
+        "100",
+        "at least this many newest epochs are [retained](../checkpoint_format.md#deletion) and can "
+        "be restored. Tables have versions, see [`minVersionsToRetain`](data-source.md#writes)",
+        "",
+        CheckpointSettings,
+        "min_epochs_to_retain",
+    ),
+    Setting(
+        "minEpochsForSnapshot",
+        Integer(1),
+        "10",
+        "how many changelogs there must be before a snapshot, or a part of one, may replace them. "
+        "A snapshot waits for at most 200 files that cannot be "
+        "[merged](../decisions/0022-merged-changelogs.md), a part for at most 100 changelogs. When "
+        "there are enough, it is due when as many bytes are outdated as it would write",
+        "",
+        CheckpointSettings,
+        "min_epochs_for_snapshot",
+    ),
+    Setting(
+        "orphanGraceSeconds",
+        Integer(60),
+        "86400",
+        "how old [orphans](../checkpoint_format.md#deletion), such as files of failed attempts, "
+        "must be before they are deleted; `storeRetrySeconds` is added",
+        "s",
+        CheckpointSettings,
+        "orphan_grace_seconds",
+    ),
+    Setting(
+        "storeRetrySeconds",
+        Integer(1),
+        str(RETRY_SECONDS),
+        "how long a failing call to the store is tried again, from its first failure, with random, "
+        "growing waits of up to 5 s. Then its task fails, and Spark tries the task again. A "
+        "refused permission or a similar error fails at once",
+        "s",
+        CheckpointSettings,
+        "store_retry_seconds",
+    ),
+    Setting(
+        "enabled",
+        Truth(),
+        "false",
+        "whether Spark's own `transformWithState` and `transformWithStateInPandas` run on "
+        "cowstate, see [`enable`](../how-to/drop-in.md). Read at every call, if `enable` or "
+        "`configure` was called in this process",
+    ),
+    Setting(
+        "fallback",
+        Choice(("error", "spark")),
+        "error",
+        "what happens if cowstate cannot run a call: an error, or Spark runs it and a warning says "
+        "why",
+    ),
+    Setting(
+        "restoreFrom",
+        EpochOfStore(),
+        "",
+        "what an operator [begins "
+        "with](../how-to/drop-in.md#begin-with-the-state-of-another-query) while its own store has "
+        "no epoch",
+    ),
+    Setting(
+        "startEmpty",
+        Truth(),
+        "false",
+        "whether an operator may begin with empty state in a query that has already run epochs. "
+        "For an operator that is new in an old query",
+        "",
+        CheckpointSettings,
+        "start_empty",
+    ),
+)
+SETTING_OF = {setting.key: setting for setting in SETTINGS}
+
+
+def carried(carrier: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a carrier, from the values of all settings by key."""
+    return {each.field: values[each.key] for each in SETTINGS if each.carrier is carrier}
