@@ -82,7 +82,7 @@ def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: 
     """Attach the store of one operator, see attach_all."""
     if not attachment.is_needed:
         return None
-    run = CompletedCheckpointStore(store).register_run(run_id)
+    run = CompletedCheckpointStore(store).runs.register(run_id)
     starts, base = RunStarts(store), attachment.base
     first_epoch = 0 if base is None else base.epoch + 1
     starts.write_cuts(run, first_epoch, attachment.cuts)

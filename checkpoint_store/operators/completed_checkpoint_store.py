@@ -15,24 +15,14 @@ damaged. Damage never leads to an older epoch.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import ObjectMissingError, StoreMismatchError
-from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.document import Source
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
-from checkpoint_store.files.sign_of_life import SignOfLife, SignsOfLife
-from checkpoint_store.files.state_file import StateFileHeader
-from checkpoint_store.files.state_file_store import StateFileStore
-from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.objects.created_once import read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
@@ -44,6 +34,7 @@ from checkpoint_store.operators.checkpoint_codec import (
     encode_metadata,
 )
 from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
+from checkpoint_store.operators.checkpoint_files import CheckpointFiles
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_reader import CheckpointReader
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
@@ -57,7 +48,6 @@ from checkpoint_store.operators.checkpoint_summary import CheckpointSummary
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
-    OperatorStateHandle,
     Run,
 )
 from checkpoint_store.operators.epoch_bases import EpochBases
@@ -67,7 +57,6 @@ from checkpoint_store.operators.operator_layout import (
     ManifestName,
     agreed_summary,
 )
-from checkpoint_store.operators.operator_state_store import OperatorStateStore
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.operators.run_errors import RunOverError
@@ -76,8 +65,6 @@ from checkpoint_store.operators.run_registry import RunRegistry
 from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
-
-__all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
 
 # What a store is for, and how it is compared. An adopted key may have nulls where the operator's
 # plan rules them out.
@@ -89,22 +76,12 @@ _SAME: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StateFileWriter:
-    """Who writes a state file. `key_groups`: those of the subtask."""
-
-    epoch: int
-    subtask: int
-    run: Run
-    attempt: int
-    key_groups: KeyGroupRange
-
-
 class CompletedCheckpointStore:
     """The checkpoints in `store`. `open` first. Safe to use from several threads and processes.
 
-    `unique` draws the part of a name that makes it the writer's own: 12 hex digits. `groups`: of
-    what size groups of subtasks are.
+    `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: how runs began.
+    `unique` draws the part of a name that makes it the writer's own: 12 hex digits. `groups`: the
+    sizes of groups of subtasks.
     """
 
     def __init__(
@@ -115,9 +92,7 @@ class CompletedCheckpointStore:
     ) -> None:
         self._store = store
         self._unique = unique
-        self._files = StateFileStore(store, unique)
-        self.databases = DatabaseFileStore(store, unique)
-        self._operator_states = OperatorStateStore(store, unique)
+        self.files = CheckpointFiles(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self.starts = RunStarts(store)
@@ -125,7 +100,7 @@ class CompletedCheckpointStore:
         self._completion = CheckpointCompletion(store, self._published, unique, groups)
         self._reader = CheckpointReader(store, self._published, self._completion)
         self._bases = EpochBases(store, self._published, self._reader, self.starts)
-        self._runs = RunRegistry(store)
+        self.runs = RunRegistry(store, self._greatest_run_number)
         self._metadata: StoreMetadata | None = None
 
     def open(self, metadata: StoreMetadata) -> StoreMetadata:
@@ -138,6 +113,7 @@ class CompletedCheckpointStore:
         stored = decode_metadata(data, Source(self._store.url, object_names.STORE))
         self._check_same(stored, metadata)
         self._metadata = stored
+        self.files.open(stored.store_id)
         return stored
 
     def check(self, metadata: StoreMetadata) -> None:
@@ -151,96 +127,12 @@ class CompletedCheckpointStore:
             if not same(actual, expected):
                 raise StoreMismatchError(self._store.url, field, str(actual), str(expected))
 
-    def register_run(self, run_id: str) -> Run:
-        """The run of this id, the same for every host of it, later than all runs that were
-        registered before or have written here. See run_registry."""
-        return self._runs.register(run_id, self._greatest_run_number)
-
     def _greatest_run_number(self) -> int:
         """The greatest number that any run had, also one whose marks are gone: what a later run
         writes must count before what that one wrote."""
         completed = (name.run_number for name in self._published.manifests())
         begun = (directory.run_number for directory in self._published.epoch_directories())
         return max((*completed, *begun), default=0)
-
-    def registered_run(self, run_id: str) -> Run | None:
-        """The run of this id if a host has registered it, else None."""
-        return self._runs.registered(run_id)
-
-    def runs(self) -> set[Run]:
-        """All runs that are registered or are being registered."""
-        return self._runs.runs()
-
-    def write_state(
-        self, kind: StateFileKind, table: pa.Table, writer: StateFileWriter
-    ) -> StateHandle:
-        """Write a state file, durable on return. `table` is sorted by `_key_group`, then key."""
-        assert self._metadata is not None, "open the store first"
-        header = StateFileHeader(
-            kind=kind,
-            store_id=self._metadata.store_id,
-            epoch=writer.epoch,
-            subtask=writer.subtask,
-            key_groups=writer.key_groups,
-        )
-        directory = EpochDirectory(writer.epoch, writer.run.number)
-        return self._files.write(table, header, str(directory), writer.attempt)
-
-    def write_operator_state(
-        self, data: bytes, writer: StateFileWriter, broadcast: Mapping[str, str]
-    ) -> OperatorStateHandle:
-        """Write the operator state of a subtask; durable on return."""
-        directory = EpochDirectory(writer.epoch, writer.run.number)
-        return self._operator_states.write(
-            data, directory, writer.subtask, writer.attempt, broadcast
-        )
-
-    def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
-        """What the handles refer to, verified. Raises ObjectMissingError, CorruptObjectError."""
-        return self._operator_states.read_all(handles)
-
-    def read_state(
-        self, handle: StateHandle, key_groups: KeyGroupRange
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
-        return self._files.read(handle, key_groups)
-
-    def read_states(
-        self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
-    ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
-        """As read_state, each handle in its turn. A file is read once for handles of it that follow
-        one another."""
-        return self._files.read_each(handles, key_groups)
-
-    def write_database(
-        self,
-        folder: Path,
-        contents: DatabaseContents,
-        uploaded: Mapping[str, FilePart],
-        writer: StateFileWriter,
-    ) -> StateHandle:
-        """Write a database in a local folder; durable on return. See DatabaseFileStore."""
-        place = DatabasePlace(
-            directory=str(EpochDirectory(writer.epoch, writer.run.number)),
-            epoch=writer.epoch,
-            subtask=writer.subtask,
-            attempt=writer.attempt,
-            key_groups=writer.key_groups,
-        )
-        return self.databases.write(folder, contents, uploaded, place)
-
-    def signs_of_life(self, writer: StateFileWriter) -> SignsOfLife:
-        """Signs that keep the files of a writer from the orphan sweep until a barrier names them.
-        The sweep deletes the signs."""
-        directory = str(EpochDirectory(writer.epoch, writer.run.number))
-
-        def next_sign() -> SignOfLife:
-            return SignOfLife(directory, writer.subtask, writer.attempt, self._unique())
-
-        return SignsOfLife(self._store, next_sign)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

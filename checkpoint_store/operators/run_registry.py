@@ -89,15 +89,19 @@ def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mar
 
 
 class RunRegistry:
-    """The runs of `store`. Safe to use from several threads and processes."""
+    """The runs of `store`. Safe to use from several threads and processes.
 
-    def __init__(self, store: ObjectStore) -> None:
+    `written` finds the greatest number that something was written under, None if nothing can be.
+    Only a caller that marks a new number asks for it.
+    """
+
+    def __init__(self, store: ObjectStore, written: Callable[[], int] | None = None) -> None:
         self._store = store
+        self._written = written
 
-    def register(self, run_id: str, written: Callable[[], int] | None = None) -> Run:
+    def register(self, run_id: str) -> Run:
         """The run of this id, the same for every caller, later than all runs registered before, and
-        later than the greatest number that something was written under. `written` finds that; it is
-        called only by who marks a new number."""
+        later than the greatest number that something was written under."""
         seen_names: set[RunName] = set()
         written_number: int | None = None
         while True:
@@ -108,9 +112,9 @@ class RunRegistry:
             marks = {Mark(name.run, name.level) for name in shown}
             step = next_step(marks, run_id, written_number or 0)
             is_new = isinstance(step, Mark) and step.level == 1
-            if is_new and written is not None and written_number is None:
+            if is_new and self._written is not None and written_number is None:
                 # To find it takes a while, in which other hosts may have made marks: look again.
-                written_number = written()
+                written_number = self._written()
                 continue
             if isinstance(step, Run):
                 return step
@@ -123,7 +127,7 @@ class RunRegistry:
         step = next_step({Mark(name.run, name.level) for name in self._names()}, run_id)
         return step if isinstance(step, Run) else None
 
-    def runs(self) -> set[Run]:
+    def all(self) -> set[Run]:
         """All runs that have a mark, of which one that is being registered may have several."""
         return {name.run for name in self._names()}
 

@@ -56,7 +56,7 @@ def _count_keys(
     keys: set[str | None] = set()
     for barrier in newest.barriers:
         for handle in barrier.handles:
-            for batch in checkpoints.read_state(handle, handle.key_groups):
+            for batch in checkpoints.files.read(handle, handle.key_groups):
                 changes = zip(batch[key_column].to_pylist(), batch[OP].to_pylist(), strict=True)
                 for key, change in changes:
                     (keys.add if change == PUT else keys.discard)(key)

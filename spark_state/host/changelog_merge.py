@@ -39,7 +39,7 @@ class ChangelogMerge:
 
     def write(self) -> list[Written]:
         """See Writing. All rows are in memory at once."""
-        read = self.attempt.checkpoints.read_states(self.changelogs, self.key_groups)
+        read = self.attempt.checkpoints.files.read_each(self.changelogs, self.key_groups)
         changelogs = [
             pa.Table.from_batches(of_file) for _, batches in read if (of_file := [*batches])
         ]

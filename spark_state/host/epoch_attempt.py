@@ -12,14 +12,12 @@ from typing import Literal
 import pyarrow as pa
 
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.sign_of_life import SignsOfLife
-from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
+from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
-from checkpoint_store.operators.completed_checkpoint_store import (
-    CompletedCheckpointStore,
-    StateFileWriter,
-)
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.fence import Claim
 from spark_state.host.epoch_request import CheckpointSettings, EpochRequest, EpochTask, OperatorSpec
 
@@ -50,11 +48,11 @@ class EpochAttempt:
 
     def write_changelog(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """A file of what the epoch, or the last ones up to it, changed; durable on return."""
-        return self._write("changelog", rows, key_groups)
+        return self.checkpoints.files.write("changelog", rows, key_groups, self._by)
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """See SnapshotFiles."""
-        return self._write("snapshot", rows, key_groups)
+        return self.checkpoints.files.write("snapshot", rows, key_groups, self._by)
 
     def write_database(
         self,
@@ -64,36 +62,24 @@ class EpochAttempt:
         key_groups: KeyGroupRange,
     ) -> StateHandle:
         """See SnapshotFiles."""
-        return self.checkpoints.write_database(folder, contents, uploaded, self._writer(key_groups))
+        return self.checkpoints.files.write_database(
+            folder, contents, uploaded, key_groups, self._by
+        )
 
     def write_operator_state(
         self, data: bytes, broadcast: Mapping[str, str]
     ) -> OperatorStateHandle:
         """The object of the subtask's operator state, durable on return."""
-        writer = self._writer(self._own_key_groups)
-        return self.checkpoints.write_operator_state(data, writer, broadcast)
+        return self.checkpoints.files.write_operator_state(data, broadcast, self._by)
 
     def signs_of_life(self) -> SignsOfLife:
         """Signs that keep the files of the attempt from the orphan sweep."""
-        return self.checkpoints.signs_of_life(self._writer(self._own_key_groups))
+        return self.checkpoints.files.signs_of_life(self._by)
 
     @property
-    def _own_key_groups(self) -> KeyGroupRange:
-        return key_group_range_of_subtask(
-            self.spec.max_parallelism, self.spec.parallelism, self.task.subtask
-        )
-
-    def _write(self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        return self.checkpoints.write_state(kind, rows, self._writer(key_groups))
-
-    def _writer(self, key_groups: KeyGroupRange) -> StateFileWriter:
-        return StateFileWriter(
-            epoch=self.claim.epoch,
-            subtask=self.task.subtask,
-            run=self.claim.run,
-            attempt=self.claim.attempt,
-            key_groups=key_groups,
-        )
+    def _by(self) -> SubtaskAttempt:
+        claim = self.claim
+        return SubtaskAttempt(claim.epoch, claim.run, self.task.subtask, claim.attempt)
 
     @contextmanager
     def timed(self, step: Step) -> Iterator[None]:

@@ -102,7 +102,9 @@ class ResidentOperatorState:
         return False
 
     def _read(self, handle: OperatorStateHandle | None, attempt: EpochAttempt) -> None:
-        snapshots = [] if handle is None else attempt.checkpoints.read_operator_states([handle])
+        snapshots = (
+            [] if handle is None else attempt.checkpoints.files.read_operator_states([handle])
+        )
         self._restored(OperatorStateBackend.restore(snapshots, forms=STATE_FORMS))
         self._base = handle
 
@@ -114,7 +116,7 @@ class ResidentOperatorState:
     ) -> None:
         """This subtask's part of what all subtasks of an older run had."""
         present = [handle for handle in handles if handle is not None]
-        read = iter(store.read_operator_states(present))
+        read = iter(store.files.read_operator_states(present))
         nothing = OperatorStateBackend().snapshot().to_bytes()
         snapshots = [nothing if handle is None else next(read) for handle in handles]
         subtask, parallelism = attempt.task.subtask, attempt.spec.parallelism

@@ -126,7 +126,7 @@ class ResidentState:
                 restore = BackendRestore(
                     base.handles,
                     [*_announced(base, attempt.spec)],
-                    (base.other_store or attempt.checkpoints).databases,
+                    (base.other_store or attempt.checkpoints).files.databases,
                     attempt.check,
                 )
                 backend, rest = self._backends.restored(attempt.request, self.key_groups, restore)
@@ -169,7 +169,7 @@ class ResidentState:
         """Apply these files of the base; returns how many rows each key group had in each."""
         rows: dict[str, Counts] = {}
         store = base.other_store or attempt.checkpoints
-        for handle, batches in store.read_states(handles, self.key_groups):
+        for handle, batches in store.files.read_each(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             # Also of a file without rows that are of use.

@@ -142,13 +142,13 @@ class StoreSession:
         with self._lock:
             if self._run is not None and self._run.run_id == run_id:
                 return self._run
-            if self._run is not None and self._run not in self.checkpoints.runs():
+            if self._run is not None and self._run not in self.checkpoints.runs.all():
                 raise StoreBegunAnewError(
                     f"{self.url} was deleted while its query ran; Spark tries the task again"
                 )
             if start is not None:
                 self.checkpoints.starts.check_checkpoint(start.checkpoint)
-            run = self.checkpoints.register_run(run_id)
+            run = self.checkpoints.runs.register(run_id)
             if self._run is not None and run < self._run:
                 raise FencedError(
                     f"run {run_id} of the query is over: a newer run took over, "

@@ -21,10 +21,10 @@ from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.files.working_directory import working_directory
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
-    StateFileWriter,
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
@@ -52,22 +52,22 @@ class OperatorCopy:
         own = key_group_range_of_subtask(
             self.history.metadata.max_parallelism, barrier.parallelism, barrier.subtask
         )
-        writer = StateFileWriter(barrier.epoch, barrier.subtask, barrier.run, barrier.attempt, own)
+        by = SubtaskAttempt(barrier.epoch, barrier.run, barrier.subtask, barrier.attempt)
         handles = tuple(
             handle
             for key_groups in _slices(barrier.handles, own)
-            for handle in self._rows_of(barrier, key_groups, writer)
+            for handle in self._rows_of(barrier, key_groups, by)
         )
         return replace(
             barrier,
             handles=handles,
             base=(),
             base_epoch=None,
-            operator_state=self._operator_state(barrier, writer),
+            operator_state=self._operator_state(barrier, by),
         )
 
     def _rows_of(
-        self, barrier: Barrier, key_groups: KeyGroupRange, writer: StateFileWriter
+        self, barrier: Barrier, key_groups: KeyGroupRange, by: SubtaskAttempt
     ) -> tuple[StateHandle, ...]:
         handles = tuple(
             replace(handle, key_groups=common)
@@ -75,7 +75,7 @@ class OperatorCopy:
             if (common := handle.key_groups.intersection(key_groups)) is not None
         )
         with self._restored(barrier, handles, key_groups) as backend:
-            return backend.snapshot().write(_TargetFiles(self.target, writer))
+            return backend.snapshot().write(_TargetFiles(self.target, by))
 
     @contextmanager
     def _restored(
@@ -89,11 +89,11 @@ class OperatorCopy:
             )
             for state in barrier.states
         ]
-        restore = BackendRestore(handles, states, self.source.databases, lambda: None)
+        restore = BackendRestore(handles, states, self.source.files.databases, lambda: None)
         with ExitStack() as at_end:
             backend, rest = self._begun(restore, key_groups, at_end)
             at_end.callback(backend.close)
-            for handle, batches in self.source.read_states(rest, key_groups):
+            for handle, batches in self.source.files.read_each(rest, key_groups):
                 in_file = [s.descriptor.name for s in states if s.since <= handle.epoch]
                 backend.apply(batches, in_file)
             yield backend
@@ -119,12 +119,12 @@ class OperatorCopy:
         type_names = (field.dataType.simpleString() for field in schema)
         return KeyColumns(tuple(keys.names), tuple(keys.types), tuple(type_names))
 
-    def _operator_state(self, barrier: Barrier, writer: StateFileWriter) -> Any:
+    def _operator_state(self, barrier: Barrier, by: SubtaskAttempt) -> Any:
         held = barrier.operator_state
         if held is None:
             return None
-        (data,) = self.source.read_operator_states([held])
-        return self.target.write_operator_state(data, writer, dict(held.broadcast))
+        (data,) = self.source.files.read_operator_states([held])
+        return self.target.files.write_operator_state(data, dict(held.broadcast), by)
 
 
 def _begun_in_rocksdb(
@@ -152,12 +152,11 @@ class _TargetFiles:
     """The RowFiles of a subtask in the target."""
 
     target: CompletedCheckpointStore
-    writer: StateFileWriter
+    by: SubtaskAttempt
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """See RowFiles."""
-        writer = replace(self.writer, key_groups=key_groups)
-        return self.target.write_state("snapshot", rows, writer)
+        return self.target.files.write("snapshot", rows, key_groups, self.by)
 
 
 def _first_database(handles: Sequence[StateHandle]) -> StateHandle | None:

@@ -228,5 +228,5 @@ def test_checkpoints_are_completed_retained_and_restored_on_it(
         assert operator.run_epoch(epoch, changes) is not None
         operator.checkpoints.retain(2)
         assert state_before(store, epoch + 1, parallelism=3) == state
-    assert CompletedCheckpointStore(store).register_run("run-a") == operator.run
-    assert CompletedCheckpointStore(store).register_run("run-b") > operator.run
+    assert CompletedCheckpointStore(store).runs.register("run-a") == operator.run
+    assert CompletedCheckpointStore(store).runs.register("run-b") > operator.run

@@ -234,7 +234,7 @@ def test_an_adoption_whose_store_a_run_uses_is_not_reverted_until_it_is_forced(
     job = stopped("unsaferow").copy(tmp_path / "job")
     assert job.adopt("--apply") == 0
     store = CompletedCheckpointStore(open_object_store(store_of(job)))
-    store.register_run("run-of-the-query")
+    store.runs.register("run-of-the-query")
     assert job.adopt("--revert") == 2
     assert "run run-of-the-query of the query has begun to use" in capsys.readouterr().err
     assert job.adopt("--revert", "--force") == 0

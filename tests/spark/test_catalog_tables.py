@@ -64,10 +64,10 @@ class TestWhatIsThere:
         self, spark: SparkSession, sql: Any, path: str
     ) -> None:
         sql(
-            f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' OPTIONS (batchId '0')"
+            f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' OPTIONS (versionAsOf '0')"
         )
         assert_rows(content(spark, "known"), [(1, "a"), (2, "b")])
-        assert_rows(content(spark, "known", versionAsOf=1), [(1, "a"), (2, "c")])
+        assert_rows(content(spark, "known", batchId=1), [(1, "a"), (2, "c")])
 
     def test_two_reads_of_one_query_may_have_options_of_their_own(
         self, sql: Any, path: str

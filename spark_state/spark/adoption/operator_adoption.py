@@ -220,7 +220,7 @@ def _check_no_run(files: CheckpointFiles, record: AdoptionRecord) -> None:
     """Raise ConfigurationError if a run of the query has begun to use the store."""
     assert record.store is not None
     store = _object_store(record.store, store_options(files.settings()), RETRY_SECONDS)
-    runs = CompletedCheckpointStore(store).runs()
+    runs = CompletedCheckpointStore(store).runs.all()
     others = [run.run_id for run in runs if not run.run_id.startswith(_RUN_OF_ADOPTION)]
     if others:
         raise ConfigurationError(
@@ -284,7 +284,7 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
         metadata=metadata,
         parallelism=configuration.parallelism,
         epoch=plan.epoch,
-        run=checkpoints.register_run(f"{_RUN_OF_ADOPTION}{uuid4().hex}"),
+        run=checkpoints.runs.register(f"{_RUN_OF_ADOPTION}{uuid4().hex}"),
         keys=len(states.key_fields),
         file_schema=states.file_schema,
         timers=timers[0] if timers else None,

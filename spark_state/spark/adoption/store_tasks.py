@@ -24,10 +24,10 @@ from checkpoint_store.files.key_group_range import (
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, PUT, STATE
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
-    StateFileWriter,
 )
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.key_group_hash import with_one_nan_and_zero
@@ -107,10 +107,8 @@ def write_subtask(
             own.start, target.metadata.max_parallelism, target.parallelism
         )
         for part, of_part in _files(target, parts, own):
-            writer = StateFileWriter(
-                target.epoch, subtask, target.run, context.taskAttemptId(), of_part
-            )
-            handle = checkpoints.write_state("snapshot", part, writer)
+            by = SubtaskAttempt(target.epoch, target.run, subtask, context.taskAttemptId())
+            handle = checkpoints.files.write("snapshot", part, of_part, by)
             yield _written(
                 subtask=subtask,
                 handle=json.dumps(encode_handle(handle)),
@@ -198,7 +196,7 @@ def read_subtasks(
         for subtask in cast(list[int], batch.column(0).to_pylist()):
             key_groups = target.key_groups(subtask)
             handles = checkpoint.handles_for(key_groups)
-            for _, in_file in checkpoints.read_states(handles, key_groups):
+            for _, in_file in checkpoints.files.read_each(handles, key_groups):
                 yield from (_as_rows(target, rows) for rows in in_file)
 
 

@@ -112,7 +112,7 @@ class EpochCompletion:
         run_before = self._runs.get((store.url, epoch.batch.run_id))
         if run_before is not None and not _without_barrier(checkpoints, epoch, run_before):
             return ()
-        run = checkpoints.registered_run(epoch.batch.run_id)
+        run = checkpoints.runs.registered(epoch.batch.run_id)
         if run is None:
             return None
         self._runs[store.url, epoch.batch.run_id] = run
@@ -146,7 +146,7 @@ def _missing_subtasks(epochs: Iterable[OperatorEpoch]) -> Iterator[tuple[int, ..
 def _missing_subtasks_of(epoch: OperatorEpoch) -> tuple[int, ...]:
     store = RetryingObjectStore(epoch.opened_store(), epoch.operator.store_retry_seconds)
     checkpoints = CompletedCheckpointStore(store)
-    run = checkpoints.registered_run(epoch.batch.run_id)
+    run = checkpoints.runs.registered(epoch.batch.run_id)
     if run is None:
         return tuple(range(epoch.operator.parallelism))
     return _without_barrier(checkpoints, epoch, run)

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
@@ -23,7 +24,6 @@ from checkpoint_store.operators.completed_checkpoint import (
 )
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
-    StateFileWriter,
 )
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
@@ -74,7 +74,7 @@ class LoneSubtask:
 
     def __post_init__(self) -> None:
         self.checkpoints = self.operator.opened(self.store)
-        self.run = self.checkpoints.register_run(self.operator.run_id)
+        self.run = self.checkpoints.runs.register(self.operator.run_id)
         self.checkpoints.starts.note_checkpoint(self.run, CHECKPOINT)
         self.asked = self.operator.asked(self.subtask)
 
@@ -102,8 +102,8 @@ class LoneSubtask:
         mine = {group: value for group, value in changes.items() if group in own}
         handles = () if base is None else base.handles_for(own)
         if mine:
-            writer = StateFileWriter(epoch, self.subtask, self.run, attempt, own)
-            handles = (*handles, self.checkpoints.write_state("changelog", table_of(mine), writer))
+            by = SubtaskAttempt(epoch, self.run, self.subtask, attempt)
+            handles = (*handles, self.checkpoints.files.write("changelog", table_of(mine), own, by))
         most = self.operator.max_parallelism
         barrier = Barrier(
             barrier_id=uuid4().hex,
@@ -161,7 +161,7 @@ def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int
     """The state that the subtasks of an operator, in new hosts, restore for an epoch. What each one
     is given as its share is checked against the whole."""
     checkpoints = operator.opened(store)
-    run = checkpoints.registered_run(operator.run_id)
+    run = checkpoints.runs.registered(operator.run_id)
     whole = checkpoints.latest_before(epoch, run)
     state: dict[int, int] = {}
     for subtask in range(operator.parallelism):
@@ -177,6 +177,6 @@ def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int
             asked.key_groups, most
         )
         for handle in handles:
-            for batch in checkpoints.read_state(handle, asked.key_groups):
+            for batch in checkpoints.files.read(handle, asked.key_groups):
                 state |= {row["_key_group"]: row["value"] for row in batch.to_pylist()}
     return state

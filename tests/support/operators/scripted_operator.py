@@ -13,6 +13,7 @@ import pyarrow as pa
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
@@ -21,7 +22,6 @@ from checkpoint_store.operators.completed_checkpoint import (
 )
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
-    StateFileWriter,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
@@ -55,7 +55,7 @@ class ScriptedOperator:
     ) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(self.metadata)
-        self.run: Run = self.checkpoints.register_run(run_id)
+        self.run: Run = self.checkpoints.runs.register(run_id)
         self.parallelism = parallelism
         self.report: EpochReport | None = None
 
@@ -87,8 +87,8 @@ class ScriptedOperator:
             mine = {**restored(self.checkpoints, base, [own]), **mine}
             handles = ()
         if mine:
-            writer = StateFileWriter(epoch, subtask, self.run, attempt, own)
-            written = self.checkpoints.write_state(kind, self.table(mine), writer)
+            by = SubtaskAttempt(epoch, self.run, subtask, attempt)
+            written = self.checkpoints.files.write(kind, self.table(mine), own, by)
             handles = (*handles, written)
         bases = () if base is None else base.barriers_for(own, MAX_PARALLELISM)
         barrier = Barrier(
@@ -133,7 +133,7 @@ def restored(
         return state
     for key_groups in ranges:
         for handle in checkpoint.handles_for(key_groups):
-            for batch in checkpoints.read_state(handle, key_groups):
+            for batch in checkpoints.files.read(handle, key_groups):
                 for row in batch.to_pylist():
                     assert row["_key_group"] in key_groups
                     # A KeyedOperator has its value in a column of its state.

@@ -275,4 +275,4 @@ def test_the_metadata_stays() -> None:
         operator.run_epoch(epoch, {0: epoch})
     operator.checkpoints.retain(2)
     assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
-    assert CompletedCheckpointStore(objects).register_run("run-a") == operator.run
+    assert CompletedCheckpointStore(objects).runs.register("run-a") == operator.run

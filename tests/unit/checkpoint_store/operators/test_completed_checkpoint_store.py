@@ -100,7 +100,7 @@ class TestOpen:
 class TestRuns:
     def test_a_later_run_has_a_greater_number(self, objects: DictObjectStore) -> None:
         store = CompletedCheckpointStore(objects)
-        runs = [store.register_run(run_id) for run_id in ("c", "a", "b")]
+        runs = [store.runs.register(run_id) for run_id in ("c", "a", "b")]
         assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
 
     def test_a_run_is_later_than_those_that_wrote_though_their_entries_are_gone(
@@ -110,15 +110,15 @@ class TestRuns:
             ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
         ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
         objects.delete(published(objects, "runs/"))
-        assert CompletedCheckpointStore(objects).register_run("d") == Run(4, "d")
+        assert CompletedCheckpointStore(objects).runs.register("d") == Run(4, "d")
         objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
-        assert CompletedCheckpointStore(objects).register_run("e") == Run(3, "e")
+        assert CompletedCheckpointStore(objects).runs.register("e") == Run(3, "e")
 
     def test_a_run_that_registers_again_keeps_its_number(self, objects: DictObjectStore) -> None:
-        first = CompletedCheckpointStore(objects).register_run("c")
-        CompletedCheckpointStore(objects).register_run("a")
+        first = CompletedCheckpointStore(objects).runs.register("c")
+        CompletedCheckpointStore(objects).runs.register("a")
         written = len(objects.objects)
-        assert CompletedCheckpointStore(objects).register_run("c") == first
+        assert CompletedCheckpointStore(objects).runs.register("c") == first
         assert len(objects.objects) == written
 
 
@@ -486,7 +486,7 @@ def test_a_file_is_read_once_for_handles_of_it_that_follow_one_another(
     objects.reads.clear()
     read = [
         (handle, [row["value"] for batch in batches for row in batch.to_pylist()])
-        for handle, batches in operator.checkpoints.read_states(pieces, KeyGroupRange(1, 6))
+        for handle, batches in operator.checkpoints.files.read_each(pieces, KeyGroupRange(1, 6))
     ]
     assert read == [(pieces[0], [1]), (pieces[1], [5, 6])]
     assert objects.reads == [whole.name]

@@ -16,10 +16,10 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
-    StateFileWriter,
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.store_metadata import StoreMetadata
@@ -297,7 +297,7 @@ class TestDamage:
         self.committed(objects, range(4))
         self.damage(objects, self.of_epoch(objects, 3))
         reader = keyed_reader(objects)
-        for ask in (reader.read, reader.info, reader.epochs, lambda: reader.changes(1)):
+        for ask in (reader.read, reader.info, reader.versions, lambda: reader.changes(1)):
             with pytest.raises(CorruptObjectError) as caught:
                 ask()
             assert caught.value.epoch == 3
@@ -389,14 +389,14 @@ class KeyedOperator:
     ) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
         self.checkpoints.open(KEYED)
-        self.run = self.checkpoints.register_run(run_id)
+        self.run = self.checkpoints.runs.register(run_id)
         self.states = tuple(states)
 
     def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
         """Every state gets a row of each key; one that is not `count` holds the value's text."""
         base = self.checkpoints.latest_before(epoch)
-        writer = StateFileWriter(epoch, 0, self.run, 1, ALL)
-        handle = self.checkpoints.write_state("changelog", self._table(counts), writer)
+        by = SubtaskAttempt(epoch, self.run, 0, 1)
+        handle = self.checkpoints.files.write("changelog", self._table(counts), ALL, by)
         bases = () if base is None else base.barriers
         barrier = Barrier(
             barrier_id=f"{self.run.run_id}/{epoch}",

@@ -9,10 +9,10 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import UNPUBLISHED
+from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
-    StateFileWriter,
 )
 from checkpoint_store.operators.operator_layout import RunName
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
@@ -29,8 +29,9 @@ def objects() -> DictObjectStore:
 
 def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
     """A file of a writer that was killed before its barrier."""
-    writer = StateFileWriter(epoch, 0, operator.run, 1, KeyGroupRange(0, 3))
-    return operator.checkpoints.write_state("changelog", state_table({0: 9}), writer)
+    by = SubtaskAttempt(epoch, operator.run, 0, 1)
+    rows = state_table({0: 9})
+    return operator.checkpoints.files.write("changelog", rows, KeyGroupRange(0, 3), by)
 
 
 def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjectStore) -> None:
@@ -85,7 +86,7 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
     operator.run_epoch(0, {0: 1})
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == entries[:3]
-    assert operator.checkpoints.register_run("run-1004").number == 1004
+    assert operator.checkpoints.runs.register("run-1004").number == 1004
 
 
 def test_what_was_never_published_is_deleted(objects: DictObjectStore) -> None:

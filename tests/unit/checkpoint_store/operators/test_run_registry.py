@@ -56,9 +56,9 @@ def test_a_run_has_the_number_that_its_marks_give_it(
 @pytest.mark.parametrize("marks", [[], [(1, "other", 1), (1, "other", 2)]])
 def test_a_new_run_is_later_than_all_that_was_written(marks: list[tuple[int, str, int]]) -> None:
     objects = store_with(*marks)
-    assert registry(objects).register("mine", written=lambda: 7) == Run(8, "mine")
-    assert registry(objects).register("mine", written=lambda: 7) == Run(8, "mine")
-    assert registry(objects).register("next", written=lambda: 8) == Run(9, "next")
+    assert RunRegistry(objects, lambda: 7).register("mine") == Run(8, "mine")
+    assert RunRegistry(objects, lambda: 7).register("mine") == Run(8, "mine")
+    assert RunRegistry(objects, lambda: 8).register("next") == Run(9, "next")
 
 
 def test_a_host_that_looks_long_at_what_was_written_marks_no_second_number() -> None:
@@ -69,6 +69,6 @@ def test_a_host_that_looks_long_at_what_was_written_marks_no_second_number() -> 
         assert registry(objects).register("mine") == Run(2, "mine")
         return 2
 
-    assert registry(objects).register("mine", written) == Run(2, "mine")
+    assert RunRegistry(objects, written).register("mine") == Run(2, "mine")
     marks = [layout.parse_run(name) for name in objects.objects]
     assert {mark.run.number for mark in marks if mark is not None} == {1, 2}

@@ -137,7 +137,7 @@ class TestDamage:
             reader.read,
             reader.info,
             reader.schema,
-            reader.epochs,
+            reader.versions,
             lambda: reader.changes(3),
         ):
             with pytest.raises(CorruptObjectError, match=version_name(4)):

@@ -277,6 +277,6 @@ def test_a_run_that_has_begun_and_written_nothing_is_no_stray(open_host: OpenHos
     for epoch in range(2):
         older.epoch(epoch, ROWS_A)
     newer = open_host(run_id="run-2")
-    run = newer.checkpoints.register_run("run-2")
+    run = newer.checkpoints.runs.register("run-2")
     newer.checkpoints.starts.write(run, 2, EpochDirectory(1, 1), None)
     assert newer.epoch(2, ROWS_A) == {"a": (3, 3)}
