@@ -158,7 +158,7 @@ def test_a_stream_has_the_state_and_then_what_each_batch_changes(
 
 def test_a_live_view_follows_a_query(windows: ProviderRun) -> None:
     with live_view(str(windows.checkpoint)) as view:
-        assert view.epoch == windows.batches[-1]
+        assert view.version == windows.batches[-1]
         rows = [row.asDict(recursive=True) for row in statestore(windows).collect()]
         assert len(view) == len(rows)
         for row in rows:
