@@ -63,9 +63,8 @@ class TestWhatIsThere:
     def test_an_option_of_a_read_wins_over_its_alias_in_the_table(
         self, spark: SparkSession, sql: Any, path: str
     ) -> None:
-        sql(
-            f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' OPTIONS (versionAsOf '0')"
-        )
+        options = "OPTIONS (versionAsOf '0')"
+        sql(f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' {options}")
         assert_rows(content(spark, "known"), [(1, "a"), (2, "b")])
         assert_rows(content(spark, "known", batchId=1), [(1, "a"), (2, "c")])
 
