@@ -1,4 +1,5 @@
-"""Lets Spark find `format("cowstate")`: it imports modules whose name begins with `pyspark_`."""
+"""Lets Spark find `format("cowstate")`: Spark imports modules with names that begin with
+`pyspark_`."""
 
 from datasources.cowstate_source import CowStateDataSource as DefaultSource
 

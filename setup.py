@@ -1,7 +1,7 @@
-"""Builds the distribution; what it says about the project stands in setup.cfg.
+"""Builds the distribution; setup.cfg describes the project.
 
 The jar of the state store provider is compiled into `spark_state/jars/`, in wheels and in editable
-installs, whenever a source is newer than it.
+installs, whenever a source is newer than the jar.
 """
 
 import runpy
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "spark_state" / "jvm"
 JAR = ROOT / "spark_state" / "jars" / "cowstate-provider.jar"
 PACKAGE = "org.apache.spark.sql.execution.datasources.v2.cowstate"
-# What Spark finds by itself: format("cowstate"), and what is checked of commands on its tables.
+# Services that Spark loads itself: format("cowstate"), and checks of commands on cowstate's tables.
 SERVICES = {
     "org.apache.spark.sql.sources.DataSourceRegister": f"{PACKAGE}.CowStateTableProvider",
     "org.apache.spark.sql.SparkSessionExtensionsProvider": f"{PACKAGE}.CowStateExtensions",
@@ -22,7 +22,7 @@ SERVICES = {
 
 
 class BuildWithJar(build_py):
-    """build_py that has the jar among the package's data."""
+    """Command build_py, with the jar among the package's data."""
 
     def run(self) -> None:
         """Compile if need be, then copy."""

@@ -1,10 +1,10 @@
-"""States on an object store: how cowstate's engine and data source keep and read them.
+"""States on an object store: how cowstate's engine and data source keep and read states.
 
-`open_store(url)` reads a table, the state of a Python operator, or that of a query on the state
-store provider, at any of its versions, as Arrow tables and without Spark.
-`read_progress(url)` reads what the epochs of operators did. The errors are what a
-user meets. `docs/checkpoint_format.md` draws what is written; `completed_checkpoint_store` and
-`table_store` are the ways in for writers.
+`open_store(url)` opens a reader for a table, for the state of a Python operator, or for the state
+of a query on the state store provider. The reader gives any version as an Arrow table, without
+Spark. `read_progress(url)` reads the progress of operators' epochs. The errors here are the errors
+that users meet. `docs/checkpoint_format.md` draws the written bytes. Writers start from
+`completed_checkpoint_store` and `table_store`.
 """
 
 from importlib import import_module
@@ -122,5 +122,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names, also those that are not imported yet: what tab completion offers."""
+    """Return all names for tab completion, including names that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Amounts as people read them: bytes, epochs, and moments in milliseconds since 1970. Pure."""
+"""Texts for people: sizes in bytes, ranges of epochs, moments in milliseconds since 1970. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def size_text(count: int) -> str:
-    """So many bytes, in a unit that keeps the number short: 900 bytes, 7.1 MB."""
+    """Return a number of bytes in a unit that keeps the number short: 900 bytes, 7.1 MB."""
     size, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB"):
         if size < 1000:
@@ -19,8 +19,9 @@ def size_text(count: int) -> str:
 
 
 def moment_text(milliseconds: int, show: Callable[[datetime], str]) -> str:
-    """What `show` makes of a moment, which it gets in UTC; the milliseconds if Python knows no such
-    moment: a timer that is never to fire may be after the year 9999."""
+    """Return the text that `show` makes of a moment in UTC. Python knows no date after the year
+    9999, and a timer that never fires may be later: such a moment is returned as a number of
+    milliseconds."""
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -29,5 +30,5 @@ def moment_text(milliseconds: int, show: Callable[[datetime], str]) -> str:
 
 
 def epochs_text(first: int, last: int) -> str:
-    """One epoch, or the epochs from the first to the last."""
+    """Return "epoch 3", or "epochs 3 to 5"."""
     return f"epoch {first}" if first == last else f"epochs {first} to {last}"

@@ -1,6 +1,6 @@
-"""What to do about an object that is damaged or missing, by what the object is. Pure.
+"""Advice for a damaged or missing object, by the kind of the object. Pure.
 
-`object_names` knows what names mean.
+`object_names` tells the kind from the object's name.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ _OF_COMPACTION = (
 
 
 def advice_on_damaged(name: str, epoch: int | None = None) -> str:
-    """Advice about an object with other bytes than were written. `epoch`: the epoch of an object of
-    an operator, None if it is not known."""
+    """Return advice for an object whose bytes differ from the written bytes. `epoch`: the epoch of
+    an operator's object, None if unknown."""
     if is_compacted(name):
         return _OF_COMPACTION
     if is_barrier(name):
@@ -94,15 +94,15 @@ def advice_on_damaged(name: str, epoch: int | None = None) -> str:
 
 
 def advice_on_missing(name: str, epoch: int | None = None) -> str:
-    """Advice about an object that is missing. `epoch`: see advice_on_damaged."""
+    """Return advice for a missing object. `epoch`: see advice_on_damaged."""
     if is_compacted(name):
         return _OF_COMPACTION
     return _MISSING.get(name.partition("/")[0]) or _epoch_back(epoch)
 
 
 def _epoch_back(epoch: int | None) -> str:
-    """Advice about an object that a query needs. An epoch needs no object of a later epoch, so the
-    query can run again from the epoch of the object."""
+    """Return advice for an object that a query needs. An epoch needs no object of a later epoch, so
+    the query can run again from the epoch of the object."""
     if epoch is None:
         batch = "an earlier batch that does not need it, if the store still has the epoch before"
     elif epoch == 0:

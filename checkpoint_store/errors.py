@@ -1,32 +1,32 @@
-"""Errors of the checkpoint store, named by what the caller can do about them.
+"""Errors of the checkpoint store, named after the caller's way out.
 
     CheckpointStoreError
-    ├── ObjectMissingError      an object that was named is gone: restore it, or go back in time
-    ├── CorruptObjectError      an object's bytes are not what was written: the same as above
+    ├── ObjectMissingError      a named object is gone: restore the object, or go back in time
+    ├── CorruptObjectError      an object's bytes differ from the written bytes: the same
     ├── ObjectExistsError       a create found its name taken; nothing was changed
     ├── StoreUnavailableError   the store failed for longer than we retry: try again later
-    ├── StoreAccessError        the store cannot be reached this way: change URL or permissions
+    ├── StoreAccessError        the store cannot be used as configured: change URL or permissions
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
-    ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
-    ├── ConflictingWriterError  another query writes this table: stop one, or take over
-    ├── LostFilesError          files of a batch are gone before its commit: write it again
-    ├── LostVersionError        a version that held batches of a query is gone: restore it
-    ├── NotAStoreError          there is no state at a URL: name another one
-    ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
-    ├── TableSchemaError        rows do not fit the table's columns: change one of them
-    ├── UncertainCommitError    a commit waited too long: look whether its rows are there
+    ├── EpochNotRetainedError   retention has deleted the epoch to start from
+    ├── ConflictingWriterError  another query writes the table: stop one query, or take over
+    ├── LostFilesError          files of a batch are gone before its commit: write the batch again
+    ├── LostVersionError        a version with batches of a query is gone: restore the version
+    ├── NotAStoreError          a URL has no state: name another URL
+    ├── StateNotFoundError      an operator lacks a state, or has several: name a state
+    ├── TableSchemaError        rows do not fit the table's columns: change rows or table
+    ├── UncertainCommitError    a commit waited too long: check whether its rows are there
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
-    ├── NotATableError          a table is to be where something else is: name another place
+    ├── NotATableError          something else is in the table's place: name another place
     ├── StoreMismatchError      the store belongs to another operator or configuration
     │   └── TableMismatchError  the table was created with another option
-    ├── UnsupportedFormatError  a newer release wrote this: upgrade
-    ├── VersionNotRetainedError  a table or operator's store lacks a version: ask for another one
-    │   └── VersionMissingError    there are versions before and after it: restore it
+    ├── UnsupportedFormatError  a newer release wrote the object: upgrade
+    ├── VersionNotRetainedError  a table or an operator's store lacks a version: ask for another
+    │   └── VersionMissingError    earlier and later versions are there: restore the version
     ├── TimestampOutOfRangeError  no version is known for a time: ask for another time
-    └── UnknownColumnError      a state has no column of a name: ask for one that it has
+    └── UnknownColumnError      a state has no column of a name: ask for a column of the state
 
-`provider_errors` has the errors of reading what the provider wrote, `operator_errors` those of
-asking for operators where there are none, `run_errors` those of runs that contradict each other.
+`provider_errors` has the errors of reading the provider's files, `operator_errors` the errors of
+asking for operators at a URL without operators, `run_errors` the errors of contradicting runs.
 Every error that cowstate raises on purpose is a CowstateError.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
@@ -57,12 +57,12 @@ _HOW_TO_KEEP_MORE = (
 class CowstateError(Exception):
     """Base of every error that cowstate raises on purpose.
 
-    An error that has values is a dataclass of them, which compares and hashes as any error does.
-    `words`: of the interface that was called.
+    An error with values is a dataclass of the values, but compares and hashes like any exception.
+    `words`: the words of the interface that the user called.
     """
 
     def __post_init__(self) -> None:
-        # Exceptions are pickled and copied by their args, which lack what was given by keyword.
+        # Pickle and copy rebuild an exception from its args, which lack values given by keyword.
         self.args = (*vars(self).values(),)
         self.words = words()
 
@@ -73,7 +73,7 @@ class CheckpointStoreError(CowstateError):
 
 @dataclass(eq=False)
 class ObjectMissingError(CheckpointStoreError):
-    """An object that something names is not in the store."""
+    """A named object is not in the store."""
 
     url: str
     name: str
@@ -86,7 +86,7 @@ class ObjectMissingError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class CorruptObjectError(CheckpointStoreError):
-    """An object's length, checksum or content is not what was written."""
+    """An object's length, checksum or content differs from the written object."""
 
     url: str
     name: str
@@ -100,7 +100,7 @@ class CorruptObjectError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ObjectExistsError(CheckpointStoreError):
-    """An object of this name is already there; it was not changed (I1)."""
+    """An object with the name of a new object is already there, and was not changed (I1)."""
 
     url: str
     name: str
@@ -111,7 +111,7 @@ class ObjectExistsError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreUnavailableError(CheckpointStoreError):
-    """The store kept failing for `seconds`; `problem` is what the last attempt met."""
+    """The store kept failing for `seconds`; `problem` is the failure of the last attempt."""
 
     url: str
     operation: str
@@ -142,7 +142,7 @@ class StoreAccessError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class PartialEpochError(CheckpointStoreError):
-    """An epoch has barriers of some subtasks only, so it is never built upon (I5)."""
+    """An epoch has barriers of some subtasks only, and no epoch may build upon it (I5)."""
 
     url: str
     epoch: int
@@ -163,7 +163,7 @@ class PartialEpochError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class EpochNotRetainedError(CheckpointStoreError):
-    """Retention has deleted the epoch that a later one would start from."""
+    """Retention has deleted the epoch from which `epoch` would start."""
 
     url: str
     epoch: int
@@ -179,7 +179,7 @@ class EpochNotRetainedError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ConflictingWriterError(CheckpointStoreError):
-    """A table has a writer already, and this is another one."""
+    """A table already has the writer `owner`, and another writer tries to write."""
 
     url: str
     owner: str
@@ -195,8 +195,8 @@ class ConflictingWriterError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class LostFilesError(CheckpointStoreError):
-    """Files that `writer` wrote are gone before a version names them: `count` files, among them
-    `name`."""
+    """`count` files that `writer` wrote are gone before a version names them. `name`: the first
+    file."""
 
     url: str
     name: str
@@ -215,9 +215,9 @@ class LostFilesError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class LostVersionError(CheckpointStoreError):
-    """A version of a table is gone that held batches of a query. `name`: the version's object;
-    `batch`: what the query writes now; `newest`: the query's last batch that the table holds, if
-    any."""
+    """A version of a table is gone, and batches of a query with it. `name`: the version's object;
+    `batch`: the batch that the query writes now; `newest`: the query's last batch in the table,
+    None if the table has none."""
 
     url: str
     name: str
@@ -237,7 +237,7 @@ class LostVersionError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class UncertainCommitError(CheckpointStoreError):
-    """A commit of `version` waited until retention had deleted the version before it."""
+    """A commit of `version` waited so long that retention had deleted the version before."""
 
     url: str
     version: int
@@ -265,7 +265,7 @@ class TableSchemaError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class NotAStoreError(CheckpointStoreError):
-    """Neither a table, nor the store of an operator, nor a query's checkpoint."""
+    """A URL has neither a table, nor the store of an operator, nor a query's checkpoint."""
 
     url: str
     below: tuple[str, ...] = ()
@@ -282,7 +282,7 @@ class NotAStoreError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StateNotFoundError(CheckpointStoreError):
-    """A store has no state of this name, or no name was given and there are several."""
+    """A store has no state of this name; or has several states, and the caller gave no name."""
 
     url: str
     state: str | None
@@ -296,7 +296,7 @@ class StateNotFoundError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class WrittenTwiceError(CheckpointStoreError):
-    """A run of a query wrote a batch into a table, and writes it there again."""
+    """A run of a query writes a batch into a table that already holds the run's batch."""
 
     url: str
     query: str
@@ -312,7 +312,7 @@ class WrittenTwiceError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreMismatchError(CheckpointStoreError):
-    """A store is opened for something else than it was created for."""
+    """A store was created for something else than the caller opens it for."""
 
     url: str
     field: str
@@ -331,8 +331,8 @@ class StoreMismatchError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class TableMismatchError(StoreMismatchError):
-    """A table was created with another value of an option, which cannot change any more.
-    `is_empty`: nothing was written into the table yet."""
+    """A table was created with another value of an option that is fixed at creation. `is_empty`:
+    nothing was written into the table yet."""
 
     is_empty: bool = False
 
@@ -351,8 +351,8 @@ class TableMismatchError(StoreMismatchError):
 
 @dataclass(eq=False)
 class NotATableError(CheckpointStoreError):
-    """A table is to be created where something else is: the store of an operator, or files and
-    directories of others, which `strangers` names."""
+    """The place for a new table is taken by the store of an operator, or by foreign files and
+    directories, which `strangers` names."""
 
     url: str
     strangers: tuple[str, ...] = ()
@@ -391,8 +391,8 @@ class UnsupportedFormatError(CheckpointStoreError):
 class VersionNotRetainedError(CheckpointStoreError):
     """A version was deleted by retention, was rolled back, or is not written yet.
 
-    `version` is None if the newest one was asked for; `oldest` and `newest` are None if there is
-    none at all.
+    `version` is None if the caller asked for the newest version; `oldest` and `newest` are None if
+    the store has no version at all.
     """
 
     url: str
@@ -424,8 +424,8 @@ class VersionNotRetainedError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class VersionMissingError(VersionNotRetainedError):
-    """A version is gone, but versions before and after it are there, so it was not retention that
-    deleted it. `what`: the objects to restore; `between`: the versions next to it."""
+    """A version is gone although earlier and later versions are there, so retention did not delete
+    it. `what`: the objects to restore; `between`: the versions next to the gap."""
 
     version: int
     oldest: int
@@ -445,7 +445,7 @@ class VersionMissingError(VersionNotRetainedError):
 
 @dataclass(eq=False)
 class TimestampOutOfRangeError(CheckpointStoreError):
-    """A time is before the oldest version, or after the newest. All are ms since 1970."""
+    """A time is before the oldest version, or after the newest. All times are ms since 1970."""
 
     url: str
     timestamp_ms: int
@@ -486,7 +486,7 @@ def _of_epoch(name: str, epoch: int | None) -> str:
 
 
 def _without_stop(problem: str) -> str:
-    """The words of a client or a server, within a sentence."""
+    """Return the message of a client or a server without its last full stop."""
     return problem.rstrip(". ")
 
 

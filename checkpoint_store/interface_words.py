@@ -1,9 +1,9 @@
-"""Advice in the words of the interface that the user has called.
+"""Advice in the words of the interface that the user called.
 
-One error is met by a caller of a Python function, by a read with options of a DataFrame, and by a
-command, and each of them chooses a state or an epoch in other words. Errors are made where the
-interface is called, so they keep its words, also when they go to another process. Messages name
-what a user can choose with `words()` only.
+A user may meet one error in a Python function, in a read with DataFrame options, and in a command.
+Each interface has its own way to choose a state or an epoch. An error is created inside the call to
+the interface and keeps the words of the interface, even when the error moves to another process.
+Messages take every word about a user's choice from `words()`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How an interface says it. choose_state: name a state of an operator; choose_store: name a
-    store of a query on the provider; no_store: do not; choose_version: name a version or epoch;
-    or_newest: what to do for the newest; choose_epoch: name the epoch of a savepoint;
-    set_for_spark: give Spark a setting."""
+    """The phrases of one interface. `choose_state`: name a state of an operator; `choose_store`:
+    name a store of a query on the provider; `no_store`: name no such store; `choose_version`: name
+    a version or epoch; `or_newest`: get the newest version; `choose_epoch`: name the epoch of a
+    savepoint; `set_for_spark`: give Spark a setting."""
 
     choose_state: str
     choose_store: str
@@ -59,13 +59,13 @@ _called: ContextVar[Words] = ContextVar("cowstate_called_interface", default=PYT
 
 
 def words() -> Words:
-    """The words of the interface that is called."""
+    """Return the words of the interface that the user called."""
     return _called.get()
 
 
 @contextmanager
 def in_words_of(interface: Words) -> Iterator[None]:
-    """Calls in a `with` come through this interface."""
+    """Use the words of `interface` for errors created inside a `with`."""
     before = _called.set(interface)
     try:
         yield

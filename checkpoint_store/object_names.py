@@ -1,6 +1,6 @@
-"""The documents and directories that names of objects begin with. Pure.
+"""First parts of object names: the documents and directories of a store. Pure.
 
-`operator_layout` and `table_layout` have the names whole.
+`operator_layout` and `table_layout` build and parse whole names.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ _GROUP = "group-"
 
 
 def parse_object_name(name: str) -> list[str] | None:
-    """The parts of a name that stays below its store; None for a name that does not: an absolute
-    one, and one with `..`."""
+    """Return the parts of a name. Return None for a name that may leave the store: an absolute
+    name, or a name with `..`."""
     parts = name.split("/")
     return None if any(part in _NO_PART or "\0" in part for part in parts) else parts
 
 
 def is_of_table(name: str) -> bool:
-    """Whether this is a version, a compaction or a file of rows of a table."""
+    """Return True for a version, a compaction or a file of rows of a table."""
     return name.partition("/")[0] in (VERSIONS, COMPACTIONS, DATA)
 
 
 def is_of_checkpoint(name: str) -> bool:
-    """Whether this is in the checkpoint of a query on the state store provider."""
+    """Return True for an object in the checkpoint of a query on the state store provider."""
     return name.partition("/")[0] in (QUERY, COMMITS, OFFSETS, STATE)
 
 
 def is_compacted(name: str) -> bool:
-    """Whether this is a file of rows that a compaction wrote."""
+    """Return True for a file of rows that a compaction wrote."""
     return name.startswith(f"{DATA}/{COMPACTED}/")
 
 
 def is_group(name: str) -> bool:
-    """Whether these are the barriers of a group of subtasks in an operator's epoch."""
+    """Return True for the barriers of a group of subtasks in an operator's epoch."""
     return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(_GROUP)
 
 
 def is_barrier(name: str) -> bool:
-    """Whether this is a barrier of an operator's epoch."""
+    """Return True for a barrier of an operator's epoch."""
     return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(_BARRIER)

@@ -1,4 +1,4 @@
-"""Finds out what is at a URL: a table, the store of a Python operator, or a query's checkpoint."""
+"""Opener for the state at a URL: a table, a Python operator's store, or a query's checkpoint."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ def open_history(
     state: str | ProviderStore | None = None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> StateHistory:
-    """The versions of the table at `url`, of one state of the Python operator whose store it is, or
-    of one store of the query on the provider whose checkpoint it is.
+    """Open the versions of the state at `url`: a table, one state of a Python operator's store, or
+    one store in the checkpoint of a query on the provider.
 
-    `state`: the name of an operator's state; None if there is only one. A ProviderStore in a
-    checkpoint; None: the only store of operator 0. `retry_seconds`: a call to the object store that
-    fails is tried again for so long. Raises NotAStoreError, which lists the stores below `url` if
-    it is a root of stores; ObjectMissingError if it is a store whose own description is gone,
-    CorruptObjectError; StateNotFoundError, StoreNotFoundError, StateChoiceError; the errors of the
-    object store.
+    `state`: for an operator, the name of a state, or None if the operator has only one state. For a
+    checkpoint, a ProviderStore, or None for the only store of operator 0. `retry_seconds`: a failed
+    call to the object store is tried again for so many seconds.
+
+    Raises NotAStoreError, whose message lists the stores below `url` if `url` is a root of stores;
+    ObjectMissingError for a store whose own description is gone; CorruptObjectError;
+    StateNotFoundError, StoreNotFoundError, StateChoiceError; the errors of the object store.
     """
     store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
     return history_in(store, state, PlaceOpener(store.url, storage_options or {}, retry_seconds))
@@ -50,8 +51,8 @@ def history_in(
     state: str | ProviderStore | None = None,
     open_place: OpenStore | None = None,
 ) -> StateHistory:
-    """As `open_history`, of what is in a store. `open_place`: how to open the object store that
-    has the state of a checkpoint."""
+    """Open the versions of the state in an object store, as `open_history` does. `open_place`:
+    opens the object store that has the state of a checkpoint."""
     table = TableStore(store)
     metadata = table.metadata()
     if metadata is not None:
@@ -82,7 +83,8 @@ def _of_checkpoint(
 
 
 def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | None:
-    """The name of a state, where only names choose."""
+    """Return the name of a state. Raises StateChoiceError for a ProviderStore, because a table and
+    an operator choose by name only."""
     if isinstance(state, ProviderStore):
         choice = f"store {state.name!r} of operator {state.operator_id}"
         raise StateChoiceError(store.url, choice, is_checkpoint=False)
@@ -95,7 +97,7 @@ def _has_epochs(store: ObjectStore) -> bool:
 
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:
-    """Directories, up to two levels down, that are stores: <root>/<query id>/<operator>."""
+    """Return the stores up to two levels down: `<root>/<query id>/<operator>`."""
     stores: list[str] = []
     for directory in (name.lstrip("/") for name in store.list_directories("")):
         candidates = (directory, *store.list_directories(directory))
@@ -104,8 +106,8 @@ def _stores_below(store: ObjectStore) -> tuple[str, ...]:
 
 
 def _is_store(store: ObjectStore, directory: str) -> bool:
-    """Whether a table or an operator has its objects there. The store of an operator is one without
-    its description, too: who opens it hears that this is gone."""
+    """Return True if a table or an operator has objects in `directory`. An operator's store counts
+    even without store.json: opening the store then tells the user that store.json is missing."""
     names = {info.name.rpartition("/")[2] for info in store.list(directory)}
     if names & {object_names.STORE, object_names.TABLE}:
         return True

@@ -26,11 +26,11 @@ def operators_at(
     retry_seconds: float,
     other: type[NotAnOperatorError] = NotAnOperatorError,
 ) -> list[OperatorHistory]:
-    """The operator whose store is at `url`, or those of the query whose directory it is, by name;
-    numbers in names count as numbers.
+    """Open the operator whose store is at `url`, or all operators of the query whose directory is
+    at `url`. Operators are ordered by name; numbers in names count as numbers.
 
-    Raises NotAStoreError if there is no store, and `other` if it is a table's or a query's
-    checkpoint; CorruptObjectError; the errors of the object store.
+    Raises NotAStoreError if there is no store, and `other` at a table or a query's checkpoint;
+    CorruptObjectError; the errors of the object store.
     """
 
     def opened(of_url: str) -> OperatorHistory:
@@ -47,7 +47,7 @@ def operators_at(
         store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
         try:
             return query_id_of(store)
-        except CheckpointStoreError:  # it is for advice only
+        except CheckpointStoreError:  # the id is for advice only
             return None
 
     try:

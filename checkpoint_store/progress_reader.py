@@ -1,4 +1,4 @@
-"""Reads what the epochs of operators did, after the fact and without Spark: `read_progress`."""
+"""Reader for the progress of operators' past epochs, without Spark: `read_progress`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def read_progress(
     subtasks: bool = False,
     retry_seconds: float = RETRY_SECONDS,
 ) -> tuple[OperatorProgress, ...]:
-    """The progress of the newest epochs of an operator, oldest first.
+    """Read the progress of an operator's newest epochs, oldest first.
 
-    `url`: the operator's store, or the directory of its query: then one operator follows the other,
-    by name, and numbers in names count as numbers: `operator-2` comes before `operator-10`.
-    `epochs`: how many epochs of each, at most those that are retained; `subtasks`: with the
-    progress of each subtask. `storage_options` are fsspec's; a call to the store that fails is
-    tried again for `retry_seconds`.
+    `url`: the operator's store, or the directory of the operator's query. A query's directory gives
+    the progress of all its operators, ordered by name; numbers in names count as numbers, so
+    `operator-2` comes before `operator-10`. `epochs`: the number of epochs per operator, limited by
+    the retained epochs. `subtasks`: add the progress of each subtask. `storage_options` are
+    fsspec's options. A failed call to the store is tried again for `retry_seconds`.
 
-    Raises NotAStoreError if there is no store, and NoProgressError if it is a table's or a
-    query's checkpoint; VersionNotRetainedError if no operator has a complete epoch;
-    CorruptObjectError, StoreUnavailableError, StoreAccessError.
+    Raises NotAStoreError if there is no store, and NoProgressError at a table or a query's
+    checkpoint; VersionNotRetainedError if no operator has a complete epoch; CorruptObjectError,
+    StoreUnavailableError, StoreAccessError; ValueError if `epochs` is less than 1.
     """
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; ask for 1 or more")
@@ -56,7 +56,7 @@ def _newest(history: OperatorHistory, epochs: int, *, subtasks: bool) -> list[Op
 
 
 def progress_at(history: OperatorHistory, epoch: int, *, subtasks: bool) -> OperatorProgress:
-    """The progress of one epoch. Raises VersionNotRetainedError, CorruptObjectError."""
+    """Read the progress of one epoch. Raises VersionNotRetainedError, CorruptObjectError."""
     checkpoint, committed_ms = history.committed_at(epoch)
     operator = OperatorName(history.metadata.operator, history.url)
     return operator_progress(operator, checkpoint, committed_ms, subtasks=subtasks)

@@ -1,4 +1,4 @@
-"""Spark's schemas as people write them, in DDL, for messages. Pure."""
+"""Spark's schemas as DDL text, for messages. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def schema_text(schema_json: str) -> str:
-    """The columns of a schema that Spark wrote as JSON; text that is no schema stays as it is."""
+    """Return the columns of a schema in Spark's JSON as DDL. Text without a schema is returned
+    unchanged."""
     try:
         fields = json.loads(schema_json)["fields"]
         return ", ".join(_field(field, " ") for field in fields)
@@ -26,13 +27,13 @@ def schema_text(schema_json: str) -> str:
 
 
 def schema_texts(schema_json: str, other_json: str) -> tuple[str, str]:
-    """Two schemas that differ: in DDL, or as they are where DDL cannot say what differs."""
+    """Return two different schemas as DDL, or both as JSON if the DDL texts are equal."""
     texts = schema_text(schema_json), schema_text(other_json)
     return texts if texts[0] != texts[1] else (schema_json, other_json)
 
 
 def type_text(described: Any) -> str:
-    """A type as Spark describes it in JSON, parsed."""
+    """Return the DDL of a type. `described`: the type in Spark's JSON, parsed."""
     if isinstance(described, str):
         return _OF_SPARK.get(described, described)
     match described["type"]:

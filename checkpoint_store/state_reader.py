@@ -1,8 +1,8 @@
-"""Reads a state at any of its versions, whoever wrote it: `open_store`.
+"""Reader for every version of a state, whoever wrote the state: `open_store`.
 
-No Spark is needed. Files are read several at once and applied in order; of a file no more is kept
-than the key groups and the columns that are asked for. Who asks again and again for what changed
-since the last time gives the reader a StateMemory.
+Reading needs no Spark. Several files are read at a time and applied in order. The reader keeps only
+the key groups and columns of a file that the caller asked for. A caller that polls for changes
+gives the reader a StateMemory.
 """
 
 from __future__ import annotations
@@ -68,13 +68,14 @@ def open_store(
     state: str | ProviderStore | None = None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> StateReader:
-    """A reader of what is at `url`: a table, a state of the Python operator whose store it is, or a
-    store of the query on the provider whose checkpoint it is.
+    """Open a reader for the state at `url`: a table, a Python operator's store, or the checkpoint
+    of a query on the provider.
 
-    `state`: the name of an operator's state, needed if there are several; in a checkpoint a
-    ProviderStore, needed for another operator than 0, or one with several stores.
+    `state` chooses one of several states. In an operator's store: the name of a state, needed if
+    the operator has several. In a checkpoint: a ProviderStore, needed for an operator other than 0,
+    or for an operator with several stores.
 
-    `storage_options` are fsspec's; a call to the store that fails is tried again for
+    `storage_options` are fsspec's options. A failed call to the store is tried again for
     `retry_seconds`. Raises NotAStoreError, StateNotFoundError, StoreNotFoundError,
     StateChoiceError, StoreUnavailableError, StoreAccessError.
     """
@@ -82,13 +83,13 @@ def open_store(
 
 
 class StateReader:
-    """The versions of a state: the epochs of an operator, the batches of a query. Safe for several
-    threads.
+    """The versions of a state: the versions of a table, the epochs of an operator, or the batches
+    of a query. Safe for several threads.
 
-    Columns have the types that `checkpoint_store.files.spark_schema` lists. Every method looks at
-    what is there when it is called. All raise VersionNotRetainedError for a version that is not
-    there (or if there is none at all), ObjectMissingError and CorruptObjectError for a damaged
-    store, StoreUnavailableError, UnsupportedFormatError.
+    Columns have the types in the table of `checkpoint_store.files.spark_schema`. Every method looks
+    at the store anew. All methods raise VersionNotRetainedError for an absent version and for a
+    store without versions, ObjectMissingError and CorruptObjectError for a damaged store,
+    StoreUnavailableError, UnsupportedFormatError.
     """
 
     def __init__(self, history: StateHistory, memory: StateMemory | None = None) -> None:
@@ -97,31 +98,33 @@ class StateReader:
 
     @property
     def url(self) -> str:
-        """The table's, the operator's store's, or the checkpoint's."""
+        """The URL of the table, of the operator's store, or of the checkpoint."""
         return self._history.url
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The key columns, in order."""
+        """The names of the key columns, in order."""
         return column_names(self._version(None).shape.key_schema_json)
 
     def versions(self) -> list[VersionInfo]:
-        """The versions that can be read, oldest first; some numbers may be left out. A damaged one
-        is left out with a warning in the log, but a damaged newest version is an error."""
+        """Return the readable versions, oldest first; numbers may be missing between versions. A
+        damaged version is left out with a warning in the log, but a damaged newest version is an
+        error."""
         versions = self._history.versions()
         infos = in_parallel(lambda version: self._info(version, versions), versions)
         return [info for info in infos if info is not None]
 
     def info(self, version: int | None = None) -> VersionInfo:
-        """A version and its time; None means the newest. One listing and at most one read."""
+        """Return a version's number and time; None means the newest version. Takes one listing and
+        at most one read."""
         return self._version(version).info
 
     def latest_at(self, timestamp_ms: int) -> int:
-        """The version that was the newest at a time, in ms since 1970.
+        """Return the version that was the newest at a time, in ms since 1970.
 
-        Raises TimestampOutOfRangeError for a time before the oldest version or after the newest:
-        what that time's newest version is may still change. A version that is damaged or lost is
-        an error for the times at which it may have been the newest.
+        Raises TimestampOutOfRangeError for a time before the oldest version, and for a time after
+        the newest version, because a later commit may still belong to such a time. A damaged or
+        lost version is an error for the times at which the version may have been the newest.
         """
         versions = self._history.versions()
         if not versions:
@@ -129,7 +132,7 @@ class StateReader:
         return VersionTimes(self._history, versions).newest_at(timestamp_ms)
 
     def schema(self, version: int | None = None) -> pa.Schema:
-        """The columns of a version; None means the newest."""
+        """Return the columns of a version; None means the newest version."""
         shape = self._version(version).shape
         schema = flat_schema(shape)
         return pa.schema([schema.field(name) for name in shape.columns])
@@ -141,13 +144,13 @@ class StateReader:
         columns: Sequence[str] | None = None,
         key_ranges: Mapping[str, ValueRange] | None = None,
     ) -> pa.Table:
-        """The state at a version: one row for each key, in no particular order.
+        """Read the state at a version: one row for each key, in no particular order.
 
-        `version` None means the newest one, `key_groups` None all, `columns` None all, in the
-        order of `schema`. `key_ranges`: by key column, which values are asked for; files that say
-        that they have none are not read. Only ranges of integers, dates (as days since 1970) and
-        strings count, of columns of that type. Raises UnknownColumnError, which names columns that
-        are called alike.
+        `version`: None means the newest version. `key_groups`: None means all. `columns`: None
+        means all, in the order of `schema`. `key_ranges`: the wanted values, by key column; a file
+        is skipped if its key bounds exclude the wanted values. Only ranges of integers, dates (as
+        days since 1970) and strings count, for columns of the same type. Raises UnknownColumnError,
+        whose message suggests columns with similar names.
         """
         ranges = key_ranges or {}
         stored = self._version(version)
@@ -181,23 +184,27 @@ class StateReader:
         *,
         preimages: bool = True,
     ) -> pa.Table:
-        """What the versions after `start` up to `end` changed, with the columns of `schema(end)`:
+        """Read the changes of the versions after `start` up to `end`, with the columns of
+        `schema(end)` and:
 
             _change_type       string: insert, update_preimage, update_postimage or delete
             _commit_version    int64
             _commit_timestamp  timestamp[us, UTC], of whole milliseconds
 
-        Ordered by version. A version's changes of a key are its net result: rows that changed
-        nothing, or that were late, leave nothing. `start` None means from nothing: the oldest
-        version there is counts as if it had added all it holds. `end` None means the newest.
+        Rows are ordered by version. The changes of a version are the net result for each key: a row
+        that changed nothing, or came late, leaves no change. `start` None means from nothing: the
+        oldest version counts as if it had added its whole state. `end` None means the newest
+        version.
 
-        To tell what a key was before, the state at `start` is read, for the keys that changed;
-        not if it is in the reader's memory.
+        A preimage needs the state at `start`. The reader takes the changed keys of the state from
+        its memory, or else reads them.
+
         Without `preimages` only the changes are read: every put is an update_postimage, and every
-        delete a delete without values, and `start` may be gone if the version after it was built
-        upon it. The state at `start` is read nevertheless where a row alone does not tell what it
-        makes of a key: in lists, maps and what expires, where only preimages are left out; and
-        where rows have a sequence, or nulls keep what a key has.
+        delete is a delete without values. The version `start` may be gone then, if the next version
+        was built upon `start`. Some states need the state at `start` nevertheless, because a row
+        alone does not tell the result for a key: lists, maps and expiring values, where only the
+        preimages are left out; tables whose rows have a sequence; tables where a null keeps the old
+        value.
 
         Raises ValueError if `start` is after `end`.
         """
@@ -212,7 +219,7 @@ class StateReader:
             base = self._version_of(numbers, start)
         added = self._between(start, last, numbers)
         if key_groups is not None and (cut := _first_regrouped(added[:-1], start)) is not None:
-            # Keys leave these key groups there, and other ones come.
+            # At `cut`, keys leave these key groups and other keys enter.
             ends = ((start, cut), (cut, last.info.version))
             parts = [self.changes(*each, key_groups, preimages=preimages) for each in ends]
             return pa.concat_tables(parts)
@@ -226,7 +233,7 @@ class StateReader:
         key_groups: KeyGroupRange | None,
         preimages: bool,
     ) -> pa.Table:
-        """What the files in `added` made of the state at `base`."""
+        """Compute the changes that the files in `added` make to the state at `base`."""
         shape, schema = last.shape, folded_schema(last.shape)
         rules = fold_rules(shape, schema)
         rows = self._rows_of_versions(added, shape, key_groups)
@@ -250,8 +257,8 @@ class StateReader:
     def _rows_of_versions(
         self, added: _Added, shape: StateShape, key_groups: KeyGroupRange | None
     ) -> list[pa.Table]:
-        """What each version added; the files of all are read at once. After the last version, none:
-        the columns of nothing."""
+        """Read the rows that each version added, the files of all versions in parallel. The last
+        table has no rows and gives the columns when `added` is empty."""
         schema, wanted = folded_schema(shape), self._all_or(key_groups)
         files = [handles for _, handles in added]
         read = read_files_of_each(self._history, files, wanted, flatten(shape, schema))
@@ -264,8 +271,8 @@ class StateReader:
         last: StateVersion,
         key_groups: KeyGroupRange | None,
     ) -> list[pa.Table]:
-        """The rows of the state at `base` that are of the keys in `changed`, in order; all rows if
-        the state expires, because any key may have lost something without a row that says so."""
+        """Read the rows of the state at `base` for the keys in `changed`, in order. Read all rows
+        if the state expires: any key may lose a value by expiry, without a row in `changed`."""
         shape, schema = last.shape, folded_schema(last.shape)
         if not changed.num_rows and not shape.expires:
             return []
@@ -295,7 +302,7 @@ class StateReader:
         return key_groups or KeyGroupRange(0, self._history.max_parallelism - 1)
 
     def _version(self, version: int | None) -> StateVersion:
-        # Listed even if a version is named: what is known of it may be out of date.
+        # List versions even for a named version: the history's knowledge may be out of date.
         return self._version_of(self._history.versions(), version)
 
     def _version_of(self, versions: Sequence[int], version: int | None) -> StateVersion:
@@ -306,8 +313,8 @@ class StateReader:
         return self._history.at(versions[-1] if version is None else version)
 
     def _between(self, start: int | None, last: StateVersion, versions: Sequence[int]) -> _Added:
-        """Each version after `start` with the files to apply. Raises VersionMissingError if one
-        between them is lost."""
+        """Return each version after `start` with the files to apply. Raises VersionMissingError if
+        a version in between is lost."""
         end = last.info.version
         numbers = [number for number in versions if number < end]
         numbers = [number for number in numbers if start is None or number > start]
@@ -334,7 +341,8 @@ class StateReader:
     def _wanted(
         self, shape: StateShape, columns: Sequence[str] | None
     ) -> tuple[pa.Schema, list[str]]:
-        """The columns to fold, which are those of the key and the wanted ones; the wanted ones."""
+        """Return the columns to fold, which are the key and the wanted columns; and the wanted
+        names."""
         schema = flat_schema(shape)
         names = list(shape.columns if columns is None else columns)
         for name in names:
@@ -346,7 +354,8 @@ class StateReader:
         return pa.schema([field for field in schema if field.name in needed]), names
 
     def _info(self, version: int, versions: Sequence[int]) -> VersionInfo | None:
-        """None if the version was deleted since it was listed, or is damaged."""
+        """Return a version's info; None if the version is damaged, or was deleted after the
+        listing."""
         try:
             return self._history.at(version).info
         except VersionNotRetainedError:
@@ -362,8 +371,9 @@ class StateReader:
 
 
 def _first_regrouped(earlier: _Added, start: int | None) -> int | None:
-    """The first version at which keys change their key groups, of those before the last. What comes
-    first from nothing is read from its state, and so after the change."""
+    """Return the first version in `earlier` at which keys change key groups, None if no version
+    does. With `start` None the oldest version does not count: the reader takes its whole state,
+    after the change."""
     regrouped = (version.info.version for version, _ in earlier if version.regroups)
     return next(
         (v for v in regrouped if start is not None or v != earlier[0][0].info.version), None
@@ -371,8 +381,8 @@ def _first_regrouped(earlier: _Added, start: int | None) -> int | None:
 
 
 def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.Table:
-    """The rows of versions, one after the other, each with its version. Behind the tables of these
-    is one without rows."""
+    """Concatenate the rows of versions, and add each row's version. `tables` has one table more
+    than `versions`: the last table has no rows."""
     numbers = [*(info.version for info in versions), 0]
     marked = [
         rows.append_column(COMMIT_VERSION, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
@@ -382,13 +392,13 @@ def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.T
 
 
 def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]) -> pa.Table:
-    """Changes with the columns that users see."""
+    """Select the columns that users see."""
     shown = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
     return _with_timestamps(shown, versions)
 
 
 def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:
-    """The changes with the time of each one's version."""
+    """Add to each change the time of its version."""
     infos = list(versions)
     numbers = pa.array([info.version for info in infos], pa.int64())
     times: Any = pa.array([info.timestamp_ms * 1000 for info in infos], pa.int64())

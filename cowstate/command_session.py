@@ -20,7 +20,7 @@ from spark_state.spark.session.operator_configuration import check_keys
 _PROVIDER_SETTINGS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateConf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("command_log4j2.properties")
-# The JVM warns before a session can tell it not to.
+# The JVM logs warnings before a session can set the log level.
 _QUIET = f"'-Dlog4j2.configurationFile={_LOGGING.as_uri()}'"
 
 
@@ -28,11 +28,11 @@ _QUIET = f"'-Dlog4j2.configurationFile={_LOGGING.as_uri()}'"
 def command_session(
     name: str, master: str, settings: Mapping[str, str], *, shows_stages: bool = False
 ) -> Iterator[SparkSession]:
-    """The session of this process, or a new one that ends with the `with`. `shows_stages`: show
-    Spark's own progress bar, if there is a terminal.
+    """Yield the session of this process, or a new session that ends with the `with`.
+    `shows_stages`: show Spark's own progress bar, if there is a terminal.
 
     Raises ConfigurationError if Spark does not start, and if `settings` has a misspelled key of
-    cowstate's.
+    cowstate.
     """
     check_keys(settings)
     running = SparkSession.getActiveSession()
@@ -61,7 +61,7 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
         try:
             spark = builder.getOrCreate()
-            # Spark checks the settings of SQL when it needs them first.
+            # Spark checks the settings of SQL only at first use, so use the settings now.
             settings_of_sql = spark._jsparkSession.sessionState().conf()
         except (PySparkException, Py4JError) as error:
             raise ConfigurationError(

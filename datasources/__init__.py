@@ -1,7 +1,7 @@
 """State as a table: Spark's data source "cowstate", a keyed upsert sink with readers.
 
-Spark finds the format where cowstate is installed. For a session that does not find it, call
-`spark.dataSource.register(CowStateDataSource)`. Reads and writes raise the errors.
+Spark finds the format where cowstate is installed. In a session that does not find the format, call
+`spark.dataSource.register(CowStateDataSource)`. Reads and writes raise the errors of this package.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datasources.cowstate_source import CowStateDataSource
     from datasources.streams.lost_changes import ChangesLostError
 
-# These are imported on first use, because they need libraries that Spark does not import itself.
+# Names imported on first use, because their modules need libraries that Spark does not import.
 _MODULES = {"ChangesLostError": "streams.lost_changes", "CowStateDataSource": "cowstate_source"}
 
 __all__ = [
@@ -42,5 +42,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names for tab completion, including those that are not imported yet."""
+    """All names for tab completion, including names that are not imported yet."""
     return sorted({*globals(), *__all__})

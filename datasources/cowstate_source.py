@@ -1,6 +1,6 @@
 """`format("cowstate")`: Spark's data source for states and tables.
 
-Spark finds the format by itself where cowstate is installed (module `pyspark_cowstate`). In a
+Where cowstate is installed, Spark finds the format itself, by module `pyspark_cowstate`. In a
 session that was started before the installation, call
 `spark.dataSource.register(CowStateDataSource)`.
 
@@ -10,9 +10,9 @@ session that was started before the installation, call
     df.write           table_sink
     df.writeStream     table_sink
 
-For each of these Spark imports this module in a new Python process. So each method imports only
-what it needs. Spark shows an error of a method with its whole traceback, so errors that cowstate
-raises on purpose leave without the calls that led to them: their messages say the reason.
+For each use, Spark imports this module in a new Python process. So each method imports only the
+modules that the method needs. Spark shows an error with its whole traceback. So an error that
+cowstate raises on purpose leaves without the traceback: the message gives the reason.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def _told_shortly(method: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class CowStateDataSource(DataSource):
-    """The data source that Spark makes for each read and write; see the module."""
+    """Data source object that Spark makes for each read and write; see the module."""
 
     @classmethod
     def name(cls) -> str:
-        """cowstate"""
+        """The name of the format."""
         return "cowstate"
 
     @_told_shortly
     def schema(self) -> StructType:
-        """The columns of a read. Raises ConfigurationError, and the errors of the store."""
+        """The columns of a read. Raises ConfigurationError and the errors of the store."""
         if is_declared(self.options):
             from datasources.catalog.table_declaration import declared_schema
 
@@ -68,7 +68,7 @@ class CowStateDataSource(DataSource):
 
     @_told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch. Raises ConfigurationError, and the errors of the store."""
+        """The reader of a batch. Raises ConfigurationError and the errors of the store."""
         from datasources.reads.table_source import table_reader
 
         return table_reader(self.options, schema)

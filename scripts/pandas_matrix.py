@@ -2,8 +2,8 @@
 
     python -m scripts.pandas_matrix [--pandas 3 ...] [-- arguments of pytest]
 
-A pandas has a virtual environment in build/matrix, made once, with its newest release. The exit
-status is 1 if a test failed with one of them.
+Each version of pandas has a virtual environment in build/matrix, made once, with the newest release
+of the version. The exit status is 1 if a test failed in any environment.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TESTS = (
 
 
 def python_with(pandas: str) -> Path:
-    """The interpreter of the environment with this pandas, which is made if need be."""
-    # Without its requirements: cowstate's own holds pandas below 3.
+    """The interpreter of the environment with this pandas. Makes the environment if need be."""
+    # Without requirements, because cowstate's own requirements hold pandas below 3.
     return python_of(f"pandas-{pandas}", ["--no-deps", f"pandas=={pandas}.*"])
 
 

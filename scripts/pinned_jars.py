@@ -1,4 +1,4 @@
-"""Jars from Maven Central, each used only if it has the checksum that a lock file pins.
+"""Downloads jars from Maven Central, and uses a jar only if its checksum is in a lock file.
 
 A line of a lock file is a SHA-256 and a path in the repository. The environment variable
 MAVEN_REPOSITORY names a mirror. A jar is downloaded once.
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 120
 
 
 def pinned_jars(lock: Path, folder: Path) -> list[Path]:
-    """The jars of a lock file, in `folder`; downloaded if they are not there."""
+    """The jars of a lock file, in `folder`. Downloads missing jars."""
     jars = []
     for checksum, path in locked(lock):
         jar = folder / Path(path).name
@@ -35,7 +35,7 @@ def locked(lock: Path) -> list[tuple[str, str]]:
 
 
 def download(url: str, jar: Path) -> None:
-    """Download a jar, which is there whole or not at all."""
+    """Download a jar. The file `jar` is whole or does not exist."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             data = response.read()
@@ -48,7 +48,7 @@ def download(url: str, jar: Path) -> None:
 
 
 def check(jar: Path, checksum: str) -> None:
-    """Exit if a jar is not the one that is pinned; it is deleted then."""
+    """Check the checksum of a jar. If the checksum is wrong, delete the jar and exit."""
     actual = sha256(jar)
     if actual != checksum:
         jar.unlink()

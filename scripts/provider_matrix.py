@@ -2,9 +2,10 @@
 
     python -m scripts.provider_matrix [--spark 4.2 ...] [--java 17 ...] [-- arguments of pytest]
 
-A Spark has a virtual environment in build/matrix, made once, with the newest PySpark of that
-version. The jar is compiled on the Spark that this runs with, the newest, as for a release.
-`java_homes.py` finds Java. The exit status is 1 if a test failed anywhere.
+Each version of Spark has a virtual environment in build/matrix, made once, with the newest PySpark
+of the version. The jar is compiled on the Spark of the interpreter that runs this script, the
+newest Spark, as for a release. `java_homes.py` finds Java. The exit status is 1 if a test failed
+anywhere.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ NO_TESTS_FAILED = "passed"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A Spark, as the beginning of its version, with a Java."""
+    """A version of Spark, such as "4.2", with a version of Java."""
 
     spark: str
     java: int
@@ -82,13 +83,13 @@ def files() -> list[str]:
 
 
 def python_with(spark: str) -> Path:
-    """The interpreter of the environment with this Spark, which is made if need be."""
+    """The interpreter of the environment with this Spark. Makes the environment if need be."""
     return python_of(f"spark-{spark}", [f"pyspark[sql]=={spark}.*"])
 
 
 def python_of(name: str, replaced: Sequence[str]) -> Path:
-    """The interpreter of an environment of the tests, which is made if need be. `replaced`: what
-    pip installs last, in the place of what the requirements brought."""
+    """The interpreter of an environment of the tests. Makes the environment if need be. `replaced`:
+    arguments of the last run of pip, for packages that replace packages of the requirements."""
     environment = ENVIRONMENTS / name
     python = environment / "bin" / "python"
     made = environment / "made"
@@ -102,14 +103,14 @@ def python_of(name: str, replaced: Sequence[str]) -> Path:
 
 
 def compile_jar() -> None:
-    """What all cells share is compiled anew if a source has changed."""
+    """Compile the jar of all cells anew if a source has changed."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
     subprocess.run([*install, *options], check=True)
 
 
 def ran_with(cell: Cell, python: Path) -> str:
-    """The versions of a cell in full, as its Spark and Java name them."""
+    """The full versions of a cell, as its Spark and Java report."""
     program = "import pyspark; print(pyspark.__version__)"
     spark = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
     java = subprocess.run(
@@ -120,11 +121,11 @@ def ran_with(cell: Cell, python: Path) -> str:
 
 
 def run(cell: Cell, workers: int, more: Sequence[str]) -> str:
-    """Run the tests in a cell; how they ended."""
+    """Run the tests in a cell, and return the outcome in words."""
     python = python_with(cell.spark)
     variables = os.environ | {"JAVA_HOME": str(java_home(cell.java))}
     print(f"\n{cell}: {ran_with(cell, python)}", flush=True)
-    # An archive of classes belongs to a Java, too.
+    # The archive of classes may be of another Java.
     (python.parents[1] / "spark-classes.jsa").unlink(missing_ok=True)
     subprocess.run(
         [python, "-m", "tests.support.sessions.class_archive"], cwd=ROOT, env=variables, check=True

@@ -1,9 +1,9 @@
-"""Formats the Scala sources as .scalafmt.conf says, or checks that they are formatted.
+"""Formats the Scala sources by .scalafmt.conf, or checks that the sources are formatted.
 
     python scripts/scala_format.py [--check]
 
-scalafmt comes from Maven Central; its jars are kept in build/scalafmt, and are used only if they
-have the checksums of scalafmt.sha256. It runs on the Scala library that PySpark ships.
+scalafmt comes from Maven Central. Its jars are kept in build/scalafmt, and are used only if they
+have the checksums of scalafmt.sha256. scalafmt runs on the Scala library that PySpark ships.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from spark_state.jvm.scala_compiler import compile_jar, spark_jars  # noqa: E402
 
 
 def unformatted(*, write: bool) -> list[str]:
-    """The files that are not formatted; with `write` they are now."""
+    """The files that are not formatted. `write`: format these files."""
     formatter = ROOT / "scripts" / "ScalaFormat.scala"
     jars = pinned_jars(ROOT / "scripts" / "scalafmt.sha256", JARS)
-    # Its name tells which source it is made of, so that a change is compiled.
+    # The name has the checksum of the source, so a changed source is compiled anew.
     launcher = JARS / f"launcher-{hashlib.sha256(formatter.read_bytes()).hexdigest()[:12]}.jar"
     if not launcher.exists():
         compile_jar([formatter], launcher, jars)

@@ -22,7 +22,7 @@ _STORE_OPTIONS = (
 
 
 def page_with_settings(page: str) -> str:
-    """The text of the page with the table of the settings as they are."""
+    """The text of the page, with a table of the present settings."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{_HEADER}{''.join(map(_row, SETTINGS))}{_STORE_OPTIONS}{END}{after}"

@@ -1,7 +1,7 @@
 """Compiles the provider's jar for Spark 4.1: python -m scripts.spark_4_1_jar
 
-It has the provider's sources, but for those of `spark_state/jvm/spark`, in whose place are those of
-`scripts/spark_4_1`. PySpark 4.1 comes from PyPI.
+The sources of `scripts/spark_4_1` replace the provider's sources of `spark_state/jvm/spark`; all
+other sources are the provider's. PySpark 4.1 comes from PyPI.
 """
 
 from __future__ import annotations

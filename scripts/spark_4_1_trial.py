@@ -1,9 +1,13 @@
-"""Runs the provider's jar for Spark 4.1: python -m scripts.spark_4_1_trial
+"""Tries the provider's jar for Spark 4.1: python -m scripts.spark_4_1_trial
 
-The jar is compiled. `scripts/spark_4_1/trial_queries.py` then compares each stateful operator with
-Spark's own provider, in a process with PySpark 4.1. The checkpoints that this leaves in
-`build/spark-4.1-trial` are read here, by the readers of cowstate and by the Spark that is
-installed, and must have the states that Spark 4.1 read. The exit status is 1 if anything differs.
+    compile    the jar
+    run        `scripts/spark_4_1/trial_queries.py`, in a process with PySpark 4.1, compares each
+               stateful operator with Spark's own provider, and leaves its checkpoints in
+               `build/spark-4.1-trial`
+    read       the readers of cowstate and of the installed Spark must find the same states in the
+               checkpoints as Spark 4.1
+
+The exit status is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -36,13 +40,13 @@ FOLDER = ROOT / "build" / "spark-4.1-trial"
 
 
 def run_queries() -> None:
-    """Run them in Spark 4.1; ends this process if they fail."""
+    """Run the queries in Spark 4.1. Ends this process if the queries fail."""
     paths = [str(ROOT / "build" / "spark-4.1"), str(ROOT)]
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYSPARK_PYTHON": sys.executable,
     }
-    # It names the installed Spark.
+    # SPARK_HOME names the installed Spark.
     variables.pop("SPARK_HOME", None)
     program = [sys.executable, "-m", "scripts.spark_4_1.trial_queries"]
     arguments = [str(spark_4_1_jar.JAR), str(FOLDER)]
@@ -52,7 +56,7 @@ def run_queries() -> None:
 
 
 def read_without_spark(run: ProviderRun) -> list[str]:
-    """The states after all batches by cowstate's reader."""
+    """Read the states after all batches with cowstate's reader."""
     readers = [reader_of(run, store) for store in run.job.stores]
     states = {
         batch: [
@@ -66,7 +70,7 @@ def read_without_spark(run: ProviderRun) -> list[str]:
 
 
 def read_with_spark(run: ProviderRun) -> list[str]:
-    """The same by the reader of the installed Spark."""
+    """Read the states after all batches with the reader of the installed Spark."""
     return state_lines(History.of_run(run).states([*run.batches]))
 
 
@@ -80,7 +84,7 @@ def columns_of_files() -> dict[str, set[tuple[str, ...]]]:
 
 
 def differences_of_readers(spark: SparkSession, name: str, way: str) -> list[str]:
-    """Between what Spark 4.1 read of a query's states and what is read here."""
+    """Compare the states of a query as Spark 4.1 read them with the states as read here."""
     folder = folder_of(FOLDER, name, way)
     run = ProviderRun(spark, OPERATOR_JOBS[name][0], COWSTATE, folder)
     expected = json.loads((folder / STATES).read_text())

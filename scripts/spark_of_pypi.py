@@ -1,4 +1,4 @@
-"""The jars of a version of Spark, which PySpark ships, without an environment for it."""
+"""Gets the jars of a Spark version from PySpark on PyPI, without an environment for the version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def spark_of_pypi(version: str, folder: Path) -> Path:
-    """The directory of the jars in `folder`, where PySpark is unpacked whole or not at all."""
+    """The directory of the jars in `folder`. PySpark is unpacked there whole or not at all."""
     if not folder.exists():
         unfinished = folder.with_name(f".{folder.name}")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]

@@ -1,19 +1,21 @@
-"""cowstate: keyed state for PySpark Structured Streaming, kept in Python beside its processor.
+"""cowstate: keyed state for PySpark Structured Streaming, kept in Python beside the processor.
 
-`enable(spark)` runs the PySpark StatefulProcessors of existing jobs on it, as they are.
-`transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` does it
-explicitly, `transform_with_state_in_pandas` for processors of the pandas API, and
-`transform_with_state_in_arrow` for an `ArrowStatefulProcessor`, which gets many keys with a call.
-`configure(SparkSession.builder)` makes the stateful operators of existing jobs keep their state in
-cowstate's provider, whose jar is at `jar_path()`.
-`progress(query)` shows what the operators of a query did, and `serve_metrics(spark)` serves that to
-Prometheus.
-`savepoint` writes all that operators have to a place of its own, and `restore` makes a store of it.
-`live_view` follows a state from a Python process.
-`OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
+- `enable(spark)` runs the PySpark StatefulProcessors of existing jobs on cowstate, unchanged.
+- `transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` is the
+  explicit form. `transform_with_state_in_pandas` is for processors of the pandas API.
+  `transform_with_state_in_arrow` is for an `ArrowStatefulProcessor`, which gets many keys in one
+  call.
+- `configure(SparkSession.builder)` makes the stateful operators of existing jobs keep state in
+  cowstate's provider. `jar_path()` is the path of the provider's jar.
+- `progress(query)` shows the work of a query's operators. `serve_metrics(spark)` serves the
+  progress to Prometheus.
+- `savepoint` copies the whole state of operators to a place of its own. `restore` makes a store
+  from a savepoint.
+- `live_view` follows a state from a Python process.
+- `OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
-Only the errors are imported with the package, the rest when it is first used: state hosts and
-readers of state import it without Spark's session and plans.
+The package imports the errors at once, and everything else on first use. So state hosts and readers
+of state can import the package without Spark's session and plans.
 """
 
 from importlib import import_module
@@ -109,5 +111,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names, also those that are not imported yet: what tab completion offers."""
+    """Return all names, also names not yet imported, for tab completion."""
     return sorted({*globals(), *__all__})

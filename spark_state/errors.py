@@ -1,20 +1,21 @@
-"""Errors of the engine, named by what the caller can do about them.
+"""Errors of the engine, named by the action that the caller can take.
 
     CowstateError
     ├── ConfigurationError          change the configuration or the call
-    ├── UnsupportedOperationError   this release cannot do that; the message says what can
-    ├── KeyGroupError               group by another key: this one has no stable hash
-    ├── StateValueError             a processor put a value that its state's schema does not hold
-    ├── OutputRowError              a processor emitted a row that is not of its output schema
+    ├── UnsupportedOperationError   this release cannot run the call; the message says what works
+    ├── KeyGroupError               group by another key: the key has no stable hash
+    ├── StateValueError             a processor put a value that the state's schema does not hold
+    ├── OutputRowError              a processor emitted a row that does not fit the output schema
     ├── BroadcastStateError         subtasks hold different broadcast states: repair the processor
-    ├── StateMigrationError         the store holds this state under another schema or kind
-    ├── CorruptStreamError          a channel breaks the order of its epochs: stop its second writer
+    ├── StateMigrationError         the store holds the state under another schema or kind
+    ├── CorruptStreamError          a channel breaks the order of its epochs: stop the second writer
     ├── MemoryLimitError            raise the limit, use RocksDB, or make batches smaller
     ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread
     ├── FencedError                 a newer run, attempt or epoch took over (I9): nothing changed
     └── StateHostError              the resident process is gone or did not start: run it again
 
-Errors of the object store are CheckpointStoreErrors, which are CowstateErrors, too.
+Errors of the object store are CheckpointStoreErrors. A CheckpointStoreError is a CowstateError,
+too.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ class ConfigurationError(CowstateError):
 
 
 class UnsupportedOperationError(CowstateError):
-    """The operation belongs to Spark's interface but not to what this release runs."""
+    """The operation belongs to Spark's interface, but this release cannot run the operation."""
 
 
 class KeyGroupError(CowstateError):
-    """A grouping key has a type without a stable hash, so it belongs to no key group."""
+    """A grouping key has a type without a stable hash, so the key belongs to no key group."""
 
 
 class StateValueError(CowstateError):
-    """A value does not fit the schema of the state it was put into."""
+    """A value does not fit the schema of the state."""
 
 
 class OutputRowError(CowstateError):
@@ -43,19 +44,20 @@ class OutputRowError(CowstateError):
 
 
 class BroadcastStateError(CowstateError):
-    """Subtasks hold different entries in a broadcast state, which is to be the same in all."""
+    """Subtasks hold different entries in a broadcast state, which must be the same in all
+    subtasks."""
 
 
 class StateMigrationError(CowstateError):
-    """The restored schema of a state is incompatible with the registered one."""
+    """The restored schema of a state is incompatible with the registered schema."""
 
 
 class CorruptStreamError(CowstateError):
-    """A channel delivered a barrier not newer than its last one, or went on after its end."""
+    """A channel delivered a barrier not newer than its last barrier, or an event after its end."""
 
 
 class MemoryLimitError(CowstateError):
-    """State takes more memory than spark.cowstate.maxMemoryMB lets it take."""
+    """State takes more memory than spark.cowstate.maxMemoryMB allows."""
 
 
 class BatchIdentityError(CowstateError):
@@ -63,8 +65,8 @@ class BatchIdentityError(CowstateError):
 
 
 class FencedError(CowstateError):
-    """The request is older than what the host has already seen (I9)."""
+    """The request is older than a request that the host has already seen (I9)."""
 
 
 class StateHostError(CowstateError):
-    """The state host could not be started, or died before it answered."""
+    """The state host did not start, or died before an answer."""

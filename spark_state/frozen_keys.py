@@ -1,8 +1,8 @@
-"""Keys of maps as callers give them, and as they are kept: hashable, and equal where they are one.
+"""Keys of maps, as given by callers and as kept: a kept key is frozen, so hashable and comparable.
 
-A frozen key is the key with lists as tuples, every NaN as the one object `math.nan`, and -0.0 as
-0.0, at any depth. As with grouping keys, those are one key each; a plain dict would take every NaN
-for another one, so that a map that is put into again and again grows without bound.
+In a frozen key lists are tuples, every NaN is the one object `math.nan`, and -0.0 is 0.0, at any
+depth. So, as with grouping keys, all NaNs are the same key, and both zeros are the same key. A
+plain dict would take every NaN for a new key: a map with repeated puts would grow without bound.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ FrozenKey = tuple[Any, ...]
 
 
 class FrozenKeys:
-    """The keys of one map, which `serializer` checks and brings into their canonical form."""
+    """Keys of one map. `serializer` checks the keys and converts keys to the canonical form."""
 
     def __init__(self, serializer: StructSerializer) -> None:
         self._serializer = serializer
         self._frozen_as_it_is = serializer.immutable and not _holds_floats(serializer.struct_type)
 
     def freeze(self, given: Any) -> FrozenKey:
-        """The frozen key that a caller means. Raises StateValueError."""
+        """Return the frozen key of a caller's key. Raises StateValueError."""
         key = self._serializer.to_state(given)
         return key if self._frozen_as_it_is else frozen(key)
 
     def freeze_all(self, keys: Iterable[tuple[Any, ...]]) -> Iterable[FrozenKey]:
-        """Keys that were read, frozen."""
+        """Freeze keys that were read."""
         return keys if self._frozen_as_it_is else map(frozen, keys)
 
     def thaw(self, key: FrozenKey) -> tuple[Any, ...]:
-        """A key as callers see it, with lists and rows in it again."""
+        """Return a key in the callers' form, with lists and rows."""
         return key if self._frozen_as_it_is else self._serializer.to_state(key)
 
 
 def frozen(value: Any) -> Any:
-    """A value of a key in its frozen form; a struct, which Arrow gives as a dict, is a tuple."""
+    """Freeze a value of a key. A struct, which is a dict in Arrow's `to_pylist`, becomes a
+    tuple."""
     if isinstance(value, float):
         return math.nan if value != value else value + 0.0
     if isinstance(value, dict):
@@ -51,12 +52,12 @@ def frozen(value: Any) -> Any:
 
 
 def in_order(keys: Collection[Any]) -> list[Any]:
-    """Frozen keys of one type in their order: field by field, null first, NaN last; text and bytes
-    by their bytes. Numbers are in their own order."""
+    """Sort frozen keys of one type field by field: null first, NaN last, text and bytes by bytes,
+    numbers by value."""
     types = set(map(type, keys))
     if types == {tuple}:
         types = set(map(type, chain.from_iterable(keys)))
-    # Python's own order is this one, but for null, for NaN, and for what may hold them.
+    # Python's own order is the same, except for null, NaN and tuples, which may hold both.
     if types.isdisjoint((NoneType, float, tuple)):
         return sorted(keys)
     return sorted(keys, key=_rank)

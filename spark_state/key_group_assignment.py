@@ -1,22 +1,22 @@
-"""The stable hash that sends a key to its key group, the same in the JVM and in Python.
+"""Stable hash from a key to a key group, the same in the JVM and in Python.
 
-A key is the tuple of its grouping columns. Its hash is Spark's `xxhash64(columns…)`: XXH64 with
-seed 42, each column hashed with the hash of the columns before it as seed, a null leaving the
-hash as it is. One column is hashed as these bytes, little endian:
+A key is the tuple of its grouping columns. The hash is Spark's `xxhash64(columns…)`: XXH64 with
+seed 42. Each column is hashed with the hash of the columns before as seed; a null leaves the hash
+unchanged. A column is hashed as these bytes, little endian:
 
     boolean, byte, short, integer, date   4 bytes (false/true = 0/1, date = days since 1970-01-01)
     long, timestamp, timestamp_ntz        8 bytes (timestamps = microseconds since 1970-01-01)
     interval day to second, its parts     8 bytes (microseconds)
     float, double                         4, 8 bytes IEEE 754, -0.0 as 0.0, one NaN
-    string                                its UTF-8 bytes
-    binary                                its bytes
+    string                                UTF-8 bytes
+    binary                                the bytes
     decimal(p <= 18, s)                   8 bytes, the unscaled value
     decimal(p > 18, s)                    the unscaled value, two's complement, big endian, shortest
-    struct                                its fields, each in turn, as if they were columns
-    array                                 its elements, each in turn, as if they were columns
+    struct                                the fields, each in turn, like columns
+    array                                 the elements, each in turn, like columns
 
-`key group = hash mod max parallelism` (mod never negative). Source of the algorithm: XXH64 of
-Yann Collet, chained as in Spark's `XxHash64` expression; golden values pin it in the tests.
+`key group = hash mod max parallelism` (mod never negative). Source of the algorithm: XXH64 of Yann
+Collet, chained as in Spark's `XxHash64` expression; golden values pin the hash in the tests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 KeyType = str | Mapping[str, Any]
-"""A type as Spark's JSON has it: a name, or the description of a struct or an array."""
+"""A type in Spark's JSON form: a name, or the description of a struct or an array."""
 
 _Hash = Callable[[Any, int], int]
 _Pack = Callable[[Any], bytes]
@@ -112,18 +112,18 @@ def _decimal_bytes(precision: int, scale: int) -> Callable[[Any], bytes]:
 
 
 def shortest_bytes(unscaled: int) -> bytes:
-    """The bytes of the unscaled value of a decimal with a precision above 18."""
+    """Return the bytes of the unscaled value of a decimal with a precision above 18."""
     bits = unscaled.bit_length() if unscaled >= 0 else (~unscaled).bit_length()
     return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def hash_bytes(values: Iterable[bytes], seeds: Iterable[int]) -> Iterator[int]:
-    """The hash of each value with its own seed: one column of many keys."""
+    """Return the hash of each value with its own seed: one column of many keys."""
     return map(xxhash.xxh64_intdigest, values, seeds)
 
 
 def _hash_of(key_type: KeyType) -> _Hash:
-    """How a value of this type, which is not None, changes the hash that it is given."""
+    """Return the function that updates a hash with a value of this type. The value is not None."""
     if isinstance(key_type, Mapping) and key_type["type"] == "struct":
         return _hash_of_struct(key_type["fields"])
     if isinstance(key_type, Mapping) and key_type["type"] == "array":
@@ -173,7 +173,7 @@ def _bytes_of(type_name: str) -> Callable[[Any], bytes]:
 
 
 def is_hashable_type(key_type: KeyType) -> bool:
-    """Whether a column of this Spark type (as Spark's JSON has it) can be part of a key."""
+    """Return True if a column of this type (Spark's JSON form) can be part of a key."""
     if isinstance(key_type, Mapping):
         if key_type["type"] == "array":
             return is_hashable_type(key_type["elementType"])
@@ -183,10 +183,10 @@ def is_hashable_type(key_type: KeyType) -> bool:
 
 
 class KeyGroupAssignment:
-    """Assigns keys of fixed column types to key groups.
+    """Assignment of keys with fixed column types to key groups.
 
-    `key_types`: the key columns' types as Spark's JSON has them, in key order.
-    `max_parallelism`: number of key groups.
+    `key_types`: types of the key columns in Spark's JSON form, in key order. `max_parallelism`:
+    number of key groups.
     """
 
     def __init__(self, key_types: Sequence[KeyType], max_parallelism: int) -> None:
@@ -194,7 +194,8 @@ class KeyGroupAssignment:
         self.max_parallelism = max_parallelism
 
     def hash(self, key: tuple[Any, ...]) -> int:
-        """The unsigned 64-bit hash of a key. Raises KeyGroupError for a value of another type."""
+        """Return the unsigned 64-bit hash of a key. Raises KeyGroupError for a value of another
+        type."""
         value = SEED
         for hash_column, column in zip(self._hashes, key, strict=True):
             if column is None:
@@ -206,7 +207,7 @@ class KeyGroupAssignment:
         return value
 
     def key_group(self, key: tuple[Any, ...]) -> int:
-        """The key group of a key, in [0, max_parallelism)."""
+        """Return the key group of a key, in [0, max_parallelism)."""
         unsigned = self.hash(key)
         signed = unsigned - (1 << 64) if unsigned >> 63 else unsigned
         return signed % self.max_parallelism

@@ -1,8 +1,8 @@
-"""The key groups of whole columns: what `key_group_assignment` gives each key, a batch at a time.
+"""Key groups of whole columns: the same as in `key_group_assignment`, for a batch at a time.
 
 XXH64 of 4 or 8 bytes is a dozen operations on 64-bit numbers, so columns of fixed width are hashed
-as arrays. The seed of a row is its hash so far, which is why it is an array, too. Strings, binaries
-and decimals above 18 digits are hashed value by value.
+as arrays. The seed of a row is the row's hash so far, so the seeds are an array, too. Strings,
+binaries and decimals above 18 digits are hashed value by value.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ _DECIMAL_WIDTH = 16
 def key_groups_of(
     columns: Sequence[pa.Array[Any]], type_names: Sequence[str], max_parallelism: int
 ) -> npt.NDArray[np.int32]:
-    """The key group of each row of the key's columns, `KeyGroupAssignment`'s bit for bit.
+    """Return the key group of each row of the key columns, equal to `KeyGroupAssignment` bit for
+    bit.
 
-    `columns`: one or more of equal length, of the types that `spark_schema` gives, or what casts
-    to them. Raises KeyGroupError for a type without a stable hash and for a column of another type.
+    `columns`: one or more columns of equal length, with the types of `spark_schema` or with types
+    that can be cast. Raises KeyGroupError for a type without a stable hash and for a column of
+    another type.
     """
     KeyGroupAssignment(type_names, max_parallelism)
     hashes = np.full(len(columns[0]), SEED, np.uint64)
@@ -54,15 +56,15 @@ def key_groups_of(
 
 
 def arrow_type_of(type_name: str) -> pa.DataType:
-    """The Arrow type of a column of a key whose Spark type has this JSON name."""
+    """Return the Arrow type of a key column from the JSON name of the Spark type."""
     field = {"name": "key", "type": type_name, "nullable": True, "metadata": {}}
     schema = parse_spark_schema(json.dumps({"type": "struct", "fields": [field]}))
     return schema.fields[0][1].arrow
 
 
 def with_one_nan_and_zero(column: Any) -> Any:
-    """Floating-point keys, an array or a chunked one, as Spark groups them: -0.0 is 0.0, and every
-    NaN is the same."""
+    """Normalise floating-point keys, an array or a chunked array, as Spark groups keys: -0.0 is
+    0.0, and every NaN is the same."""
     column = pc.add(column, pa.scalar(0.0, column.type))
     nan = pa.scalar(float("nan"), column.type)
     return pc.if_else(pc.is_nan(column), nan, column)
@@ -109,7 +111,7 @@ def _unscaled_bytes(column: pa.Array[Any]) -> Iterator[bytes]:
 
 
 def _values(column: pa.Array[Any], as_type: np.dtype[Any], width: int) -> npt.NDArray[Any]:
-    """The values, of `width` bytes each, as numbers. Where a null is, any number may stand."""
+    """Return the values, of `width` bytes each, as numbers. The number at a null is arbitrary."""
     count = len(column) * width // as_type.itemsize
     buffer = column.buffers()[1]
     if buffer is None:

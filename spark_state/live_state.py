@@ -1,13 +1,18 @@
-"""A state in memory, whoever writes it: looked up by key while it follows its store.
+"""State in memory, by any writer: look-up by key, while a view follows the state's store.
 
-`live_view(url)` loads the newest version and applies later ones in a background thread. Readers see
-whole versions only, and wait for none: what they look at is an epoch of a copy-on-write map, see
-spark_state.heap.state_map_epochs. It takes pyarrow and the file system, no Spark.
+`live_view(url)` loads the newest version and applies later versions in a background thread. Readers
+see whole versions only, and never wait: a reader looks at an epoch of a copy-on-write map, see
+spark_state.heap.state_map_epochs. The view needs pyarrow and the file system, no Spark.
 
-Cost in memory and processor: a lookup takes O(1), a version O(its changes), a snapshot nothing
-(I7); `StateReader.changes` decides what is asked of the store. All of the state is loaded anew at
-the start, when retention was faster than the view, when a version in between is damaged or lost,
-when a query went back to an earlier epoch and replaced later ones, and when columns come or go.
+Cost in memory and processor time: a look-up takes O(1), a version O(its changes), a snapshot
+nothing (I7). `StateReader.changes` decides the requests to the store. The whole state is loaded
+again in these cases:
+
+- at the start;
+- retention was faster than the view;
+- a version in between is damaged or lost;
+- a query went back to an earlier epoch and replaced later epochs;
+- columns were added or removed.
 """
 
 from __future__ import annotations
@@ -43,12 +48,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-# Converting a batch holds the interpreter's lock, for which lookups wait: a millisecond or so.
+# Converting a batch holds the interpreter's lock for about a millisecond, and look-ups wait.
 ROWS_PER_BATCH = 1024
 
 
 class VersionReader(Protocol):
-    """What a view needs of a StateReader. Used by one thread at a time."""
+    """Part of StateReader that a view needs. Used by one thread at a time."""
 
     @property
     def url(self) -> str:
@@ -59,13 +64,14 @@ class VersionReader(Protocol):
         """The key columns, in order."""
 
     def info(self, version: int | None = None) -> VersionInfo:
-        """A version that can be read now; None means the newest."""
+        """Return a version that can be read now; None means the newest version."""
 
     def read(self, version: int) -> pa.Table:
-        """The state at a version."""
+        """Return the state at a version."""
 
     def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
-        """What the versions after `start` up to `end` changed, in order, and CHANGE_COLUMNS."""
+        """Return the changes of the versions after `start` up to `end`, in order, with
+        CHANGE_COLUMNS."""
 
 
 def live_view(
@@ -75,20 +81,20 @@ def live_view(
     poll_seconds: float = 1.0,
     retry_seconds: float = 10.0,
 ) -> LiveView:
-    """A view of what is at `url`: a table, a state of the Python operator whose store it is, or a
-    store of the query on the provider whose checkpoint it is.
+    """Open a view of the state at `url`: a table, a state in a Python operator's store, or a
+    provider's store in the checkpoint of a query.
 
-    `state`: as of `checkpoint_store.open_store`. A call to the store that fails is tried again for
-    `retry_seconds`; only then does `error` say so, and `close` may wait for it. Close the view, or
-    use it in a `with` statement. Raises the errors of the store when it cannot be opened or has no
-    version yet.
+    `state`: as in `checkpoint_store.open_store`. A failed call to the store is tried again for
+    `retry_seconds`. Only then does `error` report the failure; `close` may wait as long. Close the
+    view, or use the view in a `with` statement. Raises the errors of the store if the store cannot
+    be opened or has no version yet.
     """
     return LiveView(open_store(url, storage_options, state, retry_seconds), poll_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """One whole version as readers see it."""
+    """One whole version, as readers see the state."""
 
     info: VersionInfo
     columns: RowColumns
@@ -96,7 +102,7 @@ class _Shown:
 
 
 class LiveSnapshot:
-    """One whole version, which stays what it is until the snapshot is closed or dropped."""
+    """One whole version, unchanged until the snapshot is closed or dropped."""
 
     def __init__(self, shown: _Shown) -> None:
         self._shown: _Shown | None = shown
@@ -109,19 +115,19 @@ class LiveSnapshot:
 
     @property
     def version(self) -> int:
-        """The number of the version; for the state of an operator, of its epoch."""
+        """The number of the version; for the state of an operator, the epoch."""
         return self._open.info.version
 
     @property
     def timestamp(self) -> datetime.datetime:
-        """When the version was committed, in UTC."""
+        """The time when the version was committed, in UTC."""
         return datetime.datetime.fromtimestamp(self._open.info.timestamp_ms / 1000, datetime.UTC)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The values of the other columns, by name, of a key; `default` if there is none.
+        """Return the values of a key's other columns, by name; `default` if the key does not exist.
 
-        `key`: the value of the key column, or, if there are several, a tuple of them in order or a
-        dict of them by name. Raises ConfigurationError for what can be no key.
+        `key`: the value of the key column. For several key columns, a tuple in order or a dict by
+        name. Raises ConfigurationError for an invalid key.
         """
         shown = self._open
         state = shown.entries.get(shown.columns.to_key(key))
@@ -135,14 +141,15 @@ class LiveSnapshot:
         return len(self._open.entries)
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """(key, values) of every key in any order; a key of one column is its value, no tuple."""
+        """Yield (key, values) of every key, in any order. A key of one column is the column's
+        value, no tuple."""
         shown = self._open
         single = len(shown.columns.keys.names) == 1
         for key, state in shown.entries:
             yield (key[0] if single else key), shown.columns.to_value(state)
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in any order, with the columns of the store."""
+        """Return all rows, in any order, with the columns of the store."""
         columns, entries = self._open.columns, iter(self._open.entries)
         batches = []
         while rows := list(islice(entries, ROWS_PER_BATCH)):
@@ -150,11 +157,11 @@ class LiveSnapshot:
         return pa.Table.from_batches(batches, columns.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows, in any order, with the columns of the store."""
+        """Return all rows, in any order, with the columns of the store."""
         return self.to_arrow().to_pandas()
 
     def close(self) -> None:
-        """Let go of the version. Safe to call again."""
+        """Release the version. Safe to call again."""
         self._shown = None
 
     def __enter__(self) -> Self:
@@ -165,7 +172,7 @@ class LiveSnapshot:
 
 
 class _Followed:
-    """The state as it was last read, which changes are applied to."""
+    """State as of the last read, to which changes are applied."""
 
     def __init__(self, info: VersionInfo, columns: RowColumns, rows: pa.Table) -> None:
         batches = rows.to_batches(max_chunksize=ROWS_PER_BATCH)
@@ -180,12 +187,12 @@ class _Followed:
 
 
 class LiveView:
-    """The newest version of a store that a background thread follows.
+    """Newest version of a store, followed by a background thread.
 
-    Safe to use from several threads. Every call answers from one whole version; for several calls
-    to answer from the same one, take a `snapshot`. When the thread fails, because the store cannot
-    be reached, say, the view goes on answering with the last version, `error` says why, and the
-    thread goes on trying.
+    Safe to use from several threads. Every call answers from one whole version; take a `snapshot`
+    for several calls on the same version. If the thread fails, for example because the store is
+    unreachable, the view still answers from the last version, `error` has the reason, and the
+    thread tries again.
     """
 
     def __init__(self, reader: VersionReader, poll_seconds: float = 1.0) -> None:
@@ -208,7 +215,8 @@ class LiveView:
         self._thread.start()
 
     def snapshot(self) -> LiveSnapshot:
-        """The version of this moment, kept while the view goes on. Takes O(1), copies nothing."""
+        """Return the current version, kept while the view goes on. Takes O(1) and copies
+        nothing."""
         shown = self._shown
         if shown is None:
             raise self._closed()
@@ -221,21 +229,21 @@ class LiveView:
 
     @property
     def timestamp(self) -> datetime.datetime:
-        """When that version was committed, in UTC."""
+        """The time when the current version was committed, in UTC."""
         return self.snapshot().timestamp
 
     @property
     def error(self) -> Exception | None:
-        """Why the last attempt to follow the store failed; None when it did not."""
+        """The reason why the last attempt to follow the store failed; None after a success."""
         return self._error
 
     @property
     def stale_seconds(self) -> float:
-        """The time since the view was last known to show the store's newest version."""
+        """The time since the view certainly showed the store's newest version."""
         return time.monotonic() - self._current_at
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """See LiveSnapshot.get. Never waits for a version that is being applied."""
+        """See LiveSnapshot.get. Never waits while a version is applied."""
         return self.snapshot().get(key, default)
 
     def __contains__(self, key: Any) -> bool:
@@ -245,11 +253,11 @@ class LiveView:
         return len(self.snapshot())
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """See LiveSnapshot: all of one version, even when others arrive meanwhile."""
+        """See LiveSnapshot: returns one whole version, even if later versions arrive meanwhile."""
         return iter(self.snapshot())
 
     def refresh(self) -> None:
-        """Show what is newest in the store now. Raises what the store raises."""
+        """Show the store's newest version now. Raises the errors of the store."""
         with self._applying:
             if self._stop.is_set():
                 raise self._closed()
@@ -266,10 +274,10 @@ class LiveView:
         if state is not None and state.shown.info == newest:
             return
         changes = None
-        # Not there: deleted by retention, or replaced by a query that went back.
+        # The shown version may be gone: deleted by retention, or replaced after a query went back.
         if state is not None and _is_there(self._reader, state.shown.info):
             changes = _read_changes(self._reader, state.shown, newest)
-        # A state that was changed half way (Ctrl-C) is not used again.
+        # Dropped now: after an interrupt (Ctrl-C) in the middle of a change the state is unusable.
         self._state = None
         if state is None or changes is None:
             state = _load(self._reader, newest)
@@ -281,7 +289,7 @@ class LiveView:
             self._arrival.notify_all()
 
     def wait_for(self, version: int, timeout_seconds: float | None = None) -> None:
-        """Wait until readers see `version` or a later one. Raises TimeoutError."""
+        """Wait until readers see `version` or a later version. Raises TimeoutError."""
 
         def arrived() -> bool:
             return self._stop.is_set() or self.version >= version
@@ -301,7 +309,7 @@ class LiveView:
         return RuntimeError(f"the view of {self._reader.url} is closed; open another one")
 
     def close(self) -> None:
-        """End the thread, after a request that is under way. Snapshots stay. Safe to call again."""
+        """End the thread, after the current request. Snapshots stay. Safe to call again."""
         self._stop.set()
         with self._arrival:
             self._arrival.notify_all()
@@ -317,12 +325,12 @@ class LiveView:
 
 
 def _follow(view: weakref.ref[LiveView], stop: threading.Event, poll_seconds: float) -> None:
-    """Refresh the view until it is closed, or dropped without being closed."""
+    """Refresh the view until the view is closed, or dropped without `close`."""
     while not stop.wait(poll_seconds):
         followed = view()
         if followed is None:
             return
-        # `error` has it, for whoever asks; readers go on.
+        # The view's `error` has the exception; readers go on.
         with contextlib.suppress(Exception):
             followed.refresh()
         del followed
@@ -343,12 +351,12 @@ def _load(reader: VersionReader, newest: VersionInfo) -> _Followed:
 def _read_changes(
     reader: VersionReader, shown: _Shown, newest: VersionInfo
 ) -> dict[Key, State | None] | None:
-    """What the versions after the one shown make of keys; None if the state has to be loaded."""
+    """Return the changes by key since the shown version; None if the whole state must be loaded."""
     try:
         rows = reader.changes(shown.info.version, newest.version, preimages=False)
     except (VersionNotRetainedError, CorruptObjectError, ObjectMissingError):
         return None
-    # A query that went back replaces versions: these rows may then lead from and to other ones.
+    # A query that went back replaces versions: then the rows may belong to other versions.
     if not (_is_there(reader, shown.info) and _is_there(reader, newest)):
         return None
     rows = rows.filter(pc.not_equal(rows.column(CHANGE_TYPE), pa.scalar(PREIMAGE)))

@@ -1,4 +1,4 @@
-"""Shares of a limit of memory: what several users hold together, and how much an asker allows."""
+"""Shares of a memory limit: the bytes that several users hold together, and each user's limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class MemoryUse:
-    """How many bytes several users hold together. Safe to use from several threads."""
+    """Number of bytes that several users hold together. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -14,11 +14,12 @@ class MemoryUse:
 
     @property
     def bytes(self) -> int:
-        """What all hold now."""
+        """The bytes that all users hold now."""
         return self._bytes
 
     def add(self, more_bytes: int, most_bytes: int | None = None) -> bool:
-        """So many bytes more, or fewer; unless they would come to more than `most_bytes`."""
+        """Add bytes, or subtract with a negative number. Returns False, and adds nothing, if the
+        sum would be above `most_bytes`."""
         with self._lock:
             if most_bytes is not None and self._bytes + more_bytes > most_bytes:
                 return False
@@ -27,9 +28,10 @@ class MemoryUse:
 
 
 class MemoryShare:
-    """What one user takes of a use that others take of, too. Used by one thread at a time.
+    """One user's share of the memory that several users hold together. Used by one thread at a
+    time.
 
-    `most_bytes`: how much this user allows all of them to hold; None for any amount.
+    `most_bytes`: most bytes that this user allows all users together to hold; None for no limit.
     """
 
     def __init__(self, use: MemoryUse, most_bytes: int | None) -> None:
@@ -38,18 +40,18 @@ class MemoryShare:
         self.taken_bytes = 0
 
     def take(self, more_bytes: int) -> bool:
-        """Take so many bytes more, and say whether they fit; if not, none are taken."""
+        """Take more bytes. Returns False, and takes nothing, if the bytes do not fit."""
         if not self._use.add(more_bytes, self.most_bytes):
             return False
         self.taken_bytes += more_bytes
         return True
 
     def take_all_the_same(self, more_bytes: int) -> None:
-        """Take so many bytes more, whether they fit or not."""
+        """Take more bytes, even if the bytes do not fit."""
         self._use.add(more_bytes)
         self.taken_bytes += more_bytes
 
     def give_back(self) -> None:
-        """Give back all that was taken."""
+        """Give back all taken bytes."""
         self._use.add(-self.taken_bytes)
         self.taken_bytes = 0

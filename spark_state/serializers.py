@@ -1,7 +1,7 @@
-"""Between the Python values that a processor handles and the Arrow columns that a store keeps.
+"""Conversion between the Python values of a processor and the Arrow columns of a store.
 
-A value has one Python form, whether it was just put or was restored from a store, and it is the
-form that Spark's own ValueState hands out:
+A value has one Python form, both after a put and after a restore. The form is the same as in
+Spark's own ValueState:
 
     Arrow                      Python
     bool, int8…int64           bool, int
@@ -16,11 +16,12 @@ form that Spark's own ValueState hands out:
     duration[us]               datetime.timedelta
     null                       None
 
-What pandas and NumPy have for these becomes Python's. `codecs.state_codecs` says what else is
-converted, and `codecs.output_codecs` how values of output rows differ.
+Values of pandas and NumPy become Python values. `codecs.state_codecs` describes all other
+conversions, and `codecs.output_codecs` the differences for output rows.
 
-`StructSerializer.to_state` brings a value into this form and refuses what does not fit; it is on
-the hot path, so values whose fields already have the right exact types pass after one look-up.
+`StructSerializer.to_state` converts a value to the Python form and refuses a value that does not
+fit. The method is on the hot path, so a value with the exact types in all fields passes after one
+look-up.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from spark_state.errors import StateValueError
 
 
 def _canonical_types(field: Any, codec: Codec) -> set[type]:
-    """The types whose instances are values of a field without conversion."""
+    """Return the types whose instances need no conversion in a field."""
     types = set() if codec.exact is None else {codec.exact}
     return types | {type(None)} if field.nullable else types
 
 
 class StructSerializer:
-    """Values of one struct type: checked, copied, written to Arrow and read from it.
+    """Serializer for values of one struct type: check, copy, write to Arrow, read from Arrow.
 
-    `struct_type`: the Arrow struct; `owner`: what the errors call it ("state 'count'");
-    `forms`: of nested structs and timestamps (default: as in state, structs as plain tuples).
+    `struct_type`: the Arrow struct. `owner`: name for errors ("state 'count'"). `forms`: forms of
+    nested structs and timestamps; by default as in state, with structs as plain tuples.
     """
 
     def __init__(self, struct_type: pa.StructType, owner: str, forms: Forms = PLAIN_FORMS) -> None:
@@ -61,9 +62,9 @@ class StructSerializer:
         self.immutable = not any(codec.mutable for codec in self._codecs)
 
     def to_state(self, value: Any) -> tuple[Any, ...]:
-        """`value` (a sequence, one item a field) as a tuple in the canonical form.
+        """Convert `value`, a sequence with one item per field, to a tuple in the canonical form.
 
-        Raises StateValueError naming the field, the value and the type expected.
+        Raises StateValueError naming the field, the value and the expected type.
         """
         if type(value) is tuple:
             if tuple(map(type, value)) in self._accepted:
@@ -76,8 +77,8 @@ class StructSerializer:
         return self._convert(tuple(value))
 
     def _is_no_sequence(self, value: Any) -> bool:
-        # As in Spark, a text of one character may stand for the tuple of it. A longer text, or one
-        # for several fields, is a mistake.
+        # As in Spark, a text of one character may stand for a tuple with the character. A longer
+        # text, or a text for several fields, is a mistake.
         if type(value) is str:
             return not len(value) == len(self._fields) == 1
         return isinstance(value, Mapping | Set) or not hasattr(value, "__iter__")
@@ -113,33 +114,36 @@ class StructSerializer:
         return ", ".join(f"{field.name} {field.type}" for field in self._fields)
 
     def copy(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A copy that shares nothing mutable with `state`; the same object when nothing is."""
+        """Return a copy that shares nothing mutable with `state`; `state` itself if nothing is
+        mutable."""
         return state if self.immutable else copy.deepcopy(state)
 
     def deletes(self, states: Sequence[tuple[Any, ...] | None]) -> list[bool]:
-        """Which states are absent."""
+        """Return for each state True if the state is absent."""
         return [state is None for state in states]
 
     def to_arrow(self, states: Sequence[tuple[Any, ...] | None]) -> pa.StructArray:
-        """States (None = null) as one Arrow array. Raises StateValueError naming the field."""
+        """Convert states (None = null) to one Arrow array. Raises StateValueError naming the
+        field."""
         absent: Any = pa.array([state is None for state in states], pa.bool_())
         blank = (None,) * len(self._fields)
         rows = [blank if state is None else state for state in states]
-        # Not by zip, which makes an iterator for each row.
+        # Not zip: zip makes an iterator for each row.
         columns = [list(map(itemgetter(index), rows)) for index in range(len(self._fields))]
         fields = [field.with_nullable(True) for field in self._fields]
         return pa.StructArray.from_arrays(self.arrays(columns), fields=fields, mask=absent)
 
     def is_canonical(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """Whether `columns`, the values of each field, are in the canonical form already, as far
-        as their types alone tell."""
+        """Return True if the types of all values are canonical. `columns`: the values of each
+        field. The check looks at the types alone."""
         return len(columns) == len(self._canonical_types) and all(
             types.issuperset(map(type, column))
             for types, column in zip(self._canonical_types, columns, strict=True)
         )
 
     def arrays(self, columns: Sequence[Sequence[Any]]) -> list[pa.Array[Any]]:
-        """The canonical values of each field as Arrow. Raises StateValueError naming the field."""
+        """Convert the canonical values of each field to Arrow. Raises StateValueError naming the
+        field."""
         return [self._column(index, column) for index, column in enumerate(columns)]
 
     def _column(self, index: int, values: Sequence[Any]) -> pa.Array[Any]:
@@ -157,7 +161,7 @@ class StructSerializer:
         return array
 
     def from_arrow(self, array: Any) -> list[tuple[Any, ...] | None]:
-        """The inverse of `to_arrow`."""
+        """Convert an Arrow array to states: the inverse of `to_arrow`."""
         columns = [self._values(index, column) for index, column in enumerate(array.flatten())]
         rows: list[Any] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
         if array.null_count:

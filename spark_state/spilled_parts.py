@@ -1,10 +1,10 @@
-"""Rows dealt out to numbered parts, beyond a bound of memory in files of the local disk.
+"""Rows dealt out to numbered parts, in memory up to a bound, then in files on the local disk.
 
-    add        rows with the number of the part of each; held in memory, and then spilled
-    rows_of    all rows of a part, in the order in which they were added
+    add        rows, with the part number of each row; held in memory, and then spilled
+    rows_of    all rows of a part, in the order of the calls of `add`
 
-A part has a file without a name, so nothing is left when the process is killed. The file is mapped
-and not read: its pages are memory that the operating system can take back.
+A part's file has no name, so nothing remains after the process is killed. The file is mapped, not
+read: the operating system can take the pages back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HELD_BYTES = 64 << 20
 
 class SpilledParts:
     """Parts of rows with one schema, fewer than MOST_PARTS. Raises OSError, which names the
-    directory, if the disk does not take them. Used in a `with`."""
+    directory, if the disk refuses rows. Used in a `with` statement."""
 
     def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
         self._most_bytes = held_bytes
@@ -43,7 +43,7 @@ class SpilledParts:
             file.close()
 
     def add(self, rows: pa.Table, parts: PartNumbers) -> None:
-        """Add rows; `parts` has the number of the part of each. Not after `rows_of`."""
+        """Add rows. `parts`: the part number of each row. Not called after `rows_of`."""
         self._held.append((rows, parts))
         self._bytes += rows.nbytes
         if self._bytes > self._most_bytes:
@@ -62,7 +62,7 @@ class SpilledParts:
         self._held, self._bytes = [], 0
 
     def rows_of(self, part: int) -> pa.Table | None:
-        """All rows of a part; None if there are none."""
+        """Return all rows of a part; None if there are no rows."""
         tables = [self._files[part].rows()] if part in self._files else []
         for rows, parts in self._held:
             if (parts == part).any():
@@ -82,7 +82,7 @@ class _PartFile:
             self._writer.write_table(rows)
 
     def rows(self) -> pa.Table:
-        """All rows, which stay readable after `close`."""
+        """Return all rows. The rows stay readable after `close`."""
         if not self._is_written:
             with _telling_where():
                 self._writer.close()
@@ -92,7 +92,7 @@ class _PartFile:
         return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped))).read_all()
 
     def close(self) -> None:
-        with suppress(OSError):  # of what the disk did not take, when it was written
+        with suppress(OSError):  # write has already reported refused bytes
             self._file.close()
 
 

@@ -1,4 +1,4 @@
-"""What a processor declares about one state: its name, its kind and the schema of its value."""
+"""Declaration of one state by a processor: name, kind and schema of the value."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ StateKind = Literal["value", "list", "map", "timers"]
 
 
 PROCESSING_TIMERS, EVENT_TIMERS = "$procTimers", "$eventTimers"
-"""The names of the states that hold timers. Names of a processor's states do not begin so."""
+"""Names of the states that hold timers. The names of a processor's states never begin with $."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDescriptor:
     """One registered state.
 
-    `value_type`: the Arrow struct of what a key has. That of a list state has the field
-    `list_value`, a list of structs; that of a map state `map_value`, a map of structs to structs.
-    `schema_json`: the same schema as Spark writes it, which is what stores keep. `ttl_ms`: how long
-    a value, an element or an entry lives after it was put; None if it does not expire.
+    - `value_type`: Arrow struct of a key's content. A list state has the field `list_value`, a list
+      of structs. A map state has the field `map_value`, a map of structs to structs.
+    - `schema_json`: the same schema in Spark's JSON form, which stores keep.
+    - `ttl_ms`: time to live of a value, an element or an entry after the put; None for no expiry.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""What all stores write alike: state files, handles on them, documents, columns, key groups."""
+"""Formats shared by all stores: state files, handles, documents, columns, key groups."""

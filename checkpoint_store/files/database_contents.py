@@ -1,9 +1,9 @@
-"""The object that describes a database in a store: bytes to values and back. Pure.
+"""The object that describes a database in a store: encodes and decodes the description. Pure.
 
-A database is what an engine like RocksDB keeps on a local disk: sorted tables of rows, and some
-small files that say which tables there are. The tables are the parts of the database's handle; the
-small files are in here. Which rows are of which state, only the engine's own reader knows how to
-tell; what it needs for that is in here, too. See document.
+A database is the data that an engine like RocksDB keeps on a local disk: tables of sorted rows, and
+some small files that list the tables. The tables are the parts of the database's handle; the
+description holds the small files. Only the engine's own reader can tell the state of a row; the
+description also holds the information that the reader needs. See document.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 class DatabaseState:
     """A state in a database.
 
-    `kind`, `schema_json`, `ttl_ms`: see StateSchema. `value_type`: the Arrow struct of its values.
-    `families`: the column families that hold it. `entries`: how many each key group has.
+    `kind`, `schema_json`, `ttl_ms`: see StateSchema. `value_type`: the Arrow struct of the state's
+    values. `families`: the column families that hold the state. `entries`: the number of entries in
+    each key group.
     """
 
     name: str
@@ -45,12 +46,13 @@ class DatabaseState:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseContents:
-    """What a database holds, and its files.
+    """The states and the files of a database.
 
-    `engine`: who reads it, and `rows_version`: how its rows are written. `key_groups`: those that
-    it may have rows of. `key_schema`: the grouping columns, `key_type_names`: Spark's JSON names of
-    their types. `tables`: the local names of the parts of the handle, in their order;
-    `small_files`: all other files by their local names.
+    `engine`: the engine that reads the database. `rows_version`: the encoding of the rows.
+    `key_groups`: the key groups that may have rows. `key_schema`: the grouping columns.
+    `key_type_names`: Spark's JSON names of the grouping columns' types. `tables`: the local names
+    of the handle's parts, in the handle's order. `small_files`: all other files by their local
+    names.
     """
 
     engine: str
@@ -64,7 +66,7 @@ class DatabaseContents:
 
 
 def encode_database(contents: DatabaseContents) -> bytes:
-    """The object of a database."""
+    """Encode the description of a database."""
     body = {
         "engine": contents.engine,
         "rows_version": contents.rows_version,
@@ -79,7 +81,7 @@ def encode_database(contents: DatabaseContents) -> bytes:
 
 
 def decode_database(data: bytes, source: Source) -> DatabaseContents:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode the description of a database. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> DatabaseContents:
         return DatabaseContents(
@@ -126,7 +128,7 @@ def _state(body: Body) -> DatabaseState:
 
 
 def _plain_name(name: object) -> str:
-    """The name of a file in a folder. Raises ValueError."""
+    """Return a file's name without directories. Raises ValueError."""
     text = decode_text(name)
     if text in ("", ".", "..") or "/" in text or "\\" in text:
         raise ValueError(f"{text!r} is not the name of a file")

@@ -1,7 +1,7 @@
-"""Databases in an object store: their tables, each uploaded once, and the object that names them.
+"""Databases in an object store: tables, each uploaded once, and the object that names the tables.
 
-A local directory of a database becomes a handle with parts, and a handle becomes such a directory
-again. A table never changes, so the snapshots of a database share those that they have in common.
+A database in a local directory becomes a handle with parts, and a handle becomes a local directory
+again. A table never changes, so the snapshots of a database share their common tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 
-# A table is in memory while it is on its way.
+# Each table is in memory during its transfer.
 _TABLES_AT_ONCE = 4
 
 
@@ -41,14 +41,14 @@ LocalCopy = Callable[[FilePart], Path | None]
 
 
 def no_local_copy(part: FilePart) -> Path | None:
-    """There is none."""
+    """Return None: there is no local copy of `part`."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class DatabasePlace:
-    """Whose database it is: where its objects go, and what they are called. `key_groups`: those
-    of its rows that count."""
+    """The place of a database in a store, and the numbers in the names of its objects.
+    `key_groups`: the key groups whose rows count."""
 
     directory: str
     epoch: int
@@ -72,9 +72,9 @@ class DatabaseFileStore:
         uploaded: Mapping[str, FilePart],
         place: DatabasePlace,
     ) -> StateHandle:
-        """Write the database in `folder`, durable on return. Its tables are `contents.tables`;
-        those in `uploaded`, by their local names, are in the store. Raises OSError when a local
-        file cannot be read."""
+        """Write the database in `folder`, durable on return. `contents.tables` names the tables.
+        `uploaded`: the tables that are already in the store, by their local names. Raises OSError
+        if a local file cannot be read."""
         missing = [table for table in contents.tables if table not in uploaded]
         parts = in_parallel(
             lambda table: self._upload((folder / table).read_bytes(), "table", place),
@@ -102,7 +102,7 @@ class DatabaseFileStore:
         return FilePart(name, len(data), hashlib.sha256(data).hexdigest())
 
     def contents(self, handle: StateHandle) -> DatabaseContents:
-        """What a database holds. Raises ObjectMissingError, CorruptObjectError,
+        """Read the description of a database. Raises ObjectMissingError, CorruptObjectError,
         UnsupportedFormatError."""
         described = FilePart(handle.name, handle.length, handle.checksum)
         data = self._verified(described, handle.epoch)
@@ -120,9 +120,9 @@ class DatabaseFileStore:
         folder: Path,
         local_copy: LocalCopy = no_local_copy,
     ) -> None:
-        """Make `folder`, and put all files of a database into it. `local_copy`: a whole copy of a
-        part on the same disk, which is linked instead of downloaded. Raises ObjectMissingError,
-        CorruptObjectError, and OSError when they cannot be written."""
+        """Make `folder`, and put all files of a database into the folder. `local_copy`: finds a
+        whole copy of a part on the same disk; the copy is linked instead of downloaded. Raises
+        ObjectMissingError, CorruptObjectError, and OSError if a file cannot be written."""
         folder.mkdir(parents=True)
         for name, data in contents.small_files.items():
             (folder / name).write_bytes(data)
@@ -136,9 +136,9 @@ class DatabaseFileStore:
         in_parallel(lambda table: download(*table), tables, _TABLES_AT_ONCE)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` that are of `key_groups`, as state files have them. All files are
-        downloaded and verified before the first row. Raises WorkingDirectoryError, and what
-        `contents`, `database_reader` and the store raise."""
+        """Read the rows of `handle` in `key_groups`, in the form of rows in state files. All files
+        are downloaded and verified before the first row. Raises WorkingDirectoryError, and the
+        errors of `contents`, `database_reader` and the store."""
         wanted = handle.key_groups.intersection(key_groups)
         if wanted is None:
             return
@@ -155,7 +155,8 @@ class DatabaseFileStore:
 
 
 def _is_linked(path: Path, link: Path) -> bool:
-    """Link a local copy, unless its owner has let it go meanwhile or it is on another disk."""
+    """Link a local copy. Return False if the copy's owner has removed the copy, or if the copy is
+    on another disk."""
     try:
         os.link(path, link)
     except OSError:
@@ -164,5 +165,5 @@ def _is_linked(path: Path, link: Path) -> bool:
 
 
 def tables_of(handle: StateHandle, contents: DatabaseContents) -> dict[str, FilePart]:
-    """The parts of a database by their local names."""
+    """Return the parts of a database by their local names."""
     return dict(zip(contents.tables, handle.parts, strict=True))

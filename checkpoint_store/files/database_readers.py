@@ -1,8 +1,8 @@
-"""Who reads the rows of a database: a plug-in for each engine.
+"""Plug-ins that read the rows of databases, one plug-in per engine.
 
-The rows of a database are written as its engine needs them, so a reader of them comes with the
-engine: as an entry point of an installed package, in the group `cowstate.database_readers`, with
-the engine's name.
+Each engine encodes the rows of its databases in its own way, so the reader comes with the engine:
+as an entry point of an installed package, in the group `cowstate.database_readers`, under the
+engine's name.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ GROUP = "cowstate.database_readers"
 
 @dataclass(eq=False)
 class DatabaseReaderError(CheckpointStoreError):
-    """This Python cannot read the databases of an engine. `problem`: what an import said, None if
-    cowstate is not installed as a package."""
+    """This Python cannot read the databases of an engine. `problem`: the message of a failed
+    import; None if no installed package has a reader for the engine."""
 
     url: str
     name: str
@@ -52,12 +52,13 @@ class DatabaseReader(Protocol):
     def __call__(
         self, folder: Path, contents: DatabaseContents, key_groups: KeyGroupRange
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the key groups, sorted as in a snapshot. `folder` has the files, which only
-        this call uses."""
+        """Read the rows of the key groups, sorted as in a snapshot. `folder` has the database's
+        files; only this call uses the folder."""
 
 
 def database_reader(contents: DatabaseContents, source: Source) -> DatabaseReader:
-    """The reader of a database, which `source` describes. Raises DatabaseReaderError."""
+    """Return the reader of a database. `source` describes the database. Raises
+    DatabaseReaderError."""
     readers = entry_points(group=GROUP, name=contents.engine)
     if not readers:
         raise DatabaseReaderError(source.url, source.name, contents.engine, None)

@@ -1,11 +1,11 @@
-"""The envelope of the JSON documents of a store, and what bodies are made of. Pure.
+"""The envelope of a store's JSON documents, and the parts of document bodies. Pure.
 
     {"body":{...},"checksum":"<sha256>","format":"cowstate/barrier","version":1}
 
-A document is canonical JSON: UTF-8, keys sorted, no white space, so equal values have equal bytes
+A document is canonical JSON: UTF-8, sorted keys, no white space. So equal values have equal bytes,
 and every byte is checked. `checksum` is the sha256 (hex) of the canonical document without its
-`checksum` entry. Envelope and checksum are the same in every version, so that a damaged document
-is told from one that a newer release wrote.
+`checksum` entry. Envelope and checksum are the same in every version, so a reader can tell a
+damaged document from a document of a newer release.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Body = dict[str, Any]
 _T = TypeVar("_T")
 
 ParseName = Callable[[str], object | None]
-"""Returns the parts of an object's name, None if it is not a name of its kind."""
+"""Returns the parts of an object's name, None for a name of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where bytes came from, for the errors."""
+    """The origin of bytes, for error messages."""
 
     url: str
     name: str
@@ -46,7 +46,7 @@ class Source:
 
 
 def encode_document(kind: str, body: Body, version: int = FORMAT_VERSION) -> bytes:
-    """A document of this kind with this body."""
+    """Encode a document of this kind with this body."""
     document = {"format": f"cowstate/{kind}", "version": version, "body": body}
     return _canonical({**document, "checksum": _checksum(document)})
 
@@ -58,9 +58,9 @@ def decode_document(
     build: Callable[[Body], _T],
     newest: int = FORMAT_VERSION,
 ) -> _T:
-    """Verify a document, and return what `build` makes of its body. When `build` raises
-    LookupError, TypeError or ValueError, the body is not what was written. `newest`: the format
-    version up to which this release reads this kind.
+    """Verify a document, and return the result of `build` for its body. A LookupError, TypeError or
+    ValueError of `build` means a damaged body. `newest`: the newest format version of this kind
+    that this release reads.
 
     Raises CorruptObjectError, UnsupportedFormatError.
     """
@@ -101,14 +101,14 @@ def _checksum(document: Body) -> str:
 
 
 def version_of(handles: Iterable[StateHandle]) -> int:
-    """The format version of a document that names these files. Older releases go on to read those
-    that have no databases."""
+    """Return the format version of a document that names these files. Without databases the version
+    stays 1, so older releases can read the document."""
     has_databases = any(handle.kind == "database" for handle in handles)
     return WITH_DATABASES if has_databases else FORMAT_VERSION
 
 
 def encode_handle(handle: StateHandle) -> Body:
-    """A handle as part of a body."""
+    """Encode a handle as part of a body."""
     body: Body = {
         "kind": handle.kind,
         "name": handle.name,
@@ -132,8 +132,8 @@ def encode_handle(handle: StateHandle) -> Body:
 
 
 def decode_handle(body: Body, parse: ParseName) -> StateHandle:
-    """A handle whose names are those of state files of its kind, in a directory that `parse`
-    recognizes. Raises KeyError, TypeError or ValueError."""
+    """Decode a handle. Its names must be names of state files of its kind, in a directory that
+    `parse` recognizes. Raises KeyError, TypeError or ValueError."""
     kind = body["kind"]
     if kind not in get_args(StateFileKind):
         raise ValueError(f"unknown kind of state file {kind!r}")
@@ -177,8 +177,9 @@ def _decode_file_name(value: object, kind: NamedKind, parse: ParseName) -> str:
 
 
 def decode_name(value: object, parse: ParseName) -> str:
-    """The name of an object, which has to be one that `parse` recognizes: anyone who may write to a
-    store can write any name, and names are joined to paths. Raises TypeError, ValueError."""
+    """Return an object's name that `parse` recognizes. The check is needed because anyone with
+    write access to a store can write any name, and names are joined to paths. Raises TypeError,
+    ValueError."""
     name = decode_text(value)
     if parse(name) is None or parse_object_name(name) is None:
         raise ValueError(f"{name!r} is not a name of an object of this kind")
@@ -186,14 +187,14 @@ def decode_name(value: object, parse: ParseName) -> str:
 
 
 def decode_number(value: object) -> int:
-    """Raises TypeError."""
+    """Return an integer. Raises TypeError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not an integer")
     return value
 
 
 def decode_text(value: object) -> str:
-    """Raises TypeError."""
+    """Return a string. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
     return value

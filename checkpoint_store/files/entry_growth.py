@@ -1,13 +1,13 @@
-"""By how many entries the rows of a changelog make each key group of a state grow.
+"""Growth of a state: the number of entries that a changelog's rows add to each key group.
 
     cowstate.growth    {state: [[gap, …], [entries, …]]}: JSON, deflated by zlib, as base64. A pair
-                       of a gap and entries says by how many entries a key group grows; its gap is
-                       the distance from the one before, or from 0. A key group that does not grow
-                       or shrink may be missing, a state is missing whose growth nobody has counted
+                       of a gap and entries says by how many entries a key group grows; the gap is
+                       the distance from the previous pair's key group, or from 0. A key group
+                       without growth may be missing; a state without a count is missing
 
-It is part of the metadata of a file's schema, which Arrow writes twice and does not compress. Gaps
-are small, and repeat, so a key group takes a few bits. A file does not need the note: who applies
-the rows to a state that counts its entries saves itself to look up which keys are new.
+The note is part of the schema's metadata in a file, which Arrow writes twice and does not compress.
+Gaps are small and repeat, so a key group takes a few bits. The note is optional. With the note, the
+code that applies the rows to a state with counted entries need not look up new keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _GROWTH = b"cowstate.growth"
 
 
 def with_growth(rows: pa.Table, growth: Mapping[str, Mapping[int, int]]) -> pa.Table:
-    """The rows, with a note of the growth of states if there are any."""
+    """Return the rows with a note of the growth of states. Without growth the rows stay as they
+    are."""
     if not growth:
         return rows
     pairs = {state: _pairs(of_state) for state, of_state in growth.items()}
@@ -44,7 +45,8 @@ def _pairs(of_state: Mapping[int, int]) -> tuple[list[int], list[int]]:
 
 
 def noted_growth(schema: pa.Schema) -> Growth:
-    """What a file with this schema notes; empty if it notes nothing. Raises ValueError."""
+    """Return the growth that a file with this schema notes; empty without a note. Raises
+    ValueError."""
     noted = (schema.metadata or {}).get(_GROWTH)
     if noted is None:
         return {}

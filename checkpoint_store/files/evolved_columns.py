@@ -1,11 +1,11 @@
-"""Columns of files whose schema has changed since: read by the names and types of a later one.
+"""Conversion of columns from a file's old schema to a later schema, by names and types.
 
-    a field that was added      null
-    a field that was removed    left out
+    an added field              null
+    a removed field             left out
     fields in another order     found by name
     another type                cast
 
-It goes as deep as structs, lists and maps do. Whether a change is allowed, the writer checks.
+Structs, lists and maps are converted at every depth. The writer checks if a change is allowed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ pc: Any = pyarrow.compute
 
 
 def evolved(array: Any, data_type: pa.DataType) -> Any:
-    """An array or chunked array as one of `data_type`. Raises pyarrow's ArrowInvalid for values
-    that the type does not hold."""
+    """Convert an array or chunked array to `data_type`. Raises pyarrow's ArrowInvalid for values
+    that do not fit the type."""
     if array.type == data_type:
         return array
     if isinstance(array, pa.ChunkedArray):
@@ -34,7 +34,7 @@ def evolved(array: Any, data_type: pa.DataType) -> Any:
         structs = pa.StructArray.from_arrays(fields, fields=as_nullable, mask=array.is_null())
         return structs.cast(data_type)
     if pa.types.is_list(data_type) and pa.types.is_list(array.type):
-        # Values that a slice or a null list would hide need not fit. `take` drops them.
+        # Values that a slice or a null list hides need not fit. `take` drops hidden values.
         taken = array.take(pa.array(range(len(array)), pa.int64()))
         values = evolved(taken.values, kind.value_type)
         return pa.ListArray.from_buffers(
@@ -46,7 +46,7 @@ def evolved(array: Any, data_type: pa.DataType) -> Any:
 
 
 def _evolved_map(array: Any, data_type: Any) -> Any:
-    # `take` drops entries that a slice or a null value would hide.
+    # `take` drops entries that a slice or a null value hides.
     taken = array.take(pc.indices_nonzero(pc.is_valid(array)))
     keys, items = evolved(taken.keys, data_type.key_type), evolved(taken.items, data_type.item_type)
     offsets = pc.subtract(taken.offsets, taken.offsets[0])
@@ -60,5 +60,5 @@ def _field(structs: Any, field: pa.Field[Any]) -> Any:
     index = structs.type.get_field_index(field.name)
     if index < 0:
         return pa.nulls(len(structs)).cast(field.type)
-    # A child alone does not know which of its structs are null.
+    # A child array alone does not know its null structs.
     return evolved(pc.struct_field(structs, [index]), field.type)

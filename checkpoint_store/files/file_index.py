@@ -1,11 +1,13 @@
-"""Which bytes of a file of rows hold which record batches. Pure.
+"""The index of a file of rows: the bytes of each record batch. Pure.
 
-The pieces of a file follow one another from its first byte on, one for each record batch with rows:
+The pieces of a file follow one another from the first byte on, one piece for each record batch with
+rows:
 
     piece 0                 piece 1              tail
     "ARROW1" schema, batch  batch           ...  batch without rows, with the index; footer "ARROW1"
 
-So a piece is verified by itself, and the tail, whose checksum a handle has, verifies the index.
+Each piece has its own checksum in the index. The index is in the tail, and the tail's checksum is
+in the handle.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ class FilePiece:
 
     @property
     def end(self) -> int:
-        """The byte after the last one."""
+        """The byte after the piece's last byte."""
         return self.start + self.length
 
 
 def index_of(data: memoryview, ends: Sequence[int]) -> bytes:
-    """The index of a file that begins with `data`, cut after these numbers of bytes."""
+    """Return the index of a file that begins with `data`. `ends`: the end of each piece, in
+    bytes."""
     starts = [0, *ends[:-1]]
     pieces = [
         [end - start, hashlib.sha256(data[start:end]).hexdigest()]
@@ -44,7 +47,7 @@ def index_of(data: memoryview, ends: Sequence[int]) -> bytes:
 
 
 def decode_index(index: bytes) -> list[FilePiece]:
-    """The pieces of a file. Raises TypeError or ValueError."""
+    """Return the pieces of a file. Raises TypeError or ValueError."""
     entries = [(int(length), str(checksum)) for length, checksum in json.loads(index)]
     ends = accumulate(length for length, _ in entries)
     return [
@@ -56,8 +59,8 @@ def decode_index(index: bytes) -> list[FilePiece]:
 def runs_of(
     pieces: Sequence[FilePiece], is_needed: Callable[[int], bool]
 ) -> Iterable[list[FilePiece]]:
-    """The needed ones of the pieces, asked for by their numbers: those that follow one another
-    together, because one request reads them."""
+    """Return the needed pieces, consecutive pieces together in one list, because one request reads
+    a list. `is_needed` takes the number of a piece."""
     run: list[FilePiece] = []
     for number, piece in enumerate(pieces):
         if is_needed(number):

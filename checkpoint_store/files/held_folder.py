@@ -1,10 +1,10 @@
-"""Folders that belong to the processes which hold a lock in them.
+"""Folders that belong to the processes holding a lock inside.
 
-    <folder>/lock        locked, shared or alone, by each process that works in the folder
+    <folder>/lock        locked, shared or exclusively, by each process that works in the folder
 
-The operating system gives up the lock of a process that is killed. So any process can tell a folder
-in which nobody works, also one of another container, which shares the directory and not the ids of
-processes.
+The operating system releases the lock of a killed process. So any process can recognize a folder in
+which nobody works. Processes of two containers may share the directory: the containers share locks,
+but not process ids.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = "lock"
-# Each one that fails has met a removal of its own.
+# Each failed try has met another removal.
 _TRIES = 100
 
 
 @contextmanager
 def held(make: Callable[[], Path]) -> Iterator[Path]:
-    """The folder that `make` makes if it is not there, shared with others that hold it, for the
-    time of a `with`. Raises OSError."""
+    """Hold the folder that `make` returns, for the time of a `with`. `make` makes the folder if it
+    is missing. Other holders may share the folder. Raises OSError."""
     folder, descriptor = _held(make)
     try:
         yield folder
@@ -43,7 +43,8 @@ def _held(make: Callable[[], Path]) -> tuple[Path, int]:
 
 
 def _try_to_hold(folder: Path) -> tuple[Path, int] | None:
-    """The folder and the descriptor of its lock; None if it was removed meanwhile."""
+    """Return the folder and the descriptor of its lock; None if the folder was removed
+    meanwhile."""
     descriptor = _opened(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -57,8 +58,9 @@ def _try_to_hold(folder: Path) -> tuple[Path, int] | None:
 
 
 def remove_if_free(folder: Path) -> None:
-    """Remove a folder of this user in which no process works. Who begins to work there meanwhile
-    makes it anew. Raises OSError, and BlockingIOError if a process works there."""
+    """Remove a folder of this user in which no process works. If a process begins to work in the
+    folder meanwhile, the process makes the folder anew. Raises OSError, and BlockingIOError for a
+    folder in use."""
     descriptor = _opened(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +76,7 @@ def _opened(folder: Path) -> int:
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:
-    """True if the lock belongs to the folder that is there, not to a removed one."""
+    """Return True if the lock is in the folder at this path, and not in a removed folder."""
     try:
         return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
     except FileNotFoundError:

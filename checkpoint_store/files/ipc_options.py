@@ -1,7 +1,7 @@
-"""How Arrow writes and reads what a store keeps: compressed, by several threads if they pay.
+"""Arrow's options for writing and reading a store's files: compression, and threads where they pay.
 
-Arrow's threads work on the columns of a batch side by side. Where there is little to do, waking
-them takes longer than the work.
+Arrow's threads work on the columns of a batch side by side. For few bytes, waking the threads takes
+longer than the work.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _WORTH_THREADS_BYTES = 1 << 20
 
 
 def write_options(uncompressed_bytes: int) -> pa.ipc.IpcWriteOptions:
-    """For so many bytes of columns."""
+    """Return the options to write columns of `uncompressed_bytes` bytes."""
     use_threads = uncompressed_bytes >= _WORTH_THREADS_BYTES
     return pa.ipc.IpcWriteOptions(compression="zstd", use_threads=use_threads)
 
 
 def read_options(stored_bytes: int) -> pa.ipc.IpcReadOptions:
-    """For a file or stream of so many bytes, compressed as they are."""
+    """Return the options to read a file or stream of `stored_bytes` compressed bytes."""
     return pa.ipc.IpcReadOptions(use_threads=stored_bytes >= _WORTH_THREADS_BYTES)

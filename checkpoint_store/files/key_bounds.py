@@ -1,8 +1,8 @@
-"""Which keys a file may hold: the least and the greatest value of each key column. Pure.
+"""Bounds of the keys in a file: the least and the greatest value of each key column. Pure.
 
-Columns of integers, dates and strings have bounds, which JSON can hold: whole numbers, days since
-1970, and text. Text is compared by code points, which is how UTF-8 compares by bytes. Nulls are
-left out: no range of values holds them.
+Columns of integers, dates and strings have bounds, in a form for JSON: whole numbers, days since
+1970, and text. Text is compared by code points; comparing UTF-8 by bytes gives the same order.
+Nulls are left out, because no range of values holds nulls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute
 Bound = int | str
 _LONGEST_TEXT = 256
 _FIRST_DAY = datetime.date(1970, 1, 1)
-# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
+# The type stubs of pyarrow.compute reject arguments that its functions take: chunked arrays.
 pc: Any = pyarrow.compute
 
 
@@ -33,13 +33,14 @@ class KeyBounds:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """Values from `least` to `greatest`, both inclusive; None: without end on that side."""
+    """The values from `least` to `greatest`, both inclusive; None means no end on this side."""
 
     least: Bound | None = None
     greatest: Bound | None = None
 
     def intersection(self, other: ValueRange) -> ValueRange:
-        """The values that are in both. Raises TypeError when numbers meet text."""
+        """Return the values in both ranges. Raises TypeError if one range has numbers and the other
+        text."""
         least = [bound for bound in (self.least, other.least) if bound is not None]
         greatest = [bound for bound in (self.greatest, other.greatest) if bound is not None]
         smaller: Any = min
@@ -48,7 +49,7 @@ class ValueRange:
 
 
 def bound_of(value: object) -> Bound | None:
-    """A value in the form of a bound; None if its type has no bounds."""
+    """Return a value in the form of a bound; None if the value's type has no bounds."""
     if isinstance(value, datetime.datetime | bool):
         return None
     if isinstance(value, datetime.date):
@@ -57,12 +58,12 @@ def bound_of(value: object) -> Bound | None:
 
 
 def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...]:
-    """The bounds of the key columns that have some."""
+    """Return the bounds of the key columns that have bounds."""
     bounds = []
     for name in key_names:
         column: Any = rows[name]
         if pa.types.is_date32(column.type):
-            # Spark has dates that Python does not have.
+            # Spark has dates that Python cannot represent.
             column = column.cast(pa.int32())
         elif _is_text(column.type):
             # A string of Spark need not be UTF-8.
@@ -77,7 +78,7 @@ def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...
 
 
 def _bound(end: int | bytes | None) -> Bound | None:
-    """None for text that is too long to be written down, and for bytes that are no text."""
+    """Return a bound; None for text too long to be written down, and for bytes that are no text."""
     if not isinstance(end, bytes):
         return end
     try:
@@ -88,8 +89,8 @@ def _bound(end: int | bytes | None) -> Bound | None:
 
 
 def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> bool:
-    """Whether a file with these bounds may have a key with every column in its range of `wanted`,
-    which is by the column's name."""
+    """Return True if a file with these bounds may have a key inside all ranges. `wanted`: ranges by
+    the column's name."""
     return all(
         of_column.column not in wanted or _meets(of_column, wanted[of_column.column])
         for of_column in bounds
@@ -97,8 +98,8 @@ def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> b
 
 
 def rows_in(rows: pa.Table, wanted: Mapping[str, ValueRange]) -> pa.Table:
-    """The rows with every column in its range of `wanted`. A range is passed over if its column has
-    a type without bounds, or if its ends are of another type than the column."""
+    """Return the rows inside all ranges of `wanted`. A range is ignored if its column has a type
+    without bounds, or if the range has another type than the column."""
     for name, values in wanted.items():
         column: Any = rows[name]
         if pa.types.is_date32(column.type):
@@ -118,7 +119,7 @@ def _meets(bounds: KeyBounds, wanted: ValueRange) -> bool:
             wanted.greatest is None or ends[0] <= wanted.greatest
         )
     except TypeError:
-        # The value is of another type than the column: the caller has to compare the two.
+        # The range has another type than the column: the caller has to compare values.
         return True
 
 

@@ -1,8 +1,11 @@
-"""Key groups and the contiguous ranges of them that subtasks own.
+"""Key groups, and the contiguous ranges of key groups that subtasks own.
 
-A key group is the smallest unit of state that moves between subtasks. Subtask i of p owns
-[ceil(i * m / p), ceil((i + 1) * m / p) - 1] of m key groups (m is the max parallelism), so the
-ranges of all subtasks partition [0, m - 1] whatever p is, and a restore at another parallelism
+A key group is the smallest unit of state that moves between subtasks. With m key groups (m is the
+max parallelism) and p subtasks, subtask i owns
+
+    [ceil(i * m / p), ceil((i + 1) * m / p) - 1]
+
+So the ranges of all subtasks partition [0, m - 1] for every p, and a restore at another parallelism
 reads whole contiguous ranges of the old files.
 """
 
@@ -33,12 +36,13 @@ class KeyGroupRange:
         return iter(range(self.start, self.end + 1))
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
-        """The key groups that both ranges hold; None when there are none."""
+        """Return the key groups in both ranges; None if there are none."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
 
     def without(self, other: KeyGroupRange) -> tuple[KeyGroupRange, ...]:
-        """The key groups that only this range holds: none, one range or two, ascending."""
+        """Return the key groups in this range only: no range, one range or two ranges,
+        ascending."""
         before = (self.start, min(self.end, other.start - 1))
         after = (max(self.start, other.end + 1), self.end)
         return tuple(KeyGroupRange(start, end) for start, end in (before, after) if start <= end)
@@ -47,7 +51,7 @@ class KeyGroupRange:
 def key_group_range_of_subtask(
     max_parallelism: int, parallelism: int, subtask: int
 ) -> KeyGroupRange:
-    """The range that `subtask` of `parallelism` owns."""
+    """Return the range that `subtask` of `parallelism` owns."""
     if not 1 <= parallelism <= max_parallelism:
         raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
     if not 0 <= subtask < parallelism:
@@ -58,7 +62,7 @@ def key_group_range_of_subtask(
 
 
 def subtask_of_key_group(key_group: int, max_parallelism: int, parallelism: int) -> int:
-    """The subtask that owns `key_group`."""
+    """Return the subtask that owns `key_group`."""
     if not 1 <= parallelism <= max_parallelism:
         raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
     if not 0 <= key_group < max_parallelism:

@@ -1,8 +1,8 @@
-"""A state file of which only the bytes are read that hold some key groups.
+"""A state file in memory with only the bytes of some key groups.
 
-First its tail, whose length and checksum the handle has, and with it the index; then the pieces of
-the key groups, each verified, those that follow one another with one request. What is not read are
-pages of memory that nobody has written, so they take none.
+The tail is read first: the handle has the tail's length and checksum, and the tail has the index.
+Then the pieces of the key groups are read and verified, consecutive pieces with one request. The
+other bytes lie in memory pages that nobody has written, and unwritten pages take no memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from checkpoint_store.objects.object_store import ObjectStore
 def read_partially(
     store: ObjectStore, handle: StateHandle, tail: FileTail, key_groups: Sequence[KeyGroupRange]
 ) -> StateFile:
-    """The file of `handle`, whose tail is `tail`, with the rows of these key groups: nothing else
-    may be asked of it. Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+    """Read the file of `handle` and `tail` with the rows of these key groups; callers may ask for
+    no other rows. Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
     memory = mmap.mmap(-1, handle.length)
     start = handle.length - tail.length
     _read_pieces(store, handle, [FilePiece(start, tail.length, tail.checksum)], memory)
@@ -56,7 +56,7 @@ def _pieces(file: StateFile, handle: StateHandle, end: int, url: str) -> list[Fi
 def _read_pieces(
     store: ObjectStore, handle: StateHandle, pieces: Sequence[FilePiece], memory: mmap.mmap
 ) -> None:
-    """Read pieces that follow one another, with one request, and verify each."""
+    """Read consecutive pieces with one request, and verify each piece."""
     first, length = pieces[0].start, pieces[-1].end - pieces[0].start
     data = memoryview(read_range(store, handle.name, handle.epoch, first, length))
     for piece in pieces:

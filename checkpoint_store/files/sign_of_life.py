@@ -1,10 +1,10 @@
-"""Signs of life: objects beside files that nothing names yet, kept from the orphan sweep (I8).
+"""Signs of life: objects that keep the orphan sweep away from files that nothing names yet (I8).
 
     <directory>/alive-<subtask>-<attempt>-<unique>.json
 
-The sweep takes an unnamed file for as old as the newest object of its directory. A writer that
-needs long puts signs of life there until its files have their name. The numbers in a sign's name
-are those of a state file, see state_file_name.
+The sweep counts an unnamed file as old as the newest object of the file's directory. A writer that
+takes long puts signs of life into the directory until its files are named. The numbers in a sign's
+name are the numbers in a state file's name, see state_file_name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"alive-\d{5}-\d{19}-[0-9a-f]{12}\.json")
 
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
-    """The name of an object that says of a task that it still writes into a directory."""
+    """The name of an object that shows that a task still writes into a directory."""
 
     directory: str
     subtask: int
@@ -35,7 +35,7 @@ class SignOfLife:
 
 
 def directory_of_sign(name: str) -> str | None:
-    """The directory of a sign, by the sign's name; None for another name."""
+    """Return the directory of a sign; None if `name` is not a sign's name."""
     directory, _, file = name.rpartition("/")
     return directory if _NAME.fullmatch(file) else None
 
@@ -54,27 +54,27 @@ class SignsOfLife:
         return bool(self._put)
 
     def put(self) -> None:
-        """Put a sign of life. The last one stays beside it: a listing that is read in pages may
-        miss both a new object and the object in whose place it was put."""
+        """Put a sign of life. The previous sign stays beside the new sign: a listing in several
+        pages may miss both a new object and the replaced object."""
         sign = str(self._next_sign())
         self._store.put(sign, encode_document("sign-of-life", {}))
         replaced, self._put = self._put[:-1], [*self._put[-1:], sign]
         self._delete(replaced)
 
     def delete(self) -> None:
-        """Delete the signs: the files are named, or given up."""
+        """Delete the signs, after the files are named, or given up."""
         self._delete(self._put)
 
     def _delete(self, signs: Sequence[str]) -> None:
-        # A task needs no right to delete: the orphan sweep takes signs that are left.
+        # A task needs no right to delete: the orphan sweep deletes leftover signs.
         with suppress(CheckpointStoreError):
             if signs:
                 self._store.delete(signs)
 
 
 def as_young_as_newest(infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-    """The entries of one directory, each with the time of the newest of them. Unknown times of any
-    make the time of all unknown."""
+    """Return the entries of one directory, each with the time of the newest entry. One unknown time
+    makes all times unknown."""
     times = [info.modified for info in infos]
     newest = max((time for time in times if time is not None), default=None)
     return [replace(info, modified=None if None in times else newest) for info in infos]

@@ -1,4 +1,4 @@
-"""Spark's schemas, from JSON, and the Arrow types that they become. Pure.
+"""Parser of Spark's JSON schemas, and the Arrow type of each Spark type. Pure.
 
     Spark                                      Arrow
     boolean, byte, short, integer, long        bool, int8, int16, int32, int64
@@ -15,9 +15,9 @@
     void                                       null
     variant                                    struct<value: binary, metadata: binary>
     struct, array, map                         struct, list, map
-    a user-defined type                        what its sqlType becomes
+    a user-defined type                        the Arrow type of its sqlType
 
-Every field is nullable in Arrow: rows say themselves what is null.
+Every field is nullable in Arrow, because each row marks its own nulls.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _YEAR_MONTH = re.compile(r"interval (year|month)( to month)?")
 
 
 class UnsupportedSparkTypeError(CowstateError, ValueError):
-    """A column has a type that is not known here; its path and the type are in the message."""
+    """A column has an unknown type; the message has the column's path and the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedType:
-    """Values of `width` bytes. In a row each takes 8 bytes; in an array they follow each other."""
+    """Values of `width` bytes. In a row each value takes 8 bytes; in an array values follow each
+    other."""
 
     arrow: pa.DataType
     width: int
@@ -55,28 +56,28 @@ class FixedType:
 
 @dataclass(frozen=True, slots=True)
 class VariableType:
-    """Values of any length, which a row or an array points to."""
+    """Values of any length. A row or an array points to the bytes of a value."""
 
     arrow: pa.DataType
 
 
 @dataclass(frozen=True, slots=True)
 class VariantType:
-    """Two binaries, the value and its metadata."""
+    """Values of two binaries: the variant's value and its metadata."""
 
     arrow = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
 class VoidType:
-    """Always null."""
+    """Values that are always null."""
 
     arrow = pa.null()
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """Any number of elements."""
+    """Arrays with any number of elements."""
 
     element: SparkType
 
@@ -88,7 +89,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Keys with values, in the order that the writer gave them."""
+    """Maps from keys to values, in the writer's order."""
 
     key: SparkType
     value: SparkType
@@ -101,7 +102,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """A row: names and types of its fields."""
+    """A row: the names and types of the fields."""
 
     fields: tuple[tuple[str, SparkType], ...]
 
@@ -112,7 +113,8 @@ class StructType:
 
     @property
     def layout(self) -> tuple[SparkType, ...]:
-        """What the bytes of a row depend on: the types without the names, at every depth."""
+        """The types of the fields without names, at every depth: the bytes of a row depend only on
+        the types."""
         return tuple(_nameless(field_type) for _, field_type in self.fields)
 
 
@@ -138,9 +140,10 @@ _ATOMIC: dict[str, SparkType] = {
 
 
 def parse_spark_schema(schema_json: str) -> StructType:
-    """The schema that `StructType.json` wrote.
+    """Parse a schema that `StructType.json` wrote.
 
-    Raises UnsupportedSparkTypeError, and ValueError, KeyError or TypeError for what is no schema.
+    Raises UnsupportedSparkTypeError, and ValueError, KeyError or TypeError for text without a
+    schema.
     """
     schema = _parse(json.loads(schema_json), "")
     if not isinstance(schema, StructType):

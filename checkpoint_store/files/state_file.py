@@ -2,11 +2,11 @@
 
     "ARROW1" | schema, with our metadata | record batch | ... | footer | length | "ARROW1"
 
-Rows are sorted by `_key_group` and then by key, and cut into record batches of at most 65,536. The
-schema's metadata says what the file is, and which key groups each batch holds, so that a reader of
-a few key groups decompresses only the batches that have them. A long file is cut where key groups
-end, if it can be, and has one batch more, without rows, that brings an index: a reader of a few key
-groups gets only the bytes of their batches, see partial_file.
+Rows are sorted by `_key_group` and then by key, and cut into record batches of at most 65,536 rows.
+The schema's metadata describes the file and the key groups of each batch, so a reader of a few key
+groups decompresses only the batches of its key groups. A long file is cut at the ends of key groups
+where possible, and has one more batch, without rows, which carries an index. With the index a
+reader of a few key groups downloads only the bytes of its batches, see partial_file.
 
     cowstate.format_version  "1", or "2" if rows are elements or expire, see element_columns
     cowstate.kind            "changelog" | "snapshot"
@@ -15,14 +15,14 @@ groups gets only the bytes of their batches, see partial_file.
     cowstate.subtask         decimal
     cowstate.key_groups      [first, last], JSON
     cowstate.rows            decimal
-    cowstate.batches         [[first key group, last key group, rows], ...], JSON; the last one with
-                             0 rows in a file with an index
+    cowstate.batches         [[first key group, last key group, rows], ...], JSON; the last batch
+                             has 0 rows in a file with an index
     cowstate.growth          by how many entries key groups grow, see entry_growth; not in all files
 
-Changelogs and snapshots share this format whole; they differ in what their rows mean. A row belongs
-to the state that `_state` names, and puts or deletes a key, as `_op` says; the values are in the
-column whose metadata has that state's name (`cowstate.state`). The reader trusts nothing: length
-and checksum first, then the metadata.
+Changelogs and snapshots have exactly the same format; only the meaning of rows differs. A row
+belongs to the state in `_state`, and puts or deletes a key, according to `_op`. The values are in
+the column whose metadata (`cowstate.state`) has the state's name. The reader trusts nothing: length
+and checksum are checked first, then the metadata.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ PUT, DELETE = "put", "delete"
 STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
 
-# Bytes of uncompressed columns. To read an index is a request of its own, which takes as long as to
-# read some hundred kilobytes.
+# Bytes of uncompressed columns from which a file has an index. Reading an index takes a request of
+# its own, as long as reading some hundred kilobytes.
 INDEXED_BYTES = 1 << 20
-# How long a batch of a file with an index is before it is cut where a key group ends.
+# Length from which a batch of a file with an index ends at the next end of a key group.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 2 << 20
 
@@ -68,7 +68,7 @@ _PREFIX = "cowstate."
 
 @dataclass(frozen=True, slots=True)
 class StateFileHeader:
-    """What a state file says of itself, apart from its rows."""
+    """A state file's description of itself, apart from the rows."""
 
     kind: StateFileKind
     store_id: str
@@ -88,15 +88,16 @@ class _BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """The bytes of a file, and the tail that its handles name if it has an index."""
+    """The bytes of a file. `tail`: the tail for the file's handles; None if the file has no
+    index."""
 
     data: bytes
     tail: FileTail | None
 
 
 def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
-    """The file of `table`, which is sorted by `_key_group` and has rows of `header.key_groups`
-    only; anything else is a bug of the caller."""
+    """Encode the file of `table`. The caller ensures rows sorted by `_key_group`, and only rows of
+    `header.key_groups`; anything else is a bug of the caller."""
     table = table.combine_chunks()
     has_index = table.nbytes >= INDEXED_BYTES
     batches = [*(_cut_batches(table) if has_index else table.to_batches(MAX_BATCH_ROWS))]
@@ -124,8 +125,9 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
 
 
 def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
-    """Batches of about BATCH_ROWS rows or BATCH_BYTES that end with a key group; a key group with
-    many times as much is cut. Rows are of about one size, or else halved until they fit."""
+    """Cut a table into batches of about BATCH_ROWS rows or BATCH_BYTES bytes, each up to the end of
+    a key group. A key group several times as long is cut. Rows have about the same size; otherwise
+    a batch is halved until its bytes fit."""
     rows = min(BATCH_ROWS, max(1, table.num_rows * BATCH_BYTES // table.nbytes))
     most = rows * MAX_BATCH_ROWS // BATCH_ROWS
     lengths: Any = pc.value_counts(table.column(KEY_GROUP_COLUMN)).field("counts")
@@ -141,7 +143,7 @@ def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
 
 
 def _schema(table: pa.Table, header: StateFileHeader, entries: list[_BatchEntry]) -> pa.Schema:
-    """The schema of a file, with what it says of itself."""
+    """Return the schema of a file, with the metadata about the file."""
     metadata = {
         "format_version": str(_format_version(table.schema)),
         "kind": header.kind,
@@ -161,9 +163,9 @@ def _schema(table: pa.Table, header: StateFileHeader, entries: list[_BatchEntry]
 
 
 class StateFile:
-    """A file, or what is there of it, that says of itself what `handle` says of it.
+    """A state file in memory, whole or in part, whose metadata agrees with `handle`.
 
-    `url` is the store's, for messages. Raises CorruptObjectError, UnsupportedFormatError.
+    `url`: the store's URL, for messages. Raises CorruptObjectError, UnsupportedFormatError.
     """
 
     def __init__(self, data: Any, handle: StateHandle, url: str) -> None:
@@ -176,7 +178,7 @@ class StateFile:
             if version > FORMAT_VERSION:
                 raise UnsupportedFormatError(url, handle.name, version, FORMAT_VERSION)
             self._entries = [_BatchEntry(*e) for e in json.loads(self._metadata["batches"])]
-            noted_growth(self.reader.schema)  # who applies the rows relies on it
+            noted_growth(self.reader.schema)  # users of the rows rely on a valid note
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise not_ours(handle, url, error) from error
         self._check(handle)
@@ -189,20 +191,20 @@ class StateFile:
             raise not_ours(handle, self._url, error) from error
 
     def rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of the key groups that both `handle`, which is of this file, and `key_groups`
-        hold, in the file's order."""
+        """Return the rows of the key groups in both `handle` and `key_groups`, in the file's order.
+        `handle` must be a handle of this file."""
         self._check(handle)
         wanted = handle.key_groups.intersection(key_groups)
         return iter(()) if wanted is None else _batches(self.reader, self._entries, wanted)
 
     def has_rows(self, batch: int, key_groups: KeyGroupRange) -> bool:
-        """Whether a batch may have rows of these key groups."""
+        """Return True if a batch may have rows of these key groups."""
         entry = self._entries[batch]
         return bool(entry.rows) and _is_of(entry, key_groups)
 
 
 def verified_state_file(data: bytes, handle: StateHandle, url: str) -> StateFile:
-    """The file of a handle, all bytes of which are verified. Raises CorruptObjectError,
+    """Return the file of a handle after a check of all bytes. Raises CorruptObjectError,
     UnsupportedFormatError."""
     source = Source(url, handle.name, handle.epoch)
     if len(data) != handle.length:
@@ -214,13 +216,14 @@ def verified_state_file(data: bytes, handle: StateHandle, url: str) -> StateFile
 
 
 def not_ours(handle: StateHandle, url: str, error: Exception) -> CorruptObjectError:
-    """What a file is that does not say what it should."""
+    """Return the error for a file without the metadata of a state file."""
     source = Source(url, handle.name, handle.epoch)
     return _corrupt(source, f"not a state file of ours: {error!r}")
 
 
 def _format_version(schema: pa.Schema) -> int:
-    """Older releases read files without elements as they are."""
+    """Return the oldest format version that fits: older releases can read files without
+    elements."""
     structs = (field.type for field in schema if STATE_METADATA in (field.metadata or {}))
     return FORMAT_VERSION if any(map(has_elements, structs)) else 1
 

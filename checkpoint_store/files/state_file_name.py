@@ -2,10 +2,14 @@
 
     <directory>/<kind>-<subtask>-<attempt>-<unique>.<ending>
 
-`kind` is changelog or snapshot, of Arrow (`arrow`), or database (`json`) or one of its tables of
-sorted rows (`sst`); subtask and attempt are decimal, padded with zeros to 5 and 19
-digits; `unique` is 12 hex digits that the writer draws, so two writers never meet in one name (I1).
-The directory tells of which epoch or batch the file is; each kind of store has its own.
+    kind                   ending   file
+    changelog, snapshot    arrow    an Arrow file of rows
+    database               json     the description of a database
+    table                  sst      one of a database's tables of sorted rows
+
+Subtask and attempt are decimal, padded with zeros to 5 and 19 digits. `unique` is 12 hex digits
+that the writer draws, so two writers never use one name (I1). The directory tells the epoch or
+batch of the file; each kind of store has its own directories.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class StateFileName:
-    """An object of a state file."""
+    """The name of an object of a state file."""
 
     directory: str
     kind: NamedKind
@@ -45,7 +49,7 @@ class StateFileName:
 
 
 def parse_state_file_name(name: str) -> StateFileName | None:
-    """The parts of a state file's name, whatever its directory is; None if it is not one."""
+    """Parse a state file's name, in any directory. Return None for another name."""
     directory, _, file = name.rpartition("/")
     match = _NAME.fullmatch(file)
     if match is None:

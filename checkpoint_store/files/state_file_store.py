@@ -1,4 +1,4 @@
-"""State files in an object store: written from rows to a handle, and read from a handle to rows."""
+"""State files in an object store: writes rows and returns a handle; reads the rows of a handle."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from checkpoint_store.objects.unique_names import unique_of_uuid
 _FILES_AHEAD = 8
 _DECODING_THREADS = 2
 _BYTES_AHEAD = 64 << 20
-"""Bytes of files, as they are stored, that are read and not used yet; a longer file is read by
-itself. Beside them there is a decoded batch of each that has an index."""
+"""Stored bytes of files that are read and not used yet; a longer file is read alone. In addition
+memory holds a decoded batch of each file with an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateFileStore:
     """The state files in `store`. Safe to use from several threads and processes.
 
-    `unique` draws the part of a name that makes it the writer's own: 12 hex digits.
+    `unique` draws the part of a name that belongs to one writer only: 12 hex digits.
     """
 
     store: ObjectStore
@@ -55,7 +55,7 @@ class StateFileStore:
         bounded: Sequence[str] = (),
     ) -> StateHandle:
         """Write a file of rows sorted by `_key_group`, then key; durable on return. `bounded`: the
-        columns whose least and greatest values the handle tells."""
+        columns whose least and greatest values the handle records."""
         encoded = encode_state_file(rows, header)
         data = encoded.data
         name = StateFileName(directory, header.kind, header.subtask, attempt, self.unique())
@@ -73,8 +73,8 @@ class StateFileStore:
         )
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` that are of `key_groups`. What is needed of the file is read and
-        verified at once: all of it, or, where it tells, the bytes of the key groups.
+        """Read the rows of `handle` in `key_groups`. The needed bytes are read and verified at
+        once: the whole file, or, for a file with an index, the bytes of the key groups.
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
@@ -83,12 +83,13 @@ class StateFileStore:
     def read_each(
         self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
     ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
-        """As read, each handle in its turn; use its rows before you ask for the next. A file is
-        read once for handles of it that follow one another. Meanwhile the next files are read, and
-        the next batch of each is decoded."""
+        """Read each handle in turn, as `read` does. The caller uses the rows of a handle before
+        asking for the next handle. Consecutive handles of one file share one read of the file.
+        Meanwhile the next files are read, and the next batch of each file with an index is
+        decoded."""
         files = [[*of_name] for _, of_name in groupby(handles, lambda handle: handle.name)]
         if len(files) == 1 and files[0][0].tail is None:
-            # To start threads takes longer than to read one short file.
+            # Starting threads takes longer than reading one short file.
             file = self._opened(files[0], key_groups)
             for handle in files[0]:
                 yield handle, self._rows(file, handle, key_groups)
@@ -104,7 +105,8 @@ class StateFileStore:
     def _read_ahead(
         self, files: Sequence[Sequence[StateHandle]], key_groups: KeyGroupRange
     ) -> Generator[_Opened, None, None]:
-        """The files, in order, each given by its handles."""
+        """Return the files, in order, together with the rows of each file's first handle. `files`:
+        the handles of each file."""
         waiting = deque(files)
         reading: deque[tuple[StateHandle, Future[_Opened]]] = deque()
         with (
@@ -117,7 +119,7 @@ class StateFileStore:
                 if file is None:
                     return None, None
                 rows = file.rows(pieces[0], key_groups)
-                # Batches of a file without an index may be long, and there are up to eight files.
+                # Batches of a file without an index may be long, and up to eight files are open.
                 return file, rows if pieces[0].tail is None else DecodedAhead(rows, decoding)
 
             try:
@@ -131,7 +133,7 @@ class StateFileStore:
                     begun.cancel()
 
     def _opened(self, pieces: Sequence[StateHandle], key_groups: KeyGroupRange) -> StateFile | None:
-        """The file of these handles; None for a database, which is read otherwise."""
+        """Open the file of these handles. Return None for a database, which has another reader."""
         handle = pieces[0]
         if handle.kind == "database":
             return None
@@ -150,7 +152,7 @@ class StateFileStore:
 
 
 class DecodedAhead:
-    """An iterator over `batches`, the next one of which `decoding` makes while one is used."""
+    """Iterator over `batches`. While the caller uses one batch, `decoding` makes the next batch."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], decoding: Executor) -> None:
         self._batches = batches
@@ -172,7 +174,7 @@ class DecodedAhead:
 
 
 _Opened = tuple[StateFile | None, Iterator[pa.RecordBatch] | None]
-"""A file, None for a database; and the rows of its first handle."""
+"""A file and the rows of its first handle; both None for a database."""
 
 
 def _may_begin(handle: StateHandle, begun: Sequence[StateHandle]) -> bool:

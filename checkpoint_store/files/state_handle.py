@@ -1,7 +1,7 @@
-"""A reference to one immutable state file: all that is needed to find it and to trust it.
+"""References to immutable state files: everything needed to find a file and to trust its bytes.
 
-A changelog or snapshot is one object. A database is several: an object that describes it, to which
-the handle's name belongs, and its parts, which other handles may share.
+A changelog or a snapshot is one object. A database is several objects: the object that describes
+the database, under the handle's name, and the parts, which other handles may share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ StateFileKind = Literal["changelog", "snapshot", "database"]
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """An object of a database, written once and shared by all snapshots that have it.
+    """An object of a database, written once and shared by all snapshots with the object.
 
     `name` is relative to the store; `length` in bytes; `checksum`: sha256, hex.
     """
@@ -30,9 +30,9 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class FileTail:
-    """The end of a file of rows, from which a reader of some key groups learns what else it has to
-    read: the last `length` bytes, and their checksum (sha256, hex). `key_groups`: those of the
-    whole file."""
+    """The last `length` bytes of a file of rows, with a checksum (sha256, hex). The tail tells a
+    reader of some key groups the other bytes to read. `key_groups`: the key groups of the whole
+    file."""
 
     key_groups: KeyGroupRange
     length: int
@@ -41,13 +41,13 @@ class FileTail:
 
 @dataclass(frozen=True, slots=True)
 class StateHandle:
-    """One state file, or the part of it that a range of key groups needs.
+    """A reference to one state file, or to a part of the file for a range of key groups.
 
-    `name` is relative to the store; `length` and `checksum` (sha256, hex) are of the whole file,
-    as are `rows` and `epoch`. `key_groups` says which of the file's rows count: after a rescale
-    it is narrower than the file, because the other rows belong to another subtask, which may
-    have replaced them since. `key_bounds`: the bounds that the writer has noted, of some key
-    columns. `parts`: those of a database. `tail`: of a file of rows that may be read in part.
+    `name` is relative to the store; `length`, `checksum` (sha256, hex), `rows` and `epoch` are of
+    the whole file. `key_groups`: the key groups whose rows count. After a rescale `key_groups` is
+    narrower than the file: the other rows belong to another subtask, which may have replaced those
+    rows since. `key_bounds`: the bounds of some key columns, noted by the writer. `parts`: the
+    parts of a database. `tail`: the tail of a file of rows, if a reader may read the file in part.
     """
 
     kind: StateFileKind
@@ -62,12 +62,12 @@ class StateHandle:
     tail: FileTail | None = None
 
     def lengths(self) -> dict[str, int]:
-        """The lengths of all objects that it needs, by name."""
+        """Return the lengths of all needed objects, by name."""
         return {self.name: self.length} | {part.name: part.length for part in self.parts}
 
 
 def bytes_of(handles: Iterable[StateHandle]) -> int:
-    """The length of all objects that these files need, each counted once."""
+    """Return the total length of all objects of these files, each object counted once."""
     lengths: dict[str, int] = {}
     for handle in handles:
         lengths.update(handle.lengths())

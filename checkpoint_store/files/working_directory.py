@@ -1,10 +1,10 @@
-"""Folders below the temporary directory, each for one piece of work, that do not outlast it.
+"""Folders below the temporary directory, each for one piece of work and removed at its end.
 
     <temporary directory>/cowstate-work-<random>/        mode 0700
         lock                                             held by the process that works here
 
-A process that is killed leaves its folder behind. The next process that makes a folder sees that
-nobody works there, and removes it, see held_folder.
+A killed process leaves its folder behind. The next process that makes a folder finds the old lock
+free, and removes the old folder, see held_folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREFIX = "cowstate-work-"
 
 @dataclass(eq=False)
 class WorkingDirectoryError(CheckpointStoreError):
-    """What is to be read is unpacked on the local disk, which refuses. `name`: of the object."""
+    """The local disk refuses to unpack an object for reading. `name`: the name of the object."""
 
     url: str
     name: str
@@ -43,8 +43,8 @@ class WorkingDirectoryError(CheckpointStoreError):
 
 @contextmanager
 def working_directory(url: str, name: str) -> Iterator[Path]:
-    """A folder to unpack an object in, for the time of a `with`. Raises WorkingDirectoryError if
-    there cannot be one."""
+    """Make a folder to unpack an object in, and remove the folder after the `with`. Raises
+    WorkingDirectoryError if the folder cannot be made."""
     with ExitStack() as at_end:
         with telling_what_the_disk_refuses(url, name):
             remove_what_killed_processes_left()
@@ -65,8 +65,8 @@ def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
 def _locked_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
-        # It gets its name when it is held: who looks for locks that nobody holds does not see it
-        # before.
+        # The lock gets its name after it is held, so a process that looks for free locks never
+        # sees this lock free.
         with (folder / "new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (folder / "new").rename(folder / LOCK)
@@ -76,9 +76,9 @@ def _locked_folder() -> Iterator[Path]:
 
 
 def remove_what_killed_processes_left() -> None:
-    """Remove the folders of this user in which no process works any more."""
+    """Remove this user's folders without a working process."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{LOCK}"):
-        # Another process works there or removes it, or the folder is of another user.
+        # Another process works in the folder or removes it, or another user owns the folder.
         with suppress(OSError):
             remove_if_free(lock.parent)
 

@@ -1,1 +1,2 @@
-"""Objects in a store: whole or not at all, tried again, created once; they know no format."""
+"""Object storage: objects are whole or absent, created once, and calls are tried again. Nothing
+here knows a file format."""

@@ -1,16 +1,16 @@
-"""Work in the background that may fail without harm: when it is tried, and what the log says.
+"""Background work that may fail without harm: the schedule of tries, and the lines in the log.
 
     number      0   1   2   4   8   16   32   64   96  ...
     failures    1   2   3   4   5    6    7    8    9        of a chore that fails each time
 
-A chore that works is tried at every number; one that failed n times, at multiples of 2^(n-1), and
-at multiples of 32 in the end. So failures alone say when it is due: a process that goes on with
-another one's count needs nothing else. What a number counts (versions of a table, clean-ups of a
-store) is the caller's.
+A working chore is tried at every number. After n failures a chore is tried at multiples of 2^(n-1),
+in the end at multiples of 32. The count of failures alone decides when the chore is due, so a
+process that continues the work of another process needs only the count. The caller chooses the
+meaning of the number: versions of a table, clean-ups of a store.
 
-A failure is a warning when it is the first of its kind since the chore worked. A process that goes
-on with the count of another one takes its own first kind of failure for the one that the other has
-logged.
+A failure is logged as a warning if no failure of the same kind happened since the chore last
+worked. A process that continues another process's count does not warn about its first failure,
+because the other process has logged a failure.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from checkpoint_store.errors import (
 
 _LOG = logging.getLogger(__name__)
 _MOST_BETWEEN = 32
-# Other errors say themselves what to do, or are no fault of the store.
+# Other errors have their own advice, or are no fault of the store.
 _REFUSALS = (StoreAccessError, OSError, MemoryError)
 _T = TypeVar("_T")
 
 
 @dataclass
 class Chore:
-    """One kind of work, and how often it failed since it last worked. `effect`: what follows from
-    a failure; `needs`: what it asks of its store."""
+    """One kind of work, and the number of failures since the work last succeeded. `effect`: the
+    consequence of a failure; `needs`: the rights that the work needs on its store."""
 
     name: str
     effect: str
@@ -46,22 +46,23 @@ class Chore:
     _kinds: set[str] = field(default_factory=set)
 
     def go_on_with(self, failures: int) -> None:
-        """Take over the failures of another process, which has logged the first of them."""
+        """Take over the failures of another process, which has logged the first failure."""
         self.failures = failures
         self._is_told = failures > 0
 
     def is_due(self, number: int) -> bool:
-        """Whether it is time to try it."""
+        """Return True if the chore is to be tried at `number`."""
         return not self.failures or number % min(1 << (self.failures - 1), _MOST_BETWEEN) == 0
 
     def worked(self) -> None:
-        """From now on it is tried every time, and a failure is news."""
+        """Reset the failures: from now on the chore is tried every time, and the next failure is
+        news."""
         self.failures = 0
         self._is_told = False
         self._kinds.clear()
 
     def failed(self, kind: str) -> bool:
-        """Count a failure; returns whether it is news."""
+        """Count a failure. Return True if the failure is news."""
         self.failures += 1
         is_news = kind not in self._kinds and not self._is_told
         self._is_told = False
@@ -70,7 +71,8 @@ class Chore:
 
 
 def try_chore(chore: Chore, number: int, url: str, do: Callable[[], _T], otherwise: _T) -> _T:
-    """What `do` gives, or `otherwise` if it is not due or fails. `url`: where it works."""
+    """Return the result of `do`, or `otherwise` if the chore is not due or fails. `url`: the
+    store."""
     if not chore.is_due(number):
         return otherwise
     try:
@@ -99,7 +101,7 @@ def _log_failure(chore: Chore, url: str, error: Exception, *, is_news: bool) -> 
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, without the advice that is meant for failed batches."""
+    """Return the failure without the advice, which is meant for failed batches."""
     if isinstance(error, StoreAccessError | StoreUnavailableError):
         return error.problem
     return f"{type(error).__name__}: {error}"

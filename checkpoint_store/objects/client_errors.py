@@ -1,4 +1,5 @@
-"""Errors of fsspec's clients, as those of an ObjectStore, and without the user's secrets."""
+"""Translation of client errors: from fsspec's clients to an ObjectStore's errors, without
+secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ UNUSABLE = {
     errno.EROFS,
 }
 _WITHOUT_TEXT = ("Forbidden", "")
-# botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
+# botocore's errors about credentials: no OSErrors, and botocore need not be installed.
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 
 
@@ -30,9 +31,10 @@ _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileN
 def telling_client_errors(
     url: str, storage_options: Mapping[str, Any], list_again: Callable[[], None]
 ) -> Iterator[None]:
-    """Raise what an ObjectStore raises for an error of its client. Errors that show a secret are
-    raised without their cause, which shows it too. `list_again` lists the store: the answer to a
-    HEAD request has no text, and the answer to a listing has the reason of a refusal."""
+    """Translate an error of the client to the error of an ObjectStore. An error that shows a secret
+    is raised without its cause, because the cause shows the secret too. `list_again` lists the
+    store to find the reason of a refusal: the answer to a HEAD request has no text, the answer to a
+    listing has."""
     try:
         yield
     except CheckpointStoreError:
@@ -72,11 +74,12 @@ def _told(url: str, storage_options: Mapping[str, Any], error: Exception) -> Exc
     is_own = not isinstance(error, OSError) and type(error).__module__ == "builtins"
     if (is_own or isinstance(error, OSError)) and text == str(error):
         return error
-    # Client libraries have their own classes for trouble on the network.
+    # Client libraries have their own error classes for network failures.
     return StoreAccessError(url, problem) if is_own else OSError(errno.EIO, problem)
 
 
 def client_error_code(error: BaseException) -> str | None:
-    """The error code that the S3 server answered with, if `error` stems from such an answer."""
+    """Return the error code in the S3 server's answer, None if `error` does not stem from such an
+    answer."""
     response = getattr(error.__cause__, "response", None)
     return None if response is None else response.get("Error", {}).get("Code")

@@ -1,4 +1,4 @@
-"""An object that describes its store: whoever comes first creates it, and all write the same."""
+"""Objects under names that several writers share: the first writer creates the object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from checkpoint_store.objects.object_store import ObjectStore
 
 
 def read_or_create(store: ObjectStore, name: str, expected: bytes) -> bytes:
-    """The bytes of an object; `expected` if it was not there before."""
+    """Return the bytes of an object. Create the object with the bytes `expected` if the object is
+    missing."""
     try:
         return store.get(name)
     except ObjectMissingError:
@@ -16,7 +17,7 @@ def read_or_create(store: ObjectStore, name: str, expected: bytes) -> bytes:
 
 
 def put_if_absent(store: ObjectStore, name: str, data: bytes) -> bool:
-    """Create an object; False if the store knows that its name is taken."""
+    """Create an object. Return False if the store knows that the name is taken."""
     try:
         store.put(name, data)
     except ObjectExistsError:

@@ -1,17 +1,17 @@
-"""Deleting what no version needs: the words for it, the order, and the orphan sweep (I8).
+"""Deletion of objects that no version needs: the terms, the order, and the orphan sweep (I8).
 
-A version is an epoch of an operator, or a version of a table. The words are the same for both:
+A version is an epoch of an operator, or a version of a table. The terms are the same for both:
 
-    retained    a version that stays readable: the newest ones, `min_to_retain` at least
-    expired     a version that is older than all retained ones: it is deleted
-    needed      an object that a retained version names, or may name if it cannot be read
-    orphan      an object that no version needs, and of which no expired version tells: of a killed
+    retained    a version that stays readable: the newest versions, at least `min_to_retain`
+    expired     a version older than all retained versions: retention deletes expired versions
+    needed      an object that a retained version names, or may name if the version is unreadable
+    orphan      an object that no version needs and no expired version names: left by a killed
                 writer, a zombie, a replaced attempt, or a version that could not be read
-    grace       the age from which an orphan is deleted. It exceeds the time that any writer takes
-                from an object to the version that names it
+    grace       the age from which an orphan is deleted. Longer than any writer takes from the
+                creation of an object to the version that names the object
 
-Retention deletes expired versions, and with them what only they needed. The orphan sweep looks at
-all objects, so it comes less often.
+Retention deletes expired versions, together with the objects that only expired versions needed. The
+orphan sweep looks at all objects of a store, so the sweep runs less often.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _CLOCK = "clock"
 
 
 def check_min_to_retain(option: str, min_to_retain: int) -> None:
-    """Raise ValueError, which names the option, if too few versions would be retained: a version is
-    built upon the one before it."""
+    """Raise ValueError, with the name of the option, if too few versions would be retained. Each
+    version is built upon the version before, so two are the minimum."""
     if min_to_retain < LEAST_TO_RETAIN:
         raise ValueError(f"{option} is {min_to_retain}; it must be at least {LEAST_TO_RETAIN}")
 
 
 def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:
-    """Delete one group of objects after the other; how many there were.
+    """Delete groups of objects in the given order, and return the number of objects.
 
-    What names others comes before these: whoever is stopped half way leaves orphans, and never a
-    named object missing.
+    Callers give an object before the objects that it names. A deletion that stops half-way then
+    leaves orphans, and never a name without its object.
     """
     for names in groups:
         if names:
@@ -48,8 +48,9 @@ def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:
 
 
 def deletion_chores(versions: str, deleter: str, place: str) -> tuple[Chore, Chore]:
-    """Retention and the orphan sweep, as chores. `versions`: the word for these; `deleter`: who
-    deletes; `place`: what the objects are of."""
+    """Create the chores for retention and for the orphan sweep. The arguments are words for the
+    log: `versions` for the versions, `deleter` for the user or program that deletes, `place` for
+    the store."""
     effect = "Until then nothing is deleted."
     needs = f"{deleter} must be allowed to list and to delete the objects below the {place}'s URL"
     retention = Chore(f"deleting expired {versions}", effect, needs)
@@ -60,19 +61,20 @@ IsNeeded = Callable[[str], bool]
 
 
 class SweptObjects(Protocol):
-    """The objects of a store as the orphan sweep sees them. Both methods list the store anew."""
+    """The objects of a store, as the orphan sweep sees them. Both methods list the store anew."""
 
     def may_be_orphans(self) -> Iterable[ObjectInfo]:
-        """All published objects that could be orphans. What is not ours is none of them."""
+        """Return all published objects that could be orphans. Objects of other programs are left
+        out."""
 
     def needed(self) -> IsNeeded:
-        """Which of them are needed, by name, according to all versions that are there now."""
+        """Return a function of an object's name: True if a current version needs the object."""
 
 
 def time_of_store(store: ObjectStore, now: float) -> float:
-    """The time by the clock that dates the objects of a store, and at most `now`, in seconds since
-    1970: an object is dated for that. The clock of a machine may be ahead, and whatever others
-    have just written would look old."""
+    """Return the time of the clock that dates the objects of a store, at most `now`, in seconds
+    since 1970. The function puts an object to see its date. A machine's own clock may be ahead, and
+    would make the newest objects of other writers look old."""
     name = f"{UNPUBLISHED}/{_CLOCK}-{uuid4().hex}"
     store.put(name, b"")
     dated = [info.modified for info in store.list(UNPUBLISHED, name.rpartition("/")[2])]
@@ -83,12 +85,13 @@ def time_of_store(store: ObjectStore, now: float) -> float:
 def sweep_orphans(
     store: ObjectStore, objects: SweptObjects, grace_seconds: float, now: float
 ) -> list[str]:
-    """Delete the orphans last modified before `now - grace_seconds` (in seconds since 1970), and
-    what was begun before that and never published; their names. An object of unknown age is kept.
+    """Delete orphans last modified before `now - grace_seconds` (in seconds since 1970), and
+    unpublished files begun before the same time. Return the deleted names. An object of unknown age
+    is kept.
 
-    Reads all versions, so it is not for the hot path.
+    The sweep reads all versions, so the sweep is not for the hot path.
     """
-    # What is old is listed before what is needed: a file that is named meanwhile is not missed.
+    # List old objects before needed objects, so that a file named in between counts as needed.
     limit = now - grace_seconds
     published = _modified_before(limit, objects.may_be_orphans())
     unpublished = _modified_before(limit, store.list(UNPUBLISHED))

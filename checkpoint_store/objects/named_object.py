@@ -1,4 +1,4 @@
-"""An object that an epoch or a version names."""
+"""Reads of objects that an epoch or a version names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from checkpoint_store.objects.object_store import ObjectStore
 
 
 def read_named(store: ObjectStore, name: str, epoch: int) -> bytes:
-    """The bytes of an object that `epoch` names. ObjectMissingError has the epoch, too."""
+    """Read an object of an epoch. Raises ObjectMissingError with the epoch."""
     try:
         return store.get(name)
     except ObjectMissingError as error:
@@ -17,8 +17,8 @@ def read_named(store: ObjectStore, name: str, epoch: int) -> bytes:
 
 
 def read_range(store: ObjectStore, name: str, epoch: int, start: int, length: int) -> bytes:
-    """So many bytes of an object that `epoch` names, from `start` on. Raises ObjectMissingError,
-    and CorruptObjectError if the store gives fewer or more."""
+    """Read `length` bytes of an object of an epoch, from `start` on. Raises ObjectMissingError, and
+    CorruptObjectError if the store gives fewer or more bytes."""
     try:
         data = store.get_range(name, start, length)
     except ObjectMissingError as error:
@@ -30,8 +30,8 @@ def read_range(store: ObjectStore, name: str, epoch: int, start: int, length: in
 
 
 def read_verified(store: ObjectStore, name: str, epoch: int, length: int, checksum: str) -> bytes:
-    """As read_named, of an object with this length and checksum (sha256, hex). Raises
-    CorruptObjectError, too."""
+    """Read an object as read_named does, and check its length and checksum (sha256, hex). Raises
+    ObjectMissingError, and CorruptObjectError if the object differs."""
     data = read_named(store, name, epoch)
     if (len(data), hashlib.sha256(data).hexdigest()) != (length, checksum):
         problem = (

@@ -1,13 +1,12 @@
-"""The seam to object storage: immutable objects by name under one URL.
+"""The interface to object storage: immutable objects by name under one URL.
 
 An object is created whole, read whole or in part, listed and deleted; never changed, renamed or
-appended to (I1). Local directories are written directly, because there durability needs fsync and
-creation needs a hard link; every other URL goes through fsspec. This is the only module that
-imports fsspec, and only for such a URL: Spark starts a process for each read and write, and most
-are local.
+appended to (I1). Local directories are written directly, because durability there needs fsync and
+creation needs a hard link; every other URL goes through fsspec. Only this module imports fsspec,
+and only for such a URL: Spark starts a process for each read and write, and most stores are local.
 
-Stores hold no connection of their own: one object may be used by several threads, pickled, and
-used after a fork.
+Stores hold no connection. Several threads may use one store; a store may be pickled, and used after
+a fork.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from checkpoint_store.objects.synced_files import create_in, sync_directory, wri
 
 _T = TypeVar("_T")
 
-# Where a local store writes what it has not published yet. A writer that is killed leaves its file
+# Directory of a local store for files that are not published yet. A killed writer leaves its file
 # there, for the orphan sweep.
 UNPUBLISHED = ".unpublished"
 
 _log = logging.getLogger(__name__)
 _DELETING_THREADS = 16
-# How pyarrow says that a client needs a library that cannot be loaded.
+# pyarrow's message about a client's library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
-# URLs of stores that refused a conditional create: to ask again would send each body twice.
+# URLs of stores that refused a conditional create. Asking again would send each body twice.
 _without_conditional_create: set[str] = set()
-# Their client has a listing by prefix, which the contract tests cover.
+# Protocols whose client can list by prefix; the contract tests cover such listings.
 _LISTING_BY_PREFIX = ("s3://", "s3a://")
 _BEYOND_THE_END = {"416", "InvalidRange"}
-# Answers of file systems that have no hard links, or none between their parts.
+# Errors of file systems without hard links, or without hard links between their parts.
 _NO_HARD_LINKS = {
     errno.EMLINK,
     errno.ENOSYS,
@@ -77,7 +76,8 @@ _HARD_LINKS_NEEDED = (
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says of an object; `modified` is in seconds since 1970, None if unknown."""
+    """An object's entry in a listing. `modified`: seconds since 1970, None if the store does not
+    say."""
 
     name: str
     length: int
@@ -85,15 +85,15 @@ class ObjectInfo:
 
     @property
     def modified_ms(self) -> int:
-        """Milliseconds since 1970, 0 if unknown."""
+        """The time of the last change in milliseconds since 1970, 0 if unknown."""
         return int((self.modified or 0) * 1000)
 
 
 class ObjectStore(Protocol):
     """Objects by '/'-separated names under one URL.
 
-    Errors: StoreAccessError when the store cannot be used as it is configured (permission,
-    credentials, read-only, no such bucket); OSError for everything that may pass.
+    All methods raise StoreAccessError if the store cannot be used as configured (permission,
+    credentials, read-only, no such bucket), and OSError for every failure that may pass.
     """
 
     @property
@@ -101,33 +101,33 @@ class ObjectStore(Protocol):
         """The store's URL, for messages."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Create an object, durable on return. No reader ever finds a part of it. Where the store
-        can tell that the name is taken, ObjectExistsError; a caller never relies on that, because
-        not every store can."""
+        """Create an object, durable on return. No reader ever finds a part of the object. Raises
+        ObjectExistsError if the name is taken and the store can tell; callers never rely on the
+        error, because not every store can tell."""
 
     def get(self, name: str) -> bytes:
-        """The whole object. Raises ObjectMissingError."""
+        """Return the whole object. Raises ObjectMissingError."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """The `length` bytes of an object from byte `start` on, at least one; fewer, or none, if it
-        ends before. Raises ObjectMissingError. What a server that knows no ranges answers may be
-        other bytes if the object is shorter than `length`: callers have checksums."""
+        """Return the `length` bytes of an object from byte `start` on, at least one; fewer, or
+        none, if the object ends before. Raises ObjectMissingError. If the object is shorter than
+        `length`, a server without range requests may give other bytes: callers have checksums."""
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        """The objects directly in `directory` whose names there begin with `prefix`, in any order,
-        as they are now; in `UNPUBLISHED`, what writers have begun."""
+        """Return the current objects directly in `directory` whose names there begin with `prefix`,
+        in any order. In `UNPUBLISHED`, return the objects that writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:
-        """The names of the directories directly in `directory`, as they are now, without
+        """Return the names of the current directories directly in `directory`, without
         `UNPUBLISHED`."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; those that are gone already do not matter."""
+        """Delete objects. A missing object is no error."""
 
 
 def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
-    """The store at `url`: a path, file://, or any URL that fsspec knows (`storage_options` go to
-    it, with what its client takes from the URL). Nothing is created or contacted yet. Raises
+    """Open the store at `url`: a path, file://, or any URL that fsspec knows. fsspec's client gets
+    `storage_options` and the options in the URL. Nothing is created or contacted yet. Raises
     StoreAccessError."""
     url = absolute_url(url)
     protocol, separator, path = url.partition("://")
@@ -148,8 +148,8 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
 
 
 def _what_to_install(protocol: str, error: ImportError) -> str:
-    """What is missing, and how the interpreter that lacks it gets it. For clients, fsspec's error
-    names the package; s3fs brings fsspec."""
+    """Name the missing package, and the command that installs the package for this interpreter. For
+    other clients fsspec's error names the package. s3fs brings fsspec."""
     if protocol in ("s3", "s3a"):
         return f"{error}: {sys.executable} -m pip install s3fs"
     if error.name == "fsspec":
@@ -159,7 +159,8 @@ def _what_to_install(protocol: str, error: ImportError) -> str:
 
 
 def below_store(url: str, name: str) -> str:
-    """A name that stays below its store. Raises StoreAccessError for any other."""
+    """Return `name` if the name stays below its store. Raises StoreAccessError for any other
+    name."""
     if parse_object_name(name) is None:
         raise StoreAccessError(url, f"{name!r} is no name of an object in it")
     return name
@@ -167,11 +168,12 @@ def below_store(url: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalObjectStore:
-    """A directory; files and directories are synced. No name and no link leads out of it.
+    """A directory with synced files and directories. No name and no link leads out of the
+    directory.
 
-    A writer fills a file with a name of its own, and then makes a hard link from the object's name
-    to it. The link is made whole or not at all, and fails if the name is taken. A writer deletes
-    only its own name.
+    A writer fills a file under its own unique name, and then makes a hard link from the object's
+    name to the file. The link is made whole or not at all, and fails if the name is taken. A writer
+    deletes only its own name.
     """
 
     root: Path
@@ -198,11 +200,11 @@ class LocalObjectStore:
             raise ObjectExistsError(self.url, name)
 
     def _link(self, own: Path, path: Path) -> bool:
-        """Give a file a second name; False if another file has that name."""
+        """Give a file a second name. Return False if another file has the name."""
         try:
             create_in(path.parent, lambda: os.link(own, path))
         except FileExistsError:
-            # If an answer was lost, a network file system asks its server again, and meets its own
+            # A network file system repeats its request after a lost answer, and then meets its own
             # link.
             return own.stat().st_nlink > 1
         except OSError as error:
@@ -260,7 +262,7 @@ class LocalObjectStore:
                 return []
 
     def delete(self, names: Sequence[str]) -> None:
-        """See ObjectStore. Directories that become empty go too."""
+        """See ObjectStore. Directories that become empty are removed."""
         with self._access():
             paths = [self._path(name, is_followed=False) for name in names]
             for path in paths:
@@ -272,9 +274,9 @@ class LocalObjectStore:
                     parent.rmdir()
 
     def _current(self, path: Path, use: Callable[[], _T]) -> _T:
-        """The answer of the file system about a path. A client of a network file system may say
-        from its cache that a file is missing; it asks its server when the directories above are
-        opened. Raises FileNotFoundError."""
+        """Return the file system's current answer about a path. A client of a network file system
+        may say from its cache that a file is missing. The client asks its server when the
+        directories above are opened. Raises FileNotFoundError."""
         try:
             return use()
         except FileNotFoundError:
@@ -284,7 +286,7 @@ class LocalObjectStore:
             return use()
 
     def _path(self, name: str, *, is_followed: bool = True) -> Path:
-        """Where a name is. `is_followed`: whether the path is used through its last part, if that
+        """Return the path of a name. `is_followed`: the caller follows the path's last part if it
         is a link. Raises StoreAccessError for a name or a link that leads out of the store."""
         path = self.root / below_store(self.url, name)
         reached = os.path.realpath(path if is_followed else path.parent)
@@ -310,9 +312,9 @@ class FsspecObjectStore:
     """Any store that fsspec knows.
 
     `mode="create"` is a conditional create on S3, and a check before the write in memory. A file
-    system that ignores it overwrites, which is harmless: names are unique, and those that writers
-    share have one possible content each. Listings are never cached. Retries of the client are
-    switched off where they would multiply with those of RetryingObjectStore.
+    system that ignores the mode overwrites. Overwriting is harmless if a name is unique, or if all
+    writers of a name write the same bytes. Listings are never cached. Retries of the client are
+    switched off where they would multiply with the retries of RetryingObjectStore.
     """
 
     url: str
@@ -359,12 +361,12 @@ class FsspecObjectStore:
                 if client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
                     return b""
                 raise
-            # A server that does not know ranges answers with the whole object.
+            # A server without range requests answers with the whole object.
             return data if len(data) <= length else data[start : start + length]
 
     def _ends_by(self, name: str, start: int) -> bool:
-        """Whether an object is known to have no byte from `start` on: clients have many errors for
-        a range that begins there, and errors may mean something else."""
+        """Return True if an object certainly has no byte from `start` on. Clients have many errors
+        for a range that begins at the end or later, and the same errors may mean something else."""
         with suppress(Exception):
             return int(self._filesystem().info(self._path(name))["size"]) <= start
         return False
@@ -388,7 +390,7 @@ class FsspecObjectStore:
             filesystem.invalidate_cache(path)
             try:
                 if prefix and self.url.startswith(_LISTING_BY_PREFIX):
-                    # The server leaves the other names out, which may be very many.
+                    # The server leaves out the names without the prefix, which may be very many.
                     listed = filesystem.find(path, detail=True, prefix=prefix)
                     entries = [*listed.values()]
                 else:
@@ -396,7 +398,7 @@ class FsspecObjectStore:
             except FileNotFoundError:
                 return
         for entry in entries:
-            # Some clients list the directory's own placeholder object as well.
+            # Some clients also list the directory's own placeholder object.
             parent, _, base = entry["name"].rstrip("/").rpartition("/")
             in_directory = parent.strip("/") == filesystem._strip_protocol(path).strip("/")
             if in_directory and base.startswith(prefix):
@@ -421,7 +423,7 @@ class FsspecObjectStore:
 
     def _filesystem(self) -> Any:
         protocol = self.url.partition("://")[0]
-        # fsspec keeps one instance per process and options; asking anew is what survives a fork.
+        # fsspec keeps one instance per process and options. A new look-up survives a fork.
         try:
             import fsspec
 
@@ -457,7 +459,7 @@ class FsspecObjectStore:
 
 
 def _note_no_conditional_create(url: str) -> None:
-    """Warn, and remember the store: its later objects are written without the condition."""
+    """Log a warning, and remember that objects of this store are written without the condition."""
     _without_conditional_create.add(url)
     _log.warning(
         "%s answers that it cannot create an object on the condition that its name is free "

@@ -1,4 +1,4 @@
-"""Several requests to a store at once."""
+"""Parallel requests to a store."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _T = TypeVar("_T")
 def in_parallel(
     function: Callable[[_A], _T], arguments: Iterable[_A], most: int = _THREADS
 ) -> list[_T]:
-    """`function` of each argument, in order; several threads, because each waits for the store.
-    `most`: how many arguments at once.
+    """Call `function` for each argument, and return the results in order. Several threads make the
+    calls, because each call waits for the store. `most`: the number of parallel calls.
 
-    The caller makes the first request itself: most calls are for two files, and to start a thread
-    costs more than a read from a local disk.
+    The calling thread makes the first call: most uses read two files, and starting a thread costs
+    more than a read from a local disk.
     """
     todo = list(arguments)
     if len(todo) <= 1:
@@ -29,6 +29,6 @@ def in_parallel(
         try:
             return [function(todo[0]), *others]
         except BaseException:
-            # `others` leaves out what is not begun only if one of its own requests fails.
+            # `others` cancels its waiting requests only if one of its own requests fails.
             pool.shutdown(wait=False, cancel_futures=True)
             raise

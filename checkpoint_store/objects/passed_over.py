@@ -1,4 +1,4 @@
-"""Objects that cannot be read, and that are passed over: a process tells of each once."""
+"""Warnings about unreadable objects, which are passed over; a process logs each warning once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _REMEMBERED = 1024
 
 
 def tell_passed_over(kind: str, error: CheckpointStoreError) -> None:
-    """Log that a damaged object is passed over, because others stand for it, and why."""
+    """Log a damaged object that is passed over, and the reason. Other objects replace the damaged
+    object."""
     _tell(f"a damaged {kind} is passed over: {error}")
 
 
 def tell_unreadable(error: CheckpointStoreError) -> None:
-    """Log that clean-up goes on although an object cannot be read, and why it cannot."""
+    """Log an unreadable object during clean-up, and the reason. Clean-up goes on."""
     _tell(f"clean-up keeps all that an unreadable object may name: {error}")
 
 

@@ -1,4 +1,5 @@
-"""What a process has read of objects, so that it is not read again: objects are immutable (I1)."""
+"""Memory of values that a process has read from objects. Objects are immutable, so values stay true
+(I1)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ _V = TypeVar("_V")
 
 
 class Remembered(Generic[_K, _V]):
-    """Values by key, up to `most`, each counted as its `weight` or as 1; what was not used for
-    longest goes first. Safe for several threads; pickles with its values.
+    """Values by key, with a total weight of at most `most`. The weight of a value is
+    `weight(value)`, or 1 without `weight`. The value that was unused for the longest time goes
+    first. Safe for several threads; pickles with its values.
 
     No value may weigh more than `most`.
     """
@@ -28,8 +30,8 @@ class Remembered(Generic[_K, _V]):
         return len(self._values)
 
     def get(self, key: _K) -> _V | None:
-        """The value of a key, None if it is not remembered."""
-        # A look at a value makes it the last to go, so it changes the cache.
+        """Return the value of a key, None if no value is remembered."""
+        # Reading moves the value to the end of the queue, and so changes the cache.
         with self._lock:
             return self._values.get(key)
 
@@ -39,7 +41,7 @@ class Remembered(Generic[_K, _V]):
             self._values[key] = value
 
     def forget(self, key: _K) -> None:
-        """Let go of a value, if it is remembered."""
+        """Forget the value of a key, if one is remembered."""
         with self._lock:
             self._values.pop(key, None)
 

@@ -1,4 +1,4 @@
-"""A call that a thread repeats while other work goes on, so that others see that it does."""
+"""A call that a thread repeats during other work, to show others that the work goes on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def repeated(call: Callable[[], None], every_seconds: float, purpose: str) -> Iterator[None]:
-    """Call every `every_seconds` for the time of a `with`. A call that the store fails is logged
-    with its purpose ("to …"), and the next one comes all the same."""
+    """Call `call` every `every_seconds` during a `with`. A call that fails on the store is logged
+    with its purpose ("to …"), and the repetition continues."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -1,11 +1,12 @@
-"""An object store that outlasts outages of the one it wraps.
+"""An object store that outlasts outages of the wrapped store.
 
-Only OSErrors are tried again (time-outs, broken connections, 5xx and SlowDown answers): a missing
-object, a taken name, a refused permission or a bug stays what it is. A call is tried again for a
-time, not for a number of attempts. Before each attempt it waits for a random part of a time that
-grows exponentially up to a bound, so that the calls of many hosts do not all come back at once. In
-the end StoreUnavailableError says what failed, and for how long. The log has a line or two about an
-outage, see store_outages; the last traceback of the client library is there at level DEBUG.
+Only OSErrors are tried again (time-outs, broken connections, 5xx and SlowDown answers). A missing
+object, a taken name, a refused permission or a bug is raised at once. A call is tried again for a
+time, not for a number of attempts. Before each attempt the call waits for a random part of an
+exponentially growing time with an upper bound, so that the calls of many hosts do not all come back
+at once. At the end StoreUnavailableError names the failed operation and the seconds. The log has a
+line or two about an outage, see store_outages, and at level DEBUG the client library's last
+traceback.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _log = logging.getLogger(__name__)
 
 
 class RetryingObjectStore:
-    """`store`, each call tried again for `retry_seconds` after it has failed.
+    """The wrapped `store`, with each call tried again for `retry_seconds` after its first failure.
 
-    `clock` gives seconds and `sleep` waits for so many.
+    `clock` gives seconds; `sleep` waits for a number of seconds.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class RetryingObjectStore:
         return self._store.url
 
     def put(self, name: str, data: bytes) -> None:
-        """See ObjectStore. An attempt whose answer was lost may have created the object: when a
-        later one finds the name taken by these very bytes, they are its own."""
+        """See ObjectStore. An attempt with a lost answer may have created the object. When a later
+        attempt finds the name taken by exactly the same bytes, the object counts as the call's
+        own."""
         tried = 0
 
         def attempt() -> None:
@@ -75,7 +77,7 @@ class RetryingObjectStore:
 
     def _holds(self, name: str, data: bytes) -> bool:
         try:
-            # A large object may be a mapped file, which equals no bytes.
+            # A large object may be a mapped file, and a mapped file never equals bytes.
             return memoryview(data) == self._store.get(name)
         except ObjectMissingError:
             return False

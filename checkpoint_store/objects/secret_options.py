@@ -1,4 +1,4 @@
-"""Finds secrets among storage options, by their names, and removes them from texts."""
+"""Finder of secrets in storage options, by the names of the options; removes secrets from texts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PASSWORD_IN_URL = re.compile(r"://[^/\s]*:[^/\s]*@")
 
 
 def secret_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of options that look like secrets, or whose values have a password, at any
+    """Return the names of options that look like secrets, or whose values have a password, at any
     depth."""
     return tuple(dict.fromkeys(name for name, _ in _secrets("", options)))
 
 
 def without_secrets(text: str, options: Mapping[str, Any]) -> str:
-    """A text in which the values of secret options are replaced."""
+    """Return a text in which the values of secret options are replaced by "…"."""
     for _, value in _secrets("", options):
         if value:
             text = text.replace(value, "…")
@@ -30,7 +30,7 @@ def without_secrets(text: str, options: Mapping[str, Any]) -> str:
 
 
 def _secrets(name: str, value: Any, is_secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Secrets with their names, those of inner options, too."""
+    """Return the secrets with their names, also from nested options."""
     if isinstance(value, Mapping):
         for inner, below in value.items():
             yield from _secrets(str(inner), below, is_secret or _is_secret(str(inner).lower()))

@@ -1,8 +1,8 @@
-"""The object stores that do not answer this process; the log says so once for each outage.
+"""Outages of object stores in this process, with a few lines in the log per outage.
 
-An outage begins when a call fails again after it was tried again, and ends when a call is answered
-and none is failing any more. However many calls and threads meet it, the log has one line when it
-begins, one when the first of them is given up, and one when the store answers again.
+An outage begins when a call fails again after a retry. An outage ends when a call is answered and
+no other call is failing. The log has one line at the beginning, one line when the first call is
+given up, and one line when the store answers again, for any number of calls and threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Outage:
-    """`since`: when it was first noticed; `failing`: the calls that are tried again now."""
+    """An outage of one store. `since`: time of the first noticed failure; `failing`: number of
+    calls that are tried again now."""
 
     since: float
     failing: int = 0
@@ -37,7 +38,8 @@ class StoreOutages:
         self._outages: dict[str, _Outage] = {}
 
     def fails(self, url: str, since: float, retry_seconds: float, problem: str) -> None:
-        """A call that failed at `since` failed again. One of the methods below follows."""
+        """Record the second failure of a call that first failed at `since`. Afterwards the caller
+        reports the end of the call with `is_answered`, `is_given_up` or `is_abandoned`."""
         with self._lock:
             outage = self._outages.get(url)
             if outage is None:
@@ -47,7 +49,8 @@ class StoreOutages:
             outage.failing += 1
 
     def is_answered(self, url: str, now: float, *, failed: bool) -> None:
-        """A call was answered; `failed`: it had failed. Costs one look-up if all is well."""
+        """Record the answer to a call. `failed`: the call was reported to `fails`. Costs one
+        look-up if all is well."""
         if url not in self._outages:
             return
         with self._lock:
@@ -60,7 +63,7 @@ class StoreOutages:
                 _log.warning("%s answers again, after %.0f s", url, now - outage.since)
 
     def is_given_up(self, url: str, now: float, problem: str) -> None:
-        """A call that failed is not tried again; the outage goes on."""
+        """Record a failed call without further tries. The outage goes on."""
         with self._lock:
             outage = self._outages[url]
             outage.failing -= 1
@@ -70,13 +73,14 @@ class StoreOutages:
                 _log.error("%s has not answered for %.0f s: %s", url, seconds, problem)
 
     def is_abandoned(self, url: str) -> None:
-        """A call that failed was interrupted; the outage goes on."""
+        """Record the interruption of a failed call. The outage goes on."""
         with self._lock:
             self._outages[url].failing -= 1
 
 
 class StoreCall:
-    """One call to a store, tried until `retry_seconds` after it failed. A context manager."""
+    """One call to a store, tried until `retry_seconds` after the first failure. A context
+    manager."""
 
     def __init__(
         self,
@@ -93,7 +97,7 @@ class StoreCall:
         self._has_failed_again = False
 
     def fails(self, problem: str) -> None:
-        """An attempt failed."""
+        """Record a failed attempt."""
         if self._failed_at is None:
             self._failed_at = self._clock()
         elif not self._has_failed_again:
@@ -101,11 +105,11 @@ class StoreCall:
             self._outages.fails(self._url, self._failed_at, self._retry_seconds, problem)
 
     def seconds_failing(self) -> float:
-        """Seconds since its first attempt failed."""
+        """Return the seconds since the call's first attempt failed."""
         return 0.0 if self._failed_at is None else self._clock() - self._failed_at
 
     def seconds_left(self) -> float:
-        """Seconds for which it is still tried again; 0 if it is to be given up."""
+        """Return the seconds for more attempts; 0 if the call is to be given up."""
         return max(self._retry_seconds - self.seconds_failing(), 0.0)
 
     def __enter__(self) -> Self:
@@ -121,7 +125,7 @@ class StoreCall:
             if self._has_failed_again:
                 self._outages.is_given_up(self._url, self._clock(), error.problem)
         elif error is None or isinstance(error, Exception):
-            # A missing object or a taken name is an answer, too.
+            # A missing object or a taken name is also an answer.
             self._outages.is_answered(self._url, self._clock(), failed=self._has_failed_again)
         elif self._has_failed_again:
             self._outages.is_abandoned(self._url)

@@ -1,11 +1,12 @@
-"""Makes the URL that a user names absolute, and divides it into the options and the path that the
-client of the store takes.
+"""Converter of a user's URL: makes the URL absolute, and splits the URL into the options and the
+path of the store's client.
 
     hdfs://user@nn1:8020/stores        options host, port and user; path /stores
     s3://bucket/stores                 path bucket/stores
 
-The client of fsspec says so itself. A part that it takes as neither would make two places one: such
-a URL is refused, and so is one that has a password, because URLs are shown.
+The client of fsspec does the splitting. If the client ignored a part of the URL, two different URLs
+would name one place, so such a URL is refused. A URL with a password is refused, because URLs are
+shown.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NUMERIC_PORT = re.compile(r"(.+):(\d+)")
 
 
 class Client(Protocol):
-    """The class methods of fsspec's file systems that take URLs apart."""
+    """The class methods of fsspec's file systems that split URLs."""
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> Mapping[str, Any]: ...
@@ -34,9 +35,9 @@ class Client(Protocol):
 
 
 def absolute_url(url: str) -> str:
-    """The URL of the store that a user names, the same in every working directory: a path becomes
-    absolute, also after file:/, which is how Java writes it. Raises StoreAccessError for another
-    scheme with one slash, and for a scheme without its colon: both would name a directory."""
+    """Return the absolute URL of a store, the same in every working directory. A path becomes
+    absolute, also after file:/, Java's spelling. Raises StoreAccessError for another scheme with
+    one slash, and for a scheme without its colon: both would name a local directory."""
     no_colon = _NO_COLON.match(url)
     if no_colon is not None:
         scheme, bucket = no_colon.groups()
@@ -57,7 +58,7 @@ def absolute_url(url: str) -> str:
 
 
 def refuse_password(url: str) -> None:
-    """Raise StoreAccessError, without the password, for a URL that has one."""
+    """Raise StoreAccessError for a URL with a password. The error does not show the password."""
     if _PASSWORD.search(url.partition("?")[0]):
         raise StoreAccessError(
             _PASSWORD.sub("…", url),
@@ -68,8 +69,8 @@ def refuse_password(url: str) -> None:
 def client_options(
     url: str, client: type[Client], storage_options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of the client: those in the URL, and those that the user gives. Raises
-    StoreAccessError if they contradict each other, or if the client ignores a part of the URL."""
+    """Return the client's options, from the URL and from the user. Raises StoreAccessError if the
+    options contradict each other, or if the client ignores a part of the URL."""
     in_url = dict(client._get_kwargs_from_urls(url))
     options = {**in_url, **storage_options}
     for name, value in in_url.items():
@@ -91,7 +92,7 @@ def client_options(
 
 
 def _ignored(url: str, path: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """The parts of a URL's authority that are neither in the path nor in an option."""
+    """Return the parts of a URL's authority that are neither in the path nor in an option."""
     authority = url.partition("://")[2].partition("/")[0]
     root = (path.partition("://")[2] or path).lstrip("/").partition("/")[0]
     if root != authority:

@@ -1,4 +1,4 @@
-"""Files and directories of a local disk that are still there after the power has failed."""
+"""Files and directories of a local disk that survive a power failure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-# Each one that fails has met a deletion of its own.
+# Each failed try has met another deletion.
 _CREATE_TRIES = 100
 
 _T = TypeVar("_T")
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Create a file with these bytes, durable on return but for its name, which needs the directory
-    to be synced. Directories are made. Raises FileExistsError."""
+    """Create a file with these bytes, and the missing directories. The bytes are durable on return;
+    the name is durable only after the directory is synced. Raises FileExistsError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = create_in(path.parent, lambda: os.open(path, flags, 0o666))
     try:
@@ -31,10 +31,11 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def create_in(directory: Path, create: Callable[[], _T]) -> _T:
-    """Create something in a directory, which is made if it is not there.
+    """Call `create`, which creates something in `directory`. Make the directory first if it is
+    missing.
 
-    Between making a directory and creating in it, a deletion may remove it as empty. Raises OSError
-    if that happens again and again.
+    A deletion may remove the new directory as empty before `create` runs. Raises OSError if
+    deletions do so again and again.
     """
     for _ in range(_CREATE_TRIES):
         with suppress(FileNotFoundError):
@@ -62,8 +63,9 @@ def sync_directory(path: Path) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Return when the disk has it. On macOS fsync leaves it in the cache of the disk, and a file
-    system that knows no full sync, such as one on the network, says so."""
+    """Return when the disk has the data. On macOS fsync leaves the data in the disk's cache, so the
+    full sync is tried first. A file system without full sync, such as a network file system,
+    refuses."""
     if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
         with suppress(OSError):
             fcntl.fcntl(descriptor, full_sync)

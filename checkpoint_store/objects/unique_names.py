@@ -1,4 +1,4 @@
-"""The part of an object's name that makes it its writer's own (I1)."""
+"""The unique part of an object's name: no two writers share a name (I1)."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from uuid import uuid4
 
 
 def unique_of_uuid() -> str:
-    """12 random hex digits."""
+    """Return 12 random hex digits."""
     return uuid4().hex[:12]

@@ -1,1 +1,1 @@
-"""Operators' stores: epochs, barriers and completed checkpoints, and how they are read."""
+"""Stores of operators: epochs, barriers, completed checkpoints, and their readers."""

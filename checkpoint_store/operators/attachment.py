@@ -1,10 +1,10 @@
 """Lets the operators of a query go on from an earlier epoch, or from another checkpoint location.
 
-attachment_plan decides from which epoch each operator goes on.
-Nothing that is there changes: a run is registered that has no epochs, and an object under `begun/`
-says that it took the query back to the base. So epochs of other runs after the base do not count,
-a run that is still alive is over (I9), and later runs have to name this location. If a driver of
-this checkpoint is still alive and goes on, its next epochs are rivals of those of later runs.
+attachment_plan decides from which epoch each operator goes on. Attaching changes no existing
+object. Attaching registers a run without epochs, and writes an object under `begun/`: the run took
+the query back to the base. So epochs of other runs after the base do not count, a run still alive
+is over (I9), and later runs have to name the new location. If a driver of the same checkpoint is
+still alive and goes on, the driver's next epochs are rivals of the epochs of later runs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from checkpoint_store.operators.subtask_groups import HUNDREDS
 
 
 def stored_runs(store: ObjectStore) -> StoredRuns:
-    """The runs of an operator's store as they are now: three listings. What a run completed at an
-    epoch is read when it is asked for."""
+    """The runs of an operator's store at this time: three listings. The checkpoint of a run at an
+    epoch is read on demand."""
     published = PublishedObjects(store)
     completion = CheckpointCompletion(store, published, unique_of_uuid, HUNDREDS)
     reader = CheckpointReader(store, published, completion)
@@ -51,7 +51,7 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
 
 
 def owner_location(store: ObjectStore, runs: StoredRuns) -> str | None:
-    """The location of the checkpoint that a store belongs to; None if it is not known."""
+    """The location of the checkpoint that owns the store; None if not known."""
     owner = owner_of(runs.begun)
     return None if owner is None else RunStarts(store).checkpoint_of(owner)
 
@@ -59,11 +59,11 @@ def owner_location(store: ObjectStore, runs: StoredRuns) -> str | None:
 def attach_all(
     stores: Sequence[ObjectStore], attachments: Sequence[Attachment], run_id: str, checkpoint: str
 ) -> list[Run | None]:
-    """Let the operators of a query go on from their bases with the checkpoint at this location.
-    The runs that say so; None where nothing is needed.
+    """Let the operators of a query go on from their bases with the checkpoint at location
+    `checkpoint`. Return the new run of each operator, None for a store that needs no change.
 
-    If it stops between two operators, the whole is to be decided and done again: operators that
-    are attached then need nothing.
+    If the work stops between two operators, decide and attach all operators again: operators
+    already attached need no change.
     """
     runs: list[Run | None] = []
     try:
@@ -79,7 +79,7 @@ def attach_all(
 
 
 def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
-    """Attach the store of one operator, see attach_all."""
+    """Attach the store of one operator. See attach_all."""
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).runs.register(run_id)

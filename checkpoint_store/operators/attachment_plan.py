@@ -1,20 +1,20 @@
-"""Decides which epochs a query goes on from when its stores are attached to a checkpoint. Pure.
+"""Decides from which epochs a query goes on when its stores are attached to a checkpoint. Pure.
 
-The base of each operator is the newest whole epoch of its live timeline (see run_lineage) that is
-not after the last batch in Spark's commit log. Where the runs of an operator contradict each other
-up to this batch, somebody who knows has to name the run that counts:
+The base of each operator is the newest whole epoch of the operator's live timeline (see
+run_lineage), up to the last batch in Spark's commit log. If the runs of an operator contradict each
+other up to this batch, the user has to name the run that counts:
 
     run 1    3  4  5           the runs contradict each other from epoch 4 on
-    run 2       4  5  6        committed up to 3: epoch 3 of run 1, whoever is right
-                               committed up to 5: epoch 5 of run 1 or of run 2, as is chosen
+    run 2       4  5  6        committed up to 3: epoch 3 of run 1, whichever run is right
+                               committed up to 5: epoch 5 of run 1 or of run 2, as the user chooses
 
-Spark commits no epoch that lacks subtasks. So of two runs that have written a committed epoch the
-run that has the whole epoch counts.
+Spark commits no epoch that lacks subtasks. So if two runs have written a committed epoch, the run
+with the whole epoch counts.
 
-A timeline may be certain and not be that of this checkpoint: after one of two copies was attached,
-only the epochs of that copy count, and after a query was taken back, only its later epochs. So if
-such a run wrote the same epochs otherwise, the run that counts has to be named, too, unless the
-store already belongs to this checkpoint.
+A certain timeline may still be the timeline of another checkpoint. After one of two copies was
+attached, only the epochs of the attached copy count. After a query was taken back, only the query's
+later epochs count. So if a run that no longer counts wrote the same epochs with another result, the
+user has to name the run that counts, too, unless the store already belongs to this checkpoint.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from checkpoint_store.operators.whole_rivals import AreSame, Completed, whole_ri
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
-    """The runs of an operator, as its store shows them.
+    """The runs of an operator, as the operator's store shows the runs.
 
-    `begun`: how they began; `written`: every epoch and run of which there is anything; `completed`:
-    what a run completed at an epoch, None if it published nothing there. It raises
-    PartialEpochError. `are_same`: whether two runs completed the same state at an epoch.
+    `begun`: the starts of the runs; `written`: every epoch and run with any object in the store;
+    `completed`: returns a run's checkpoint at an epoch, None if the run published nothing there,
+    and raises PartialEpochError; `are_same`: returns True if two runs completed the same state at
+    an epoch.
     """
 
     url: str
@@ -52,11 +53,11 @@ class StoredRuns:
         return next((name for name in self.starts() if name.run.number == number), None)
 
     def starts(self) -> list[BegunName]:
-        """The starts of all runs, without the other objects that runs have under `begun/`."""
+        """The starts of all runs, without the other objects of runs under `begun/`."""
         return [name for name in self.begun if name.is_start]
 
     def told(self, numbers: Iterable[int]) -> tuple[str, ...]:
-        """Runs as errors name them: their ids, and what each has written."""
+        """The runs as error messages show them: ids and written epochs."""
         return tuple(self._told(number) for number in sorted(numbers))
 
     def _told(self, number: int) -> str:
@@ -72,10 +73,10 @@ class StoredRuns:
 class Attachment:
     """The way in which an operator goes on from an attached store.
 
-    `base`: the epoch, and its run, None to begin with nothing; `left_out`: epochs that count, or
-    might, and will not count any more; `cuts`: the older runs whose epochs after the base are taken
-    back for good, each with its last epoch; `is_needed`: False if the store already belongs to the
-    checkpoint and goes on like this.
+    `base`: the epoch, and its run, to go on from; None to begin with nothing. `left_out`: epochs
+    that count or might count now, but not afterwards. `cuts`: the older runs whose epochs after the
+    base are taken back for good, each with the run's last epoch. `is_needed`: False if the store
+    already belongs to the checkpoint and goes on from the base without a change.
     """
 
     base: EpochDirectory | None
@@ -92,19 +93,19 @@ def attachments_of(
     *,
     is_under_way: bool,
 ) -> list[Attachment]:
-    """The way in which all operators of a query go on.
+    """Decide how each operator of a query goes on.
 
-    `checkpoint`: what names say of its location, see `digest_of`; `committed`: the last batch that
-    Spark has committed, -1 if there is none; `run`: the number or the id of the run whose epochs
-    count, None if no run was chosen; `is_under_way`: whether the batch after the last one is
-    planned, so that a driver may still commit it. Raises RunChoiceError, NoEpochToAttachError and
-    PartialEpochError.
+    `checkpoint`: the digest of the checkpoint's location, see `digest_of`; `committed`: Spark's
+    last committed batch, -1 if there is no batch; `run`: the number or the id of the run whose
+    epochs count, None if no run was chosen; `is_under_way`: True if the batch after the last
+    committed batch is planned, so a driver may still commit the batch. Raises RunChoiceError,
+    NoEpochToAttachError and PartialEpochError.
     """
     chosen = [None] * len(stores) if run is None else _chosen(stores, run)
     firsts = [name.first_epoch for name in chosen if name is not None]
     attachments = []
     for runs, name in zip(stores, chosen, strict=True):
-        # Where the chosen run has published nothing, only what was there before it counts.
+        # In a store without the chosen run, only epochs before the run's first epoch count.
         until = min([committed, *(first - 1 for first in firsts if name is None)])
         under_way = committed + 1 if is_under_way and until == committed else None
         attachments.append(_attachment(runs, checkpoint, until, name, under_way))
@@ -112,8 +113,8 @@ def attachments_of(
 
 
 def _chosen(stores: Sequence[StoredRuns], run: str) -> list[BegunName | None]:
-    """How the run of this number or id began in each store; None where it did not. Numbers belong
-    to a store: the same number has to be the same run in all of them."""
+    """The start of the chosen run in each store; None for a store without the run. `run`: number or
+    id. Numbers belong to a store, so the same number has to be the same run in all stores."""
     names = [name for runs in stores for name in runs.starts()]
     matching = {name.run.run_id for name in names if run in (str(name.run.number), name.run.run_id)}
     if len(matching) != 1:
@@ -173,8 +174,8 @@ def _attachment(
 
 
 def _began_after(runs: StoredRuns, committed: int) -> bool:
-    """True if the operator has no epoch, or began with nothing after the last committed batch, or
-    if there is no committed batch."""
+    """True if there is no committed batch, if the operator has no epoch, or if the operator began
+    with nothing after the last committed batch."""
     if committed < 0:
         return True
     oldest = min(runs.written, key=lambda each: (each.epoch, each.run_number), default=None)
@@ -189,7 +190,8 @@ def _timeline(runs: StoredRuns, chosen: BegunName) -> tuple[EpochDirectory, ...]
 
 
 def _certain(runs: StoredRuns, lineage: Lineage, committed: int) -> tuple[EpochDirectory, ...]:
-    """The live timeline. Raises RunChoiceError if runs contradict each other up to a batch."""
+    """The live timeline. Raises RunChoiceError if runs contradict each other up to batch
+    `committed`."""
     contradiction = lineage.contradiction
     if contradiction is not None and contradiction.newer.first_epoch <= committed:
         first = contradiction.newer.first_epoch
@@ -200,8 +202,8 @@ def _certain(runs: StoredRuns, lineage: Lineage, committed: int) -> tuple[EpochD
 def _newest_whole(
     runs: StoredRuns, timeline: Iterable[EpochDirectory], committed: int
 ) -> list[EpochDirectory]:
-    """The newest whole epoch up to a batch; two if two runs wrote different states. Raises
-    PartialEpochError if there is only a part of it (I5)."""
+    """The newest whole epoch up to batch `committed`; two entries if two runs wrote different
+    states. Raises PartialEpochError if there is only a part of the epoch (I5)."""
     counting = (each for each in timeline if each.epoch <= committed)
     for _, directories in groupby(counting, key=lambda each: each.epoch):
         if whole := whole_rivals(directories, runs.completed, runs.are_same):
@@ -217,12 +219,13 @@ def _check_no_other(
     *,
     is_own: bool,
 ) -> None:
-    """Raise RunChoiceError if a run that does not count may have written what Spark committed.
+    """Raise RunChoiceError if a run that does not count may have written the epochs that Spark
+    committed.
 
-    Either it completed a later committed epoch: the query was taken back, and this checkpoint is
-    from before that. Or it completed an epoch otherwise, and told another location or was taken
-    back: nobody knows with which of the two epochs this checkpoint was copied or moved. `is_own`:
-    the store belongs to this checkpoint.
+    Either the run completed a later committed epoch: the query was taken back, and this checkpoint
+    is from before. Or the run completed an epoch with another result, and told another location or
+    was taken back: nobody knows with which of the two epochs this checkpoint was copied or moved.
+    `is_own`: True if the store belongs to this checkpoint.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]
@@ -234,8 +237,8 @@ def _check_no_other(
 
 
 def _is_decided(runs: StoredRuns, other: EpochDirectory, counting: EpochDirectory) -> bool:
-    """Whether one commit log has decided that an epoch of another run does not count: both runs
-    told the same location, and the query was not taken back to before the epoch since then."""
+    """True if one commit log has decided that epoch `other` does not count: both runs told the same
+    location, and since then the query was not taken back to before the epoch."""
     names = [runs.begun_as(each.run_number) for each in (other, counting)]
     locations = {None if name is None else name.checkpoint for name in names}
     later = (name for name in runs.starts() if name.run.number > other.run_number)
@@ -256,7 +259,8 @@ def _check_same(runs: StoredRuns, other: EpochDirectory, counting: EpochDirector
 
 
 def _whole(runs: StoredRuns, directory: EpochDirectory) -> CompletedCheckpoint | None:
-    """What a run completed at an epoch; None if it is not whole: Spark has not committed it."""
+    """A run's checkpoint at an epoch. None if the epoch is not whole, so Spark has not committed
+    the epoch."""
     try:
         return runs.completed(directory)
     except PartialEpochError:
@@ -279,9 +283,10 @@ def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirecto
 def _cuts(
     runs: StoredRuns, base: EpochDirectory | None, under_way: int | None
 ) -> tuple[EpochDirectory, ...]:
-    """See Attachment. `under_way`: an epoch that a driver may still commit, which is not cut unless
-    its run has noted it as committed before; None if there is none, or if committed epochs after
-    the base do not count. There is always a cut of the base's run, if only behind the base."""
+    """The cuts of an Attachment. `under_way`: an epoch that a driver may still commit; None if
+    there is no such epoch, or if committed epochs after the base do not count. The epoch under way
+    is not cut, unless its run has already noted the epoch as committed. The run of the base always
+    has a cut, at least behind the base."""
     noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):
@@ -298,7 +303,7 @@ def _goes_on_from(
     committed: int,
     under_way: int | None,
 ) -> bool:
-    """True if the next run of the query goes on from the base as things are."""
+    """True if the query's next run goes on from the base without a change of the store."""
     last = committed if under_way is None else under_way
     if lineage.contradiction is not None or lineage.reached > last:
         return False

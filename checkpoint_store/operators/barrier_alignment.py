@@ -1,7 +1,7 @@
-"""Which of an epoch's published barriers make a completed checkpoint. Pure.
+"""Selects an epoch's published barriers for the completed checkpoint. Pure.
 
-Per subtask the latest attempt wins. A barrier that started from an older epoch than another
-barrier of the same epoch and run is a zombie's and does not count (I4).
+Per subtask the latest attempt wins. A barrier with an older base epoch than another barrier of the
+same epoch and run is from a zombie and does not count (I4).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCh
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The barriers that count, by subtask, of one epoch, run and parallelism."""
+    """The barriers that count for one epoch, run and parallelism, by subtask."""
 
     epoch: int
     run: Run
@@ -22,11 +22,11 @@ class Alignment:
     barriers: dict[int, Barrier]
 
     def present(self) -> tuple[int, ...]:
-        """The subtasks whose barrier is there."""
+        """The subtasks with a barrier."""
         return tuple(sorted(self.barriers))
 
     def missing(self) -> tuple[int, ...]:
-        """The subtasks whose barrier is not there."""
+        """The subtasks without a barrier."""
         return tuple(s for s in range(self.parallelism) if s not in self.barriers)
 
     def completed(self) -> CompletedCheckpoint | None:
@@ -38,7 +38,7 @@ class Alignment:
 
 
 def align(barriers: Iterable[Barrier], epoch: int, run: Run, parallelism: int) -> Alignment:
-    """The alignment of the barriers of this epoch, run and parallelism; others are left out."""
+    """Align the barriers of this epoch, run and parallelism. Other barriers are left out."""
     mine = [
         barrier
         for barrier in barriers
@@ -53,5 +53,5 @@ def align(barriers: Iterable[Barrier], epoch: int, run: Run, parallelism: int) -
 
 
 def counted_base(base_epoch: int | None) -> int:
-    """A base as a number to compare: what starts from nothing comes before all epochs."""
+    """A base epoch as a number to compare: -1 for a start from nothing, before all epochs."""
     return -1 if base_epoch is None else base_epoch

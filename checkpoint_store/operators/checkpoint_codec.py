@@ -1,4 +1,4 @@
-"""The JSON documents of an operator's store: bytes to values and back. Pure. See document."""
+"""Encodes and decodes the JSON documents of an operator's store. Pure. See document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
 
 def encode_metadata(metadata: StoreMetadata) -> bytes:
-    """`store.json`; equal metadata gives equal bytes."""
+    """Encode `store.json`. Equal metadata gives equal bytes."""
     body = {
         "store_id": metadata.store_id,
         "operator": metadata.operator,
@@ -52,7 +52,7 @@ def encode_metadata(metadata: StoreMetadata) -> bytes:
 
 
 def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode `store.json`. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> StoreMetadata:
         return StoreMetadata(
@@ -66,18 +66,19 @@ def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
 
 
 def encode_run(run: Run) -> bytes:
-    """A run's entry. Its name says the same; the body is for people."""
+    """Encode a run's entry. The object's name holds the same data; the body is for people."""
     return encode_document("run", _run_body(run))
 
 
 def encode_begun(run: Run, checkpoint: str | None) -> bytes:
-    """The start of a run. Its name says the rest; `checkpoint`: the location, None if not known."""
+    """Encode the start of a run. The object's name holds the rest. `checkpoint`: the location of
+    the checkpoint, None if not known."""
     return encode_document("run", _run_body(run) | {"checkpoint": checkpoint})
 
 
 def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
-    """The location of the checkpoint, None if the run did not know it. Raises CorruptObjectError,
-    UnsupportedFormatError."""
+    """Decode the location of the checkpoint; None if the run did not know the location. Raises
+    CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> str | None:
         checkpoint = body["checkpoint"]
@@ -87,17 +88,17 @@ def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
 
 
 def encode_barrier(barrier: Barrier) -> bytes:
-    """A barrier."""
+    """Encode a barrier."""
     return encode_document("barrier", _barrier_body(barrier), version_of(barrier.handles))
 
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode a barrier. Raises CorruptObjectError, UnsupportedFormatError."""
     return decode_document("barrier", data, source, _barrier, WITH_DATABASES)
 
 
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
-    """A manifest: the completed checkpoint, barriers and all."""
+    """Encode a manifest that holds the completed checkpoint with all barriers."""
     body = {
         "epoch": checkpoint.epoch,
         "run": _run_body(checkpoint.run),
@@ -109,7 +110,7 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
 
 
 def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
-    """A manifest that names the groups of barriers."""
+    """Encode a manifest that names the groups of barriers."""
     body = {
         "epoch": checkpoint.epoch,
         "run": _run_body(checkpoint.run),
@@ -120,13 +121,13 @@ def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
 
 
 def encode_group(barriers: Sequence[Barrier]) -> bytes:
-    """The barriers of a group."""
+    """Encode the barriers of a group."""
     body = {"barriers": [_barrier_body(barrier) for barrier in barriers]}
     return encode_document("group", body, WITH_GROUPS)
 
 
 def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode the barriers of a group. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> tuple[Barrier, ...]:
         return tuple(map(_barrier, body["barriers"]))
@@ -135,7 +136,7 @@ def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
 
 
 def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | GroupedCheckpoint:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode a manifest. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> CompletedCheckpoint | GroupedCheckpoint:
         if "groups" in body:

@@ -1,21 +1,23 @@
-"""Completing an epoch: from the barriers of its subtasks to the manifest that names them.
+"""Completes an epoch: turns the barriers of its subtasks into a manifest.
 
     few subtasks    barriers -------------> manifest with the barriers
     very many       barriers -> groups ---> manifest with the names of the groups
 
-A subtask that has published its barrier lists the barriers of its group. If all are there, it
-reads them and writes the group; then it lists the groups. If all are there, it writes the manifest.
-Whatever a subtask puts, it lists afterwards, so the last one of a group sees all barriers, and the
-last one of an epoch all groups. Several may be the last one at the same time: each of them looks
-whether another one has written the same already.
+A subtask publishes its barrier, then lists the barriers of its group. If the list is complete, the
+subtask reads the barriers, writes the group, then lists the groups. If all groups are there, the
+subtask writes the manifest. Each subtask first puts an object and then lists. So the last subtask
+of a group sees all barriers of the group, and the last subtask of an epoch sees all groups. Several
+subtasks may be last at the same time: each checks first if another subtask has already written the
+same object.
 
-The names of groups and manifests say how many attempts their barriers had, from which epoch they
-start, and what they say together, so neither a group nor a manifest is read to go on from it.
+The name of a group or manifest holds the sum of the barriers' attempts and the summary of the
+barriers; the name of a group also holds the base epoch. So a host goes on without reading a group
+or a manifest.
 
-A subtask may publish two barriers of an epoch, in two hosts. The later attempt counts, and a
-manifest that was written without it is followed by one with it. As soon as a second barrier is
-seen, the manifest says that the epoch is contested, whichever barrier counts: then nobody takes
-its own for the one that counts without looking.
+A subtask may publish two barriers of an epoch, from two hosts. The later attempt counts. If a
+manifest was written without the later attempt, a second manifest with the later attempt follows. As
+soon as a second barrier is seen, the manifest calls the epoch contested, whichever barrier counts.
+Then every subtask checks if its own barrier counts.
 """
 
 from __future__ import annotations
@@ -52,9 +54,10 @@ _log = logging.getLogger(__name__)
 
 
 class CheckpointCompletion:
-    """Completes epochs in `store`. Safe to use from several threads.
+    """The completion of epochs in `store`. Safe to use from several threads.
 
-    `published`: its objects; `unique`: see CompletedCheckpointStore; `groups`: of what size.
+    `published`: the objects of the store; `unique`: see CompletedCheckpointStore; `groups`: the
+    size of groups.
     """
 
     def __init__(
@@ -70,9 +73,9 @@ class CheckpointCompletion:
         self._groups = groups
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
-        """Write the manifest of an epoch if all barriers are there; whether they are.
+        """Write the manifest of an epoch if all barriers are there; return True if they are.
 
-        `subtask`: who has published its barrier; None: look at all subtasks.
+        `subtask`: the subtask that has published its barrier; None looks at all subtasks.
         """
         directory = EpochDirectory(epoch, run.number)
         groups = self._groups.of(parallelism)
@@ -80,12 +83,12 @@ class CheckpointCompletion:
         for group in looked_at:
             if not self._complete_group(directory, run, parallelism, group):
                 return False
-        is_one = len(groups) == 1  # then the group is the epoch
+        is_one = len(groups) == 1  # a single group is the whole epoch
         return is_one or self._complete_groups(directory, run, parallelism)
 
     def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
-        """Complete an epoch of many subtasks whose last one was stopped between its barrier and the
-        manifest; whether it is complete. False if the subtasks are few."""
+        """Complete an epoch of many subtasks whose last subtask stopped between its barrier and the
+        manifest. Return True if the epoch is complete, False if not or if the subtasks are few."""
         if not self._groups.are_many(parallelism):
             return False
         directory = EpochDirectory(epoch, run.number)
@@ -98,8 +101,9 @@ class CheckpointCompletion:
         ) and self._complete_groups(directory, run, parallelism)
 
     def assembled(self, directory: EpochDirectory, asked: AskedKeyGroups) -> CheckpointShare | None:
-        """What an epoch says of these key groups that has groups, and no manifest that can be read.
-        None if it has no groups, or they do not tell. Writes nothing: it may be expired."""
+        """Put together a share for these key groups from the groups of an epoch without a readable
+        manifest. Return None if the epoch has no groups, or if the groups are not enough. Writes
+        nothing, because the epoch may be expired."""
         names = self._published.groups(directory)
         parallelism = max((name.parallelism for name in names), default=0)
         newest = self._newest(_of_parallelism(parallelism, names))
@@ -151,13 +155,14 @@ class CheckpointCompletion:
     def barrier_names(
         self, directory: EpochDirectory, parallelism: int, digits: str = ""
     ) -> list[BarrierName]:
-        """The barriers of so many subtasks, in any order; `digits`: see PublishedObjects."""
+        """The names of the barriers written at this parallelism, in any order. `digits`: see
+        PublishedObjects.barriers."""
         names = self._published.barriers(directory, digits)
         return [name for name in names if name.parallelism == parallelism]
 
     def write(self, checkpoint: CompletedCheckpoint) -> None:
-        """Write the manifest of a checkpoint that was put together from all of its barriers."""
-        # Contested: another barrier may have been passed over for one of them.
+        """Write the manifest of a checkpoint put together from all of its barriers."""
+        # Contested: a subtask may have another barrier, which was passed over.
         if not self._groups.are_many(checkpoint.parallelism):
             self._write_whole(checkpoint, is_contested=True)
             return
@@ -177,11 +182,11 @@ class CheckpointCompletion:
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
     ) -> bool:
-        """Write a group, or the manifest if it is the only one, if its barriers are there; whether
-        they are."""
+        """Write the group if all of its barriers are there; return True if they are. A single group
+        is written as the manifest."""
         names = self._barrier_names_of(directory, parallelism, group)
         if len({name.subtask for name in names}) < len(group):
-            return False  # known from the names; no barrier is read for it
+            return False  # the names tell; no barrier is read
         is_contested = len(names) > len(group)
         is_one = len(group) == parallelism
         written: Sequence[ManifestName | GroupName] = (
@@ -210,7 +215,7 @@ class CheckpointCompletion:
     def _aligned(
         self, names: Sequence[BarrierName], directory: EpochDirectory, run: Run, parallelism: int
     ) -> tuple[Barrier, ...]:
-        """The barriers that count of these, by subtask."""
+        """The barriers that count among the named barriers, ordered by subtask."""
         alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
         return tuple(alignment.barriers[subtask] for subtask in alignment.present())
 
@@ -233,8 +238,8 @@ class CheckpointCompletion:
         return True
 
     def _newest(self, names: Sequence[GroupName]) -> dict[SubtaskGroup, GroupName]:
-        """The objects that count. A group that started from an older epoch than another one is a
-        zombie's (I4)."""
+        """The object that counts for each group. A group with an older base epoch than another
+        group is from a zombie (I4)."""
         base = max((counted_base(name.base_epoch) for name in names), default=-1)
         ordered = sorted(names, key=lambda name: (name.attempts, name.unique))
         return {name.group: name for name in ordered if counted_base(name.base_epoch) == base}
@@ -303,7 +308,7 @@ class CheckpointCompletion:
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:
-    """The attempts of the barriers that count, if none of them is a zombie's."""
+    """The sum of the attempts of the barriers that count, if no barrier is from a zombie."""
     latest: dict[int, int] = {}
     for name in names:
         latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))
@@ -313,13 +318,13 @@ def _attempts(names: Iterable[BarrierName]) -> int:
 def _are_written(
     written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
 ) -> bool:
-    """Whether one of these was written from these attempts, and one says that the epoch is
-    contested if it is."""
+    """True if an object was written from these attempts and, for a contested epoch, an object calls
+    the epoch contested."""
     names = [*written]
     says_contested = any(name.summary is None or name.summary.is_contested for name in names)
     return any(name.attempts == attempts for name in names) and says_contested >= is_contested
 
 
 def _of_parallelism(parallelism: int, names: Iterable[GroupName]) -> list[GroupName]:
-    """Those of so many subtasks."""
+    """The groups written at this parallelism."""
     return [name for name in names if name.parallelism == parallelism]

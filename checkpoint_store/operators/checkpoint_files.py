@@ -1,7 +1,7 @@
-"""The files that an operator's epochs name: states as rows, databases, operator state.
+"""The files that an operator's epochs name: rows of states, databases, operator state.
 
-A file lies in the directory of its epoch and run, and its name has the subtask and the attempt that
-wrote it, so no two writers share a name (I1).
+A file lies in the directory of its epoch and run. The file's name has the subtask and the attempt
+of the writer, so no two writers share a name (I1).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SubtaskAttempt:
 
 
 class CheckpointFiles:
-    """The files in `store`. Call `open` before a state file is written. Safe to use from several
+    """The files in `store`. Call `open` before writing a state file. Safe to use from several
     threads and processes. `unique`: see StateFileStore."""
 
     def __init__(self, store: ObjectStore, unique: Callable[[], str]) -> None:
@@ -53,13 +53,13 @@ class CheckpointFiles:
         self.databases = DatabaseFileStore(store, unique)
 
     def open(self, store_id: str) -> None:
-        """Remember the id of the store, which each state file names."""
+        """Remember the id of the store. Each state file contains the id."""
         self._store_id = store_id
 
     def write(
         self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange, by: SubtaskAttempt
     ) -> StateHandle:
-        """Write a state file, durable on return. `rows` are of these key groups, sorted by
+        """Write a state file; durable on return. `rows` belong to `key_groups` and are sorted by
         `_key_group`, then key."""
         assert self._store_id is not None, "open the store first"
         header = StateFileHeader(
@@ -72,7 +72,8 @@ class CheckpointFiles:
         return self._states.write(rows, header, str(by.directory), by.attempt)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
+        """The rows of `handle` in `key_groups`. The call reads and verifies the file before the
+        first row.
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
@@ -81,8 +82,8 @@ class CheckpointFiles:
     def read_each(
         self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
     ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
-        """As read, each handle in its turn. A file is read once for handles of it that follow one
-        another."""
+        """Read several handles, as `read`, each in its turn. A file is read once for consecutive
+        handles of the same file."""
         return self._states.read_each(handles, key_groups)
 
     def write_database(
@@ -93,7 +94,7 @@ class CheckpointFiles:
         key_groups: KeyGroupRange,
         by: SubtaskAttempt,
     ) -> StateHandle:
-        """Write a database in a local folder; durable on return. See DatabaseFileStore."""
+        """Write a database from a local folder; durable on return. See DatabaseFileStore."""
         place = DatabasePlace(str(by.directory), by.epoch, by.subtask, by.attempt, key_groups)
         return self.databases.write(folder, contents, uploaded, place)
 
@@ -110,8 +111,8 @@ class CheckpointFiles:
         return self._operator_states.read_all(handles)
 
     def signs_of_life(self, by: SubtaskAttempt) -> SignsOfLife:
-        """Signs that keep the files of an attempt from the orphan sweep until a barrier names them.
-        The sweep deletes the signs."""
+        """The signs that keep the files of an attempt from the orphan sweep until a barrier names
+        the files. The sweep deletes the signs."""
 
         def next_sign() -> SignOfLife:
             return SignOfLife(str(by.directory), by.subtask, by.attempt, self._unique())

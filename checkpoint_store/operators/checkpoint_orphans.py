@@ -1,18 +1,25 @@
-"""What may be an orphan in a store of an operator, and what its epochs need (I8). See deletion.
+"""Finds possible orphans in an operator's store, and the objects that epochs need (I8).
 
-A manifest needs its state files, and so does every published barrier of an epoch and run that has
-no manifest. Groups of barriers are needed as long as their epoch and run has a manifest, or may
-still get one. Everything else of ours under `epochs/` is an orphan, and signs of life always are.
-Each is as old as the newest object of its directory, so all of it stays while somebody shows that
-files there wait for a barrier that names them.
+`deletion` defines the words. An object of cowstate under `epochs/` is needed in these cases:
 
-A manifest that cannot be read stands for what its barriers say, unless another one of its epoch and
-run replaced it. If the barriers do not tell, every file of its epoch or of an older one counts as
-needed, and the barriers stay. The same goes for such a barrier of an epoch and run that has no
-manifest. Neither is an orphan itself: without it, the epoch would look as if it had not been.
+    state file      a manifest names the file, or a barrier of an epoch and run without manifest
+    barrier         a manifest was written from the barrier, or the epoch has no manifest yet
+    group           the epoch and run has a manifest, or may still get a manifest
+    sign of life    never
 
-The entry of a run, and the object that says that it has begun, tell a zombie that it is one (I9).
-So they go only when every manifest is of a run that began at least `RUNS_TO_RETAIN` runs later.
+All other objects of cowstate under `epochs/` are orphans. An object is taken to be as old as the
+newest object of its directory. So a writer's signs of life protect all files of a directory until a
+barrier names the files.
+
+If a manifest cannot be read, and no other manifest of its epoch and run has replaced the manifest,
+the barriers take the manifest's place. If the barriers are not enough, every file of the epoch and
+of older epochs counts as needed, and the barriers stay. An unreadable barrier has the same effect
+if its epoch and run has no manifest. Neither the manifest nor the barrier is an orphan: without the
+object, the epoch would seem never to have existed.
+
+A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of
+its run (I9). So the sweep deletes the two objects only when every manifest is of a run with a
+number at least `RUNS_TO_RETAIN` greater.
 """
 
 from __future__ import annotations
@@ -56,14 +63,14 @@ class CheckpointOrphans:
 
 
 class _Needs:
-    """What the manifests and barriers that count need."""
+    """The objects needed by manifests, and by barriers of epochs without a manifest."""
 
     def __init__(self, published: PublishedObjects, readable: ReadableObjects) -> None:
         names = published.manifests()
         self._oldest_epoch = min((name.epoch for name in names), default=0)
         self._oldest_run = min((name.run_number for name in names), default=0)
         self._newest_run = max((name.run_number for name in names), default=0)
-        # The attempts that count, by subtask, for each manifest of an epoch and run.
+        # For each manifest of an epoch and run: the attempt that counts, by subtask; -1 for none.
         self._completed: dict[EpochDirectory, list[array[int]]] = {}
         self._files: set[str] = set()
         self._unknown_epoch = -1
@@ -104,21 +111,21 @@ class _Needs:
         self._completed.setdefault(directory, []).append(attempts)
 
     def _is_behind(self, directory: EpochDirectory) -> bool:
-        """Whether this is of a zombie that publishes behind the retained epochs."""
+        """True for a directory of a zombie that publishes behind the retained epochs."""
         return directory.epoch < self._oldest_epoch and directory.run_number < self._newest_run
 
     def _is_waiting(self, directory: EpochDirectory) -> bool:
-        """Whether this epoch may still be completed: what it has for manifests cannot be read."""
+        """True if the epoch and run has no readable manifest, and may still be completed."""
         return directory not in self._completed and not self._is_behind(directory)
 
     def is_needed(self, name: str) -> bool:
-        """Whether something that counts needs this object. What is not ours stays, too."""
+        """True if a manifest or a barrier needs the object. Objects of other programs stay, too."""
         if directory := layout.parse_state_file(name):
             return name in self._files or directory.epoch <= self._unknown_epoch
         if entry := layout.parse_run(name) or layout.parse_begun(name):
             return entry.run.number > self._oldest_run - RUNS_TO_RETAIN
         if group := layout.parse_group(name):
-            # One that cannot be read may stand for others; retention deletes them all.
+            # A group that cannot be read may stand for other groups. Retention deletes all groups.
             return group.directory in self._with_manifest or self._is_waiting(group.directory)
         if layout.is_sign_of_life(name):
             return False

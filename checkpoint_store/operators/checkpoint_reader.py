@@ -1,4 +1,4 @@
-"""Reads what a run completed at an epoch: from a manifest or, if none is intact, from barriers."""
+"""Reads the checkpoint of a run at an epoch: from an intact manifest, else from barriers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from checkpoint_store.operators.published_objects import PublishedObjects
 
 
 class CheckpointReader:
-    """The checkpoints of `store`. In each method `asked` are the key groups that the caller needs;
-    None: the checkpoint is read as a whole."""
+    """The reader of the checkpoints in `store`. `asked`, in each method: the key groups that the
+    caller needs; None reads the whole checkpoint."""
 
     def __init__(
         self, store: ObjectStore, published: PublishedObjects, completion: CheckpointCompletion
@@ -32,7 +32,7 @@ class CheckpointReader:
     def latest(
         self, names: Sequence[ManifestName], asked: AskedKeyGroups | None
     ) -> tuple[CheckpointShare | None, CorruptObjectError | None]:
-        """What an intact manifest of those of one epoch and run says; see latest_read."""
+        """Read an intact manifest among `names`, all of one epoch and run. See latest_read."""
         return self._published.latest_read(names, lambda name: self._read(name, asked))
 
     def share_of(
@@ -41,10 +41,11 @@ class CheckpointReader:
         manifests: Sequence[ManifestName],
         asked: AskedKeyGroups | None,
     ) -> CheckpointShare | None:
-        """What one run completed at one epoch, None if it published nothing there.
+        """The checkpoint that one run completed at one epoch, None if the run published nothing
+        there.
 
-        `manifests`: those of this epoch and run. Writes nothing. Raises PartialEpochError (I5) and
-        CorruptObjectError.
+        `manifests`: the manifests of the epoch and run. Writes nothing. Raises PartialEpochError
+        (I5) and CorruptObjectError.
         """
         share, damage = self.latest(manifests, asked)
         if share is not None:
@@ -59,7 +60,7 @@ class CheckpointReader:
         return None if rebuilt is None else share_of_all(rebuilt)
 
     def alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
-        """The alignment of the published barriers, None if there are none."""
+        """The alignment of the published barriers, None if there are no barriers."""
         names = self._completion.barrier_names(EpochDirectory(epoch, run.number), parallelism)
         alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
         return alignment if alignment.barriers else None
@@ -67,7 +68,8 @@ class CheckpointReader:
     def rebuilt(
         self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
     ) -> CompletedCheckpoint | None:
-        """The checkpoint of an epoch that has no intact manifest; `write`: write one."""
+        """The checkpoint of an epoch without intact manifest. `write`: True writes a new
+        manifest."""
         completed = None if alignment is None else alignment.completed()
         if completed is not None:
             if write:

@@ -1,19 +1,19 @@
-"""Retention of the epochs of an operator, by reference (I8). See deletion for the words.
+"""Retention of the epochs of an operator, by reference (I8). `deletion` defines the words.
 
 The newest `min_to_retain` epochs of the live timeline (see run_lineage) are retained, and with them
-every checkpoint that is not older. What is expired goes in order: manifests, groups, barriers, and
-then the state files that no retained manifest needs.
+every checkpoint that is not older. Expired objects are deleted in order: manifests, groups,
+barriers, and then the state files that no retained manifest needs.
 
-A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
-file is deleted while it is retained, for it may need any older one. What expires meanwhile goes all
-the same, and its files become orphans. So do those of an expired manifest of which nothing can be
-known.
+An unreadable retained manifest is rebuilt from its barriers. If the barriers are not enough, no
+state file is deleted while the manifest is retained, because the manifest may need any older file.
+Manifests, groups and barriers that expire meanwhile are deleted all the same, and leave orphaned
+files. An expired manifest that can neither be read nor rebuilt also leaves orphaned files.
 
-A pinned epoch, and all that are newer, are retained, too; see epoch_pins.
+A pinned epoch and all newer epochs are retained, too; see epoch_pins.
 
-A run that has begun and completed nothing yet may have started from any retained epoch, so while
-the newest run that has begun is not on the timeline nothing is deleted. Such a state ends soon: the
-run completes its epoch, the next run begins, or a run that is still alive notices the newer one.
+A run that has begun and completed nothing yet may have started from any retained epoch. So nothing
+is deleted while the newest begun run is not on the timeline. The pause ends soon: the run completes
+its epoch, the next run begins, or a run still alive notices the newer run.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 
 
 class CheckpointRetention:
-    """Retention of one store. Remembers which epoch is the last that uses a file, so that a later
-    call reads only the manifests it has not seen."""
+    """The retention of one store. Remembers the last epoch that uses each file, so a later call
+    reads only new manifests."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class CheckpointRetention:
         self._lock = threading.Lock()
 
     def retain(self, min_to_retain: int) -> int:
-        """Delete what is expired; the number of objects deleted."""
+        """Delete expired objects; return the number of deleted objects."""
         check_min_to_retain("minEpochsToRetain", min_to_retain)
         with self._lock:
             names = self._published.manifests()

@@ -1,7 +1,8 @@
-"""The part of a completed checkpoint that a subtask needs. Pure.
+"""A subtask's part of a completed checkpoint. Pure.
 
-The barriers of the subtasks that had any of its key groups, and the summary of all. With many
-subtasks these are in a few objects, and the others are not read.
+A share holds the barriers of all former owners of the subtask's key groups, and the summary of all
+barriers. With many subtasks, the barriers are in a few group objects, and the other group objects
+are not read.
 """
 
 from __future__ import annotations
@@ -21,54 +22,55 @@ from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
 @dataclass(frozen=True, slots=True)
 class CheckpointShare(CompletedBarriers):
-    """`barriers`: at least those of the key groups that were asked for; `summary`: of all barriers;
-    `whole`: the checkpoint, if it was read as a whole."""
+    """A part of a completed checkpoint. `barriers`: at least the barriers of the requested key
+    groups; `summary`: the summary of all barriers; `whole`: the checkpoint, if the whole checkpoint
+    was read."""
 
     summary: CheckpointSummary
     whole: CompletedCheckpoint | None = field(default=None, compare=False)
 
     def times(self) -> tuple[SubtaskTime, ...]:
-        """The times of all subtasks, summed up as one; none if the operator knows no time."""
+        """The times of all subtasks as one joint time; empty if the operator knows no time."""
         return () if self.summary.time is None else (self.summary.time,)
 
     def barrier_of(self, subtask: int) -> Barrier:
-        """The barrier of a subtask of this checkpoint's parallelism that was asked for."""
+        """The barrier of a subtask with requested key groups, at this checkpoint's parallelism."""
         return next(barrier for barrier in self.barriers if barrier.subtask == subtask)
 
 
 @dataclass(frozen=True, slots=True)
 class AskedKeyGroups:
-    """The key groups of which a share is asked for, of all `max_parallelism` ones."""
+    """The key groups that a share is requested for, out of `max_parallelism` key groups."""
 
     key_groups: KeyGroupRange
     max_parallelism: int
 
     @classmethod
     def of_subtask(cls, max_parallelism: int, parallelism: int, subtask: int) -> AskedKeyGroups:
-        """Those that a subtask owns."""
+        """The key groups that a subtask owns."""
         own = key_group_range_of_subtask(max_parallelism, parallelism, subtask)
         return cls(own, max_parallelism)
 
     def are_in(self, group: SubtaskGroup, parallelism: int) -> bool:
-        """Whether a subtask of the group had any of them."""
+        """True if a subtask of the group had any of these key groups."""
         first = key_group_range_of_subtask(self.max_parallelism, parallelism, group.first)
         last = key_group_range_of_subtask(self.max_parallelism, parallelism, group.last)
         return KeyGroupRange(first.start, last.end).intersection(self.key_groups) is not None
 
 
 def share_of_all(whole: CompletedCheckpoint) -> CheckpointShare:
-    """A share that is the whole checkpoint."""
+    """The share that holds the whole checkpoint."""
     return CheckpointShare(
         whole.epoch,
         whole.run,
         whole.parallelism,
         whole.barriers,
-        # Whether a barrier was replaced is known to who completed it: here it may have been.
+        # Only the host that completed the epoch knows if a barrier was replaced: assume so.
         summary_of(whole.barriers, is_contested=True),
         whole,
     )
 
 
 def share_of_own(barrier: Barrier, summary: CheckpointSummary) -> CheckpointShare:
-    """The share of the subtask that published this barrier, which counts."""
+    """The share of the subtask that published `barrier`, if the barrier counts."""
     return CheckpointShare(barrier.epoch, barrier.run, barrier.parallelism, (barrier,), summary)

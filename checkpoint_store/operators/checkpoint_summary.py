@@ -1,21 +1,21 @@
-"""What each subtask has to know of all barriers of an epoch, in a few words. Pure.
+"""The summary of all barriers of an epoch: the few facts for each subtask. Pure.
 
-An epoch starts from its own subtask's barrier, and from what the barriers of all say together: how
-far time is, whether broadcast states are the same, whether a barrier was published twice. With ten
-thousand subtasks nobody may read ten thousand barriers for that. So whoever completes an epoch sums
-its barriers up, and puts the summary into the name of the manifest, where a listing shows it:
+A subtask starts an epoch from its own barrier, and from facts about all barriers: how far time is,
+if broadcast states are the same, if a barrier was published twice. With ten thousand subtasks, no
+subtask may read ten thousand barriers for these facts. So the host that completes an epoch sums up
+the barriers, and puts the summary into the name of the manifest, where a listing shows the summary:
 
     s[_c][_o][_b<digest>][_t<batch>.<watermark>.<next timer>[.<reached>]...]
 
     c   contested: a subtask published more than one barrier, so a host that holds the state of one
-        has to read which of them counts
+        barrier has to read which barrier counts
     o   some subtasks hold operator state
-    b   the first 12 digits of a digest of the broadcast states that all subtasks hold; x if they
-        differ; none if there are none
+    b   the first 12 digits of a digest of the broadcast states that all subtasks hold; x if the
+        states differ; left out if there are no broadcast states
     t   times in ms since 1970, see SubtaskTime: the latest batch, the latest watermark, the next
         timer, and how far each watermark above the operator has come; x: none; m: minus
 
-Summaries of groups of subtasks are summed up in the same way.
+Summaries of groups of subtasks are joined in the same way.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from checkpoint_store.operators.completed_checkpoint import Barrier, SubtaskTime
 _DIGITS_OF_DIGEST = 12
 _DIFFER = "x"
 _NONE = "x"
-# A file system has names of 255 bytes; what else is in the name of a manifest or of a group has
-# fewer than 130.
+# A file system has names of 255 bytes. The rest of a manifest's or group's name has fewer than
+# 130 bytes.
 _LONGEST_TEXT = 120
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """`broadcast`: the digest of the broadcast states that all subtasks hold, empty if they hold
-    none, None if they differ. `time`: None if the operator knows no time."""
+    """The summary of barriers. `broadcast`: the digest of the broadcast states that all subtasks
+    hold, empty if there are no broadcast states, None if the states differ. `time`: None if the
+    operator knows no time."""
 
     is_contested: bool = False
     has_operator_state: bool = False
@@ -47,7 +48,7 @@ class CheckpointSummary:
     time: SubtaskTime | None = None
 
     def to_text(self) -> str:
-        """The summary as a part of a name; empty if it is too long for one."""
+        """The summary as part of a name; empty if the text is too long for a name."""
         tokens = ["s"]
         if self.is_contested:
             tokens.append("c")
@@ -62,7 +63,7 @@ class CheckpointSummary:
 
 
 def summary_of_text(text: str) -> CheckpointSummary:
-    """What `to_text` made a text of. Raises ValueError."""
+    """Parse the text that `to_text` made. Raises ValueError."""
     first, *tokens = text.split("_")
     if first != "s":
         raise ValueError(text)
@@ -88,7 +89,7 @@ def summary_of(barriers: Iterable[Barrier], *, is_contested: bool) -> Checkpoint
 def joined(
     summaries: Iterable[CheckpointSummary], *, is_contested: bool = False
 ) -> CheckpointSummary:
-    """The summary of all subtasks, from those of groups of them."""
+    """The summary of all subtasks, joined from the summaries of groups of subtasks."""
     parts = [*summaries]
     broadcasts = {part.broadcast for part in parts}
     return CheckpointSummary(
@@ -100,7 +101,7 @@ def joined(
 
 
 def farthest(reached: Iterable[tuple[int | None, ...]]) -> tuple[int | None, ...]:
-    """For each watermark above an operator, the farthest that any subtask has come."""
+    """For each watermark above an operator, the farthest position of any subtask."""
     return tuple(_latest(candidates) for candidates in zip_longest(*reached))
 
 

@@ -1,10 +1,10 @@
-"""Markers of clocks: small objects by which tasks tell the clock of an operator its query.
+"""Markers of clocks: small objects by which a task tells the clock of an operator the query's id.
 
     <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
 
-A process that dies before it has read its marker leaves it. Markers that are an hour old are
-deleted by the next clock that reads its own, and once an hour by every state host with an operator
-below the root. A clock whose marker was deleted before it read it asks again.
+If a process dies before reading its marker, the marker stays. Markers an hour old are deleted by
+the next clock that reads its own marker, and once an hour by every state host with an operator
+below the root. If a marker was deleted before its clock read the marker, the clock asks again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _GRACE_SECONDS = 3_600.0
 
 
 def sweep_markers(clocks: ObjectStore, now: float) -> None:
-    """Delete the markers in the directory `clocks` that dead processes have left. `now`: the time
-    of the store in seconds since 1970."""
+    """Delete the markers of dead processes in the directory `clocks`. `now`: the time of the store
+    in seconds since 1970."""
     sweep_orphans(clocks, _Markers(clocks), _GRACE_SECONDS, now)
 
 

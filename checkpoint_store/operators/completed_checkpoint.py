@@ -1,10 +1,10 @@
-"""Runs, barriers and completed checkpoints: what a restore is given.
+"""Runs, barriers and completed checkpoints: the input of a restore.
 
-A barrier lists the files of one subtask's whole state, oldest first; applied in this order they
-give the state after the barrier's epoch. The barriers of all subtasks of an epoch are a completed
-checkpoint. It can be cut to any range of key groups, which is how parallelism changes: each handle
-is narrowed to the range, so that a file shared by several old subtasks is applied for exactly the
-key groups of the barrier that names it.
+A barrier lists the files of one subtask's whole state, oldest first. Applied in this order, the
+files give the state after the barrier's epoch. The barriers of all subtasks of an epoch form a
+completed checkpoint. To change the parallelism, a restore cuts the checkpoint to ranges of key
+groups: each handle is narrowed to the range. So a file shared by several old subtasks is applied
+for exactly the key groups of the barrier that names the file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Run:
 class StateSchema:
     """The name, kind and schema of one registered state.
 
-    `ttl_ms`: how long its values live, None if they do not expire. `since`: the epoch that it
-    began with. What files of earlier epochs have under its name was deleted.
+    `ttl_ms`: lifetime of a value in milliseconds, None if values do not expire. `since`: the epoch
+    in which the state began. Files of earlier epochs may hold rows of a deleted state of the same
+    name.
     """
 
     name: str
@@ -43,12 +44,13 @@ class StateSchema:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskTime:
-    """How far time is at a subtask, in milliseconds since 1970.
+    """The progress of time at a subtask, in milliseconds since 1970.
 
-    `batch_ms`: when the newest batch was planned that it knows of, None if it knows of none.
-    `watermark_ms`: the watermark that the epoch used; `reached_ms`: for each watermark that the
-    query sets above the operator, how far it has come with the rows of this epoch and of all before
-    (None: no rows yet); `next_timer_ms`: the earliest timer after the epoch, None if there is none.
+    `batch_ms`: the time at which the newest batch known to the subtask was planned, None if the
+    subtask knows no such time. `watermark_ms`: the watermark used by the epoch. `reached_ms`: for
+    each watermark set by the query above the operator, the position reached with the rows of this
+    epoch and of all earlier epochs (None: no rows yet). `next_timer_ms`: the earliest timer after
+    the epoch, None if there is no timer.
     """
 
     watermark_ms: int
@@ -59,11 +61,11 @@ class SubtaskTime:
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateHandle:
-    """A reference to the operator state of a subtask: one object, written whole.
+    """A reference to the operator state of a subtask: a single object, written whole.
 
-    `name` is relative to the store; `length` and `checksum` (sha256, hex) are of the whole object;
-    `epoch`: the one that wrote it. `broadcast`: for each broadcast state that is not empty its name
-    and the checksum of its content, which is the same on all subtasks.
+    `name` is relative to the store. `length` and `checksum` (sha256, hex) cover the whole object.
+    `epoch`: the epoch that wrote the object. `broadcast`: for each non-empty broadcast state, the
+    name and the checksum of the content. The content is the same on all subtasks.
     """
 
     name: str
@@ -77,13 +79,13 @@ class OperatorStateHandle:
 class Barrier:
     """A subtask's statement that its part of `epoch` is durable.
 
-    `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
-    epoch; `base_run`: the number of their run. `handles`: everything needed to restore the
-    subtask's key groups, oldest first. `report`: what the epoch did; None if an early build wrote
-    the barrier. `time`: None if the operator knows no time. `operator_state`: None if the subtask
-    has none. `deleted_states`: those that `init` declares and then deletes, so nothing is stored of
-    them. `restored`: whether it was written from a savepoint, so that the epoch after it must be
-    the next one.
+    `base`: ids of the subtask's base barriers (I4), empty at the first epoch. `base_epoch`,
+    `base_run`: epoch and run number of the base barriers. `handles`: all files needed to restore
+    the subtask's key groups, oldest first. `report`: the work of the epoch; None if an early build
+    wrote the barrier. `time`: None if the operator knows no time. `operator_state`: None if the
+    subtask has no operator state. `deleted_states`: states declared and then deleted by `init`; the
+    store keeps no rows of a deleted state. `restored`: True if the barrier was written from a
+    savepoint, so the query must go on with `epoch` + 1.
     """
 
     barrier_id: str
@@ -105,15 +107,15 @@ class Barrier:
     restored: bool = False
 
     def object_names(self) -> frozenset[str]:
-        """The objects that a restore may need."""
+        """The names of the objects that a restore may need."""
         names = frozenset(name for handle in self.handles for name in handle.lengths())
         return names if self.operator_state is None else names | {self.operator_state.name}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedCheckpoint:
-    """A completed checkpoint whose barriers are in objects of their own, each with those of a group
-    of subtasks. `groups`: for each one, in order, its subtasks and the name of its object."""
+    """A completed checkpoint whose barriers lie in separate objects, one object per group of
+    subtasks. `groups`: for each group, in order, its subtasks and the name of its object."""
 
     epoch: int
     run: Run
@@ -131,7 +133,8 @@ class CompletedBarriers:
     barriers: tuple[Barrier, ...]
 
     def handles_for(self, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
-        """What to apply, in this order, for the state of `key_groups`: narrowed, no duplicates."""
+        """The handles to apply, in order, for the state of `key_groups`: narrowed, no
+        duplicates."""
         return tuple(dict.fromkeys(self._narrowed(key_groups)))
 
     def _narrowed(self, key_groups: KeyGroupRange) -> Iterator[StateHandle]:
@@ -142,7 +145,7 @@ class CompletedBarriers:
                     yield replace(handle, key_groups=common)
 
     def barriers_for(self, key_groups: KeyGroupRange, max_parallelism: int) -> tuple[Barrier, ...]:
-        """The barriers of the subtasks that owned any of `key_groups`."""
+        """The barriers of the subtasks that owned a key group of `key_groups`."""
         return tuple(
             barrier
             for barrier in self.barriers
@@ -154,18 +157,18 @@ class CompletedBarriers:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint(CompletedBarriers):
-    """The aligned barriers of all subtasks of one epoch. `group_objects`: the objects that hold
-    them, if these are of groups."""
+    """The aligned barriers of all subtasks of one epoch. `group_objects`: names of the group
+    objects that hold the barriers, empty if the manifest holds the barriers."""
 
     group_objects: tuple[str, ...] = field(default=(), compare=False)
 
     def batch_ms(self) -> int | None:
-        """When the epoch's batch was planned, in ms since 1970: what has expired by then is not
-        there any more. None if the operator knows no time."""
+        """The time at which the epoch's batch was planned, in ms since 1970. State expired by this
+        time no longer exists. None if the operator knows no time."""
         times = [barrier.time.batch_ms for barrier in self.barriers if barrier.time is not None]
         return max((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def object_names(self) -> frozenset[str]:
-        """The objects that a restore may need."""
+        """The names of the objects that a restore may need."""
         of_barriers = (barrier.object_names() for barrier in self.barriers)
         return frozenset(self.group_objects).union(*of_barriers)

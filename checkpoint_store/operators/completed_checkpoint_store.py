@@ -1,15 +1,16 @@
-"""Completed checkpoints of one operator or table: written, found again, deleted.
+"""The completed checkpoints of one operator: written, found again, deleted.
 
-A subtask writes its state files, then publishes its barrier (I3); whoever finds the epoch aligned
-afterwards writes the manifest. Every object has a name of its own (I1), so writers never wait for
-each other, and two of them may write the same manifest.
+A subtask writes its state files, then publishes its barrier (I3). If the subtask then finds the
+epoch aligned, the subtask writes the manifest. Every object has a unique name (I1). So writers
+never wait for each other, and two writers may write the same manifest.
 
-What counts is on the live timeline, see run_lineage: neither a zombie of an older run that
-publishes late, nor epochs of a timeline that was abandoned by a rollback, are ever built upon (I4).
-An aligned epoch without manifest counts: its last writer
-died between barrier and manifest. So does an aligned epoch whose manifest is damaged: the
-checkpoint is rebuilt from its barriers if these are intact; otherwise the error names what is
-damaged. Damage never leads to an older epoch.
+Only the live timeline counts, see run_lineage. No epoch is ever built upon the late objects of a
+zombie of an older run, nor upon epochs of a timeline abandoned by a rollback (I4).
+
+An aligned epoch without manifest counts: its last writer died between barrier and manifest. An
+aligned epoch with a damaged manifest also counts: the checkpoint is rebuilt from the barriers if
+the barriers are intact; otherwise the error names the damaged object. Damage never leads to an
+older epoch.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
 
-# What a store is for, and how it is compared. An adopted key may have nulls where the operator's
-# plan rules them out.
+# The fields that tell stores apart, each with its comparison. An adopted key may have nulls where
+# the operator's plan rules nulls out.
 _SAME: Mapping[str, Callable[[Any, Any], bool]] = {
     "operator": operator.eq,
     "max_parallelism": operator.eq,
@@ -77,11 +78,12 @@ _SAME: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class CompletedCheckpointStore:
-    """The checkpoints in `store`. `open` first. Safe to use from several threads and processes.
+    """The checkpoints in `store`. Call `open` first. Safe to use from several threads and
+    processes.
 
-    `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: how runs began.
-    `unique` draws the part of a name that makes it the writer's own: 12 hex digits. `groups`: the
-    sizes of groups of subtasks.
+    `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: the starts of runs.
+    `unique` draws the writer's own part of a name: 12 hex digits. `groups`: the sizes of groups of
+    subtasks.
     """
 
     def __init__(
@@ -104,9 +106,9 @@ class CompletedCheckpointStore:
         self._metadata: StoreMetadata | None = None
 
     def open(self, metadata: StoreMetadata) -> StoreMetadata:
-        """Check that the store belongs to `metadata`; create it if there is none.
+        """Check that the store belongs to `metadata`; create the store if there is none.
 
-        Raises StoreMismatchError, which names the field and both values; CorruptObjectError;
+        Raises StoreMismatchError with the field and both values; CorruptObjectError;
         UnsupportedFormatError.
         """
         data = read_or_create(self._store, object_names.STORE, encode_metadata(metadata))
@@ -117,7 +119,7 @@ class CompletedCheckpointStore:
         return stored
 
     def check(self, metadata: StoreMetadata) -> None:
-        """Raise StoreMismatchError unless the store was opened for this; reads nothing."""
+        """Raise StoreMismatchError unless the store was opened for this metadata. Reads nothing."""
         assert self._metadata is not None, "open the store first"
         self._check_same(self._metadata, metadata)
 
@@ -128,14 +130,14 @@ class CompletedCheckpointStore:
                 raise StoreMismatchError(self._store.url, field, str(actual), str(expected))
 
     def _greatest_run_number(self) -> int:
-        """The greatest number that any run had, also one whose marks are gone: what a later run
-        writes must count before what that one wrote."""
+        """The greatest number of any run, including runs whose marks are gone. The epochs of a
+        later run must take precedence over the epochs of such a run."""
         completed = (name.run_number for name in self._published.manifests())
         begun = (directory.run_number for directory in self._published.epoch_directories())
         return max((*completed, *begun), default=0)
 
     def publish_barrier(self, barrier: Barrier) -> None:
-        """Publish a barrier, durable on return. Its files must be durable before (I3)."""
+        """Publish a barrier; durable on return. The barrier's files must be durable before (I3)."""
         assert self._metadata is not None, "open the store first"
         own = key_group_range_of_subtask(
             self._metadata.max_parallelism, barrier.parallelism, barrier.subtask
@@ -156,9 +158,9 @@ class CompletedCheckpointStore:
         self._published.remember_barrier(name, barrier)
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
-        """Write the manifest of `epoch` if every subtask has published its barrier; whether they
-        have. Call it after each barrier, with the subtask whose barrier it is: whoever publishes
-        the last one sees all of them. See checkpoint_completion."""
+        """Write the manifest of `epoch` if every subtask has published its barrier; return True if
+        so. Call `complete` after each barrier, with the barrier's subtask: the publisher of the
+        last barrier sees all barriers. See checkpoint_completion."""
         return self._completion.complete(epoch, run, parallelism, subtask)
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
@@ -168,14 +170,14 @@ class CompletedCheckpointStore:
     def completed_at(
         self, epoch: int, run: Run, parallelism: int, own: Barrier | None = None
     ) -> CheckpointShare | None:
-        """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
+        """The checkpoint that `run` completed at `epoch`; None if the run published no barrier
+        there.
 
-        `own`: the barrier of the subtask that asks, which it has published and completed; None:
-        the checkpoint is read as a whole. The hot path: one listing, of the manifests of this epoch
-        and the next one. One of them is read only if a barrier was published twice, and its own may
-        not be the one that counts. Raises PartialEpochError (I5); RunOverError (I9), if a later run
-        has completed one of the two; CorruptObjectError if neither a manifest nor its barriers are
-        intact.
+        `own`: the asking subtask's barrier, already published and completed; None reads the whole
+        checkpoint. The hot path: one listing, of the manifests of `epoch` and of the next epoch. A
+        manifest is read only if a subtask published two barriers, because then `own` may not count.
+        Raises PartialEpochError (I5); RunOverError (I9), if a later run has completed either epoch;
+        CorruptObjectError, if neither a manifest nor its barriers are intact.
         """
         manifests = self._published.manifests_until(epoch + 1)
         self._check_no_later(run, manifests)
@@ -195,9 +197,10 @@ class CompletedCheckpointStore:
         return None if rebuilt is None else share_of_all(rebuilt)
 
     def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
-        """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
+        """The checkpoint that `epoch` starts from; None if there was no epoch before. Writes
+        nothing.
 
-        As latest_share_before, whole.
+        As latest_share_before, but the whole checkpoint.
         """
         share = self._bases.before(epoch, run, None)
         return None if share is None else share.whole
@@ -205,20 +208,20 @@ class CompletedCheckpointStore:
     def latest_share_before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups
     ) -> CheckpointShare | None:
-        """What the checkpoint that `epoch` starts from says of these key groups; None if nothing
-        was before.
+        """The share, for the key groups `asked`, of the checkpoint that `epoch` starts from; None
+        if there was no epoch before.
 
-        `run`: the run that is to go on from it, None if no run is. The cold path: listings of the
-        runs and of one epoch's manifests, if the run before wrote that epoch; otherwise two
-        listings of all epochs, one or two more for each epoch that has no manifest; and a few
-        reads. Raises PartialEpochError when the newest epoch before has barriers of some subtasks
-        only (I5), EpochNotRetainedError when what was before has been deleted, RunOverError (I9),
-        CorruptObjectError.
+        `run`: the run to go on from the checkpoint, None for no run. The cold path: if the previous
+        run wrote the previous epoch, the cost is listings of the runs and of two epochs' manifests.
+        Otherwise: two listings of all epochs, one or two more for each epoch without manifest, and
+        a few reads. Raises PartialEpochError if the newest epoch before has barriers of only some
+        subtasks (I5), EpochNotRetainedError if the epochs before have been deleted, RunOverError
+        (I9), CorruptObjectError.
         """
         return self._bases.before(epoch, run, asked)
 
     def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
-        """All barriers of the checkpoint of a share. Raises as completed_at."""
+        """The checkpoint of a share with all barriers. Raises as completed_at."""
         if share.whole is not None:
             return share.whole
         key = EpochDirectory(share.epoch, share.run.number)
@@ -230,11 +233,11 @@ class CompletedCheckpointStore:
         return read.whole
 
     def newest_summaries(self) -> list[CheckpointSummary]:
-        """The summaries of the newest checkpoint that has a manifest: one listing, once a minute
-        one more, and a read only if the summary was too long for a name. Several if several runs
-        wrote this epoch and nobody knows yet which of them Spark has committed. The answer may be
-        an epoch behind. Raises
-        ContradictingRunsError, CorruptObjectError, UnsupportedFormatError."""
+        """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once
+        a minute, and a read only if the summary was too long for a name. Several summaries if
+        several runs wrote the epoch and nobody knows yet which run Spark has committed. The answer
+        may be an epoch behind. Raises ContradictingRunsError, CorruptObjectError,
+        UnsupportedFormatError."""
         return self._bases.newest_summaries()
 
     def lineage(self) -> Lineage:
@@ -242,12 +245,13 @@ class CompletedCheckpointStore:
         return self._bases.lineage()
 
     def retain(self, min_epochs: int) -> int:
-        """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were
-        deleted, because only expired epochs needed them (I8). See checkpoint_retention."""
+        """Retain the newest `min_epochs` epochs (at least 2). Delete the objects that only expired
+        epochs needed, and return their number (I8). See checkpoint_retention."""
         return self._retention.retain(min_epochs)
 
     def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
-        """Delete what no epoch needs; the names. See checkpoint_orphans."""
+        """Delete the objects that no epoch needs, and return their names. See
+        checkpoint_orphans."""
         orphans = CheckpointOrphans(self._store)
         return sweep_orphans(self._store, orphans, grace_seconds, now)
 
@@ -257,8 +261,8 @@ class CompletedCheckpointStore:
         return AskedKeyGroups.of_subtask(most, own.parallelism, own.subtask)
 
     def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
-        """Raise RunOverError for a run that a later one has overtaken. It may go on for a while, or
-        begin late, but nothing is ever built upon what it publishes."""
+        """Raise RunOverError for a run that a later run has overtaken. The older run may go on for
+        a while, or begin late, but nothing is ever built upon the older run's objects."""
         newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
         if newest is not None and newest.run_number > run.number:
             raise RunOverError(self._store.url, run, newest.run_number, newest.epoch)

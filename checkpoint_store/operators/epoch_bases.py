@@ -1,9 +1,13 @@
 """Finds the checkpoint that an epoch starts from, on the live timeline (I4). See run_lineage.
 
-The short way, for a host of very many, lists the starts of runs and the manifests of two epochs. It
-is enough if the run goes on from its own epoch, or if the run's driver has looked at the whole
-timeline when the query started, no other run has written the epoch before, and all runs told the
-location of their checkpoint. Otherwise everything is listed.
+With very many hosts, each host takes the short way: list the starts of runs and the manifests of
+two epochs. The short way is enough in two cases:
+
+- the run goes on from its own epoch;
+- the run's driver has looked at the whole timeline when the query started, only the newest older
+  run has written the epoch before, and all runs told the same location of their checkpoint.
+
+In all other cases the host lists everything.
 """
 
 from __future__ import annotations
@@ -99,7 +103,8 @@ class EpochBases:
         return None if checkpoint is None else share_of_all(checkpoint).summary
 
     def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
-        """The manifests of the epoch before, if it is certain that nothing else counts."""
+        """The manifests of the epoch before, if no other epoch can be the base; empty if that is
+        not certain."""
         is_under_way = began_before(epoch, begun, run)
         if epoch == 0 or (not is_under_way and self._starts.noted_checkpoint(run) is None):
             return []
@@ -107,12 +112,12 @@ class EpochBases:
         manifests = [name for name in until if name.epoch == epoch - 1]
         own = [name for name in manifests if name.run_number == run.number]
         if own or is_under_way:
-            return own  # a run that has left the epoch before out is built upon an older one
+            return own  # empty if the run left out the epoch before: its base is older
         of_others = [name for name in until if name.run_number != run.number]
         if not has_one_checkpoint(begun):
             return []  # two copies of the checkpoint may both have gone on
         newest = max((name.run.number for name in begun if name.run < run), default=0)
-        # No other run has the epoch before, and no older run has written this one.
+        # Only the newest older run has the epoch before, and no other run has this epoch.
         is_certain = {(name.epoch, name.run_number) for name in of_others} == {(epoch - 1, newest)}
         return of_others if is_certain else []
 
@@ -130,7 +135,7 @@ class EpochBases:
         if run is not None:
             self._check_not_overtaken(lineage, epoch, run, is_under_way=is_under_way)
         rivals = lineage.rivals
-        # A run that is past the epoch in question has had it committed as it wrote it.
+        # If the run began earlier, Spark has committed the run's own epochs: rivals do not matter.
         if rivals and not is_under_way and rivals[0].epoch < epoch:
             counting = self._whole_rivals(rivals, manifests)
             epochs = (*counting, *lineage.epochs[len(rivals) :])
@@ -157,8 +162,8 @@ class EpochBases:
     def _check_not_overtaken(
         self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool
     ) -> None:
-        """Raise OvertakenRunError if an older run is past the epoch that a run asks for: that run
-        goes on, or the query was taken back and its driver did not see it."""
+        """Raise OvertakenRunError if an older run is past the epoch that `run` asks for. Either the
+        older run goes on, or the query was taken back and the query's driver did not see it."""
         is_stray = is_under_way and lineage.newest_run != run.number
         if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
             raise OvertakenRunError(
@@ -168,8 +173,8 @@ class EpochBases:
     def _whole_rivals(
         self, rivals: Sequence[EpochDirectory], manifests: Sequence[ManifestName]
     ) -> list[EpochDirectory]:
-        """The run of several that counts in the newest epoch; empty if no run published anything.
-        Raises ContradictingRunsError if nothing tells which of them Spark committed."""
+        """The run that counts among several runs with the newest epoch; empty if no run published
+        anything. Raises ContradictingRunsError if nothing tells which run Spark committed."""
 
         def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
             names = [name for name in manifests if name.directory == key]
@@ -185,8 +190,8 @@ class EpochBases:
         return whole
 
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
-        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing: only then
-        may another epoch do so."""
+        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing. Only then
+        may another epoch start from nothing."""
         oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
         if oldest is None or epoch == 0:
             return

@@ -1,11 +1,11 @@
-"""Epochs that somebody reads for a long time, so that retention leaves them alone.
+"""Pins on epochs in long use by a reader, so retention leaves the epochs alone.
 
     pins/<epoch>-<unique>.json
 
-A pin retains its epoch and all that are newer. It is an object in the store, because retention may
-run in any process. Who pins an epoch looks afterwards whether it is still there: retention may
-have begun before. A pin that nobody renews for `PIN_SECONDS` is of a reader that was killed; it
-does not count, and the next reader that pins an epoch deletes it.
+A pin retains its epoch and all newer epochs. A pin is an object in the store, because retention may
+run in any process. After pinning an epoch, a reader checks that the epoch is still there, because
+retention may have begun before. A pin without renewal for `PIN_SECONDS` is of a killed reader: the
+pin does not count, and the next reader that pins an epoch deletes the old pin.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _NAME = re.compile(rf"{PINS}/(?P<epoch>\d{{19}})-[0-9a-f]{{12}}\.json")
 
 @dataclass(frozen=True, slots=True)
 class EpochPins:
-    """The pins in `store`. `now`: seconds since 1970."""
+    """The pins in `store`. `now`: returns the seconds since 1970."""
 
     store: ObjectStore
     unique: Callable[[], str] = unique_of_uuid
     now: Callable[[], float] = field(default=time.time)
 
     def oldest(self) -> int | None:
-        """The oldest epoch that is pinned: one listing."""
+        """The oldest pinned epoch, None if there is no pin: one listing."""
         pins = self.store.list(PINS)
         over = self._over(pins)
         held = (_epoch_of(pin) for pin in pins if pin not in over)
@@ -48,7 +48,7 @@ class EpochPins:
 
     @contextmanager
     def pinned(self, epoch: int) -> Iterator[None]:
-        """Pin an epoch for the time of a `with`."""
+        """Pin an epoch for the duration of a `with` block."""
         names = [self._put(epoch)]
 
         def renew() -> None:
@@ -62,7 +62,7 @@ class EpochPins:
                 over = [pin.name for pin in self._over(self.store.list(PINS))]
                 self.store.delete([*names, *(name for name in over if _NAME.fullmatch(name))])
             except CheckpointStoreError:
-                # It ends by itself; what was read while it was there is right all the same.
+                # The pin ends by itself. The data read under the pin is right all the same.
                 _log.warning("the pin of epoch %s cannot be removed", epoch, exc_info=True)
 
     def _put(self, epoch: int) -> str:
@@ -71,8 +71,8 @@ class EpochPins:
         return name
 
     def _over(self, pins: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-        """The pins that are too old. If any looks so, the clock of the store counts: that of this
-        machine may be ahead."""
+        """The pins that are too old. If a pin looks too old by this machine's clock, the store's
+        clock decides: the machine's clock may be ahead."""
 
         def older_than(now: float) -> list[ObjectInfo]:
             return [pin for pin in pins if pin.modified_ms / 1000 + PIN_SECONDS < now]

@@ -1,4 +1,4 @@
-"""What an epoch of a subtask did, as its barrier says it."""
+"""The numbers of a subtask in one epoch, as part of the subtask's barrier."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """`rows_in`, `rows_out`: rows that the processor got and gave. `changed`, `removed`: entries
-    that the changelog puts and deletes. `entries`: how many the state has afterwards.
-    `written_bytes`: bytes of the state files that the epoch's barrier names and the one before did
-    not. `late_rows`: rows that did not reach the processor because the watermark had passed them;
+    """The report of a subtask about one epoch.
+
+    `rows_in`, `rows_out`: rows into and out of the processor. `changed`, `removed`: entries put and
+    deleted by the changelog. `entries`: entries of the state after the epoch. `written_bytes`:
+    bytes of the state files named by the epoch's barrier and not by the barrier before.
+    `late_rows`: rows that did not reach the processor because the watermark had passed the rows;
     None if the operator drops no rows.
 
-    Milliseconds: `restore_ms` to find the epoch's base and bring the state there, `process_ms` in
-    the processor, `write_ms` to write files, and to wait for a part of a snapshot; `publish_ms` to
-    publish the barrier and what comes after it. The barrier itself does not have that;
-    `last_publish_ms` is what it was in the epoch before, None in the first one of a host.
+    Times in milliseconds. `restore_ms`: find the epoch's base and bring the state to the base.
+    `process_ms`: run the processor. `write_ms`: write files, and wait for a part of a snapshot.
+    `publish_ms`: publish the barrier, and the steps after the barrier; the barrier itself does not
+    have this number. `last_publish_ms`: `publish_ms` of the epoch before, None in the first epoch
+    of a host.
 
-    `timers`: how many are registered afterwards. `memory_bytes`: about what the entries take in
-    memory, an estimate; see heap_memory. `states_deleted`: states that `init` deleted with
-    deleteIfExists. A state counts if an earlier epoch had it, or if `init` had declared it; what it
-    held is in no other number. `failed_snapshots`: how many snapshots in a row could not be
-    written or named, until this epoch. These four are None if an earlier release wrote the barrier.
+    `timers`: number of timers registered after the epoch. `memory_bytes`: estimated memory of the
+    entries in bytes; see heap_memory. `states_deleted`: states deleted by `init` with
+    deleteIfExists. A state counts if an earlier epoch had the state, or if `init` had declared it;
+    the entries of a deleted state are in no other number. `failed_snapshots`: number of snapshots
+    in a row, up to this epoch, that could not be written or named. These four numbers are None if
+    an earlier release wrote the barrier.
     """
 
     rows_in: int

@@ -1,10 +1,10 @@
-"""Errors of asking for operators at a URL where there are none.
+"""Errors for a URL without the requested operator.
 
 NotAStoreError
-└── NoOperatorStoreError    no store at all: name an operator's, or its query's directory
-NotAnOperatorError      a table or a checkpoint is where an operator's store is asked for
-├── NoProgressError         it has no progress: Spark's own lastProgress may
-└── NoSavepointError        it has no savepoint: name a store, or a savepoint
+└── NoOperatorStoreError    no store at all: name an operator's store, or its query's directory
+NotAnOperatorError      a table or a checkpoint is at the URL, not an operator's store
+├── NoProgressError         no progress at the URL: see Spark's own lastProgress
+└── NoSavepointError        no savepoint at the URL: name a store, or a savepoint
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OPERATORS = (
 
 
 class NoOperatorStoreError(NotAStoreError):
-    """Neither the store of an operator, nor a directory with such stores."""
+    """The URL has neither the store of an operator, nor a directory with such stores."""
 
     def __str__(self) -> str:
         below = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
@@ -29,7 +29,7 @@ class NoOperatorStoreError(NotAStoreError):
 
 @dataclass(eq=False)
 class NotAnOperatorError(CheckpointStoreError):
-    """A table, or the checkpoint of `query_id`, is where the store of an operator is asked for."""
+    """The URL has a table, or the checkpoint of `query_id`, instead of an operator's store."""
 
     url: str
     query_id: str | None = None
@@ -42,7 +42,7 @@ class NotAnOperatorError(CheckpointStoreError):
 
 
 class NoProgressError(NotAnOperatorError):
-    """Progress is asked for where no operator has any."""
+    """The URL of a progress request has no operator."""
 
     def __str__(self) -> str:
         return (
@@ -52,7 +52,7 @@ class NoProgressError(NotAnOperatorError):
 
 
 class NoSavepointError(NotAnOperatorError):
-    """A savepoint is asked for of what is no operator's, or is to be restored from it."""
+    """The URL to take a savepoint of, or to restore from, has no operator and no savepoint."""
 
     def __str__(self) -> str:
         return (

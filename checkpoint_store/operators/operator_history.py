@@ -1,12 +1,13 @@
-"""The epochs of one state of a Python operator, as readers see them. See state_history.
+"""The epochs of one state of a Python operator, as readers see the epochs. See state_history.
 
-A version is an epoch that is whole, on the live timeline: after a rollback the epochs that were
-rolled back are not. An epoch is whole when its manifest is there, or the barriers of all its
-subtasks are: its last writer died between barrier and manifest, and the query went on from it. Its
-time of commit is the time that the store gives its manifest, or its last barrier.
+A version is a whole epoch on the live timeline. After a rollback, the undone epochs are no longer
+versions. An epoch is whole if its manifest is there, or if the barriers of all its subtasks are
+there: the epoch's last writer died between barrier and manifest, and the query went on. The commit
+time of an epoch is the time that the store gives the manifest or the last barrier.
 
-An epoch whose manifest is damaged is read from its barriers, as a restore does. If these are
-damaged, too, it is still a version: reading it is an error, and never leads to an older one.
+If the manifest of an epoch is damaged, readers use the barriers, as a restore does. If the barriers
+are damaged, too, the epoch is still a version. Reading the version is an error, and never leads to
+an older version.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ from checkpoint_store.states.state_history import (
     VersionInfo,
 )
 
-# As many as are retained by default, and a few more: a stream asks for those of its next batch
-# several times.
+# As many manifests as epochs are retained by default, and a few more: a stream asks several times
+# for the manifests of its next batch.
 _REMEMBERED_MANIFESTS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class _WholeEpoch:
-    """What one run completed at an epoch: its manifests or, if there is none, the checkpoint that
-    its barriers make up. That is None if they are damaged."""
+    """The result of one run at an epoch: its manifests or, without a manifest, the checkpoint that
+    the barriers form. `checkpoint` is None if the barriers are damaged."""
 
     directory: EpochDirectory
     timestamp_ms: int
@@ -74,7 +75,7 @@ class _WholeEpoch:
 
 @dataclass(slots=True)
 class _Listed:
-    """The runs and epochs that the last listing showed, and the live timeline of them."""
+    """The runs and epochs of the last listing, and their live timeline."""
 
     begun: Sequence[BegunName] = ()
     manifests: Mapping[EpochDirectory, _WholeEpoch] = field(default_factory=dict)
@@ -85,9 +86,9 @@ class _Listed:
 
 @dataclass
 class OperatorHistory:
-    """The StateHistory of one state; `state` may be None if the operator has only one.
+    """The StateHistory of one state; `state` may be None if the operator has only one state.
 
-    `published`: the objects of the store, with what all calls remember of them.
+    `published`: the objects of the store, remembered across calls.
     """
 
     store: ObjectStore
@@ -116,10 +117,10 @@ class OperatorHistory:
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory. Two listings; one more for a run that is new, once a minute, and while
-        several runs have the newest epoch; and one for each epoch that has no manifest. The newest
-        epoch is left out as long as the store cannot tell which of several runs, that completed it
-        with different changes, Spark commits."""
+        """See StateHistory. Costs two listings, and one more in each of these cases: a run is new,
+        a minute has passed, several runs have the newest epoch, an epoch has no manifest (one for
+        each such epoch). The newest epoch is left out as long as several runs completed the epoch
+        with different changes and the store cannot tell which run Spark commits."""
         times: dict[ManifestName, int] = {}
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):
@@ -148,9 +149,9 @@ class OperatorHistory:
         return left_behind(self._listed.begun, self._listed.written, read)
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
-        """True if two runs went from the same base to the same state; None if one of them has not
-        completed the epoch, or its checkpoint is damaged or gone. As of the last call of
-        `versions`. The changes of the epoch may be read, all at once."""
+        """True if two runs went from the same base to the same state. None if a run has not
+        completed the epoch, or if its checkpoint is damaged or gone. As of the last call of
+        `versions`. May read the changes of the epoch, all at once."""
         runs = newer, older
         if runs not in self._same:
             checkpoints = [self._completed_in(directory) for directory in runs]
@@ -161,7 +162,7 @@ class OperatorHistory:
         return self._same[runs]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. Raises StateNotFoundError if the operator has no such state then."""
+        """See StateHistory. Raises StateNotFoundError if the version has no such state."""
         return self.version_of(*self._read(version))
 
     def checkpoint_at(self, version: int) -> CompletedCheckpoint:
@@ -169,7 +170,8 @@ class OperatorHistory:
         return self.committed_at(version)[0]
 
     def committed_at(self, version: int) -> tuple[CompletedCheckpoint, int]:
-        """As checkpoint_at, and when the version was committed, in ms since 1970."""
+        """The barriers of a version, and the version's commit time in ms since 1970. Raises as
+        checkpoint_at."""
         return self._read(version)
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
@@ -177,7 +179,7 @@ class OperatorHistory:
         return absent_epoch(self, version, versions)
 
     def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
-        """What the barriers of an epoch, all or some, say of the state."""
+        """The version of the state according to all or some barriers of an epoch."""
         version, schema = checkpoint.epoch, self._schema(checkpoint)
         handles = tuple(
             handle
@@ -195,7 +197,7 @@ class OperatorHistory:
         )
 
     def barrier_times(self, directory: EpochDirectory) -> dict[BarrierName, int]:
-        """The barriers of an epoch and run, each with when it was published (ms since 1970)."""
+        """The barriers of an epoch and run, each with its publication time (ms since 1970)."""
         times: dict[BarrierName, int] = {}
         for info in self.store.list(str(directory)):
             name = layout.parse_barrier(info.name)
@@ -208,7 +210,7 @@ class OperatorHistory:
         return StateFileStore(self.store).read(handle, key_groups)
 
     def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
-        """The barriers of a version, and when it was committed."""
+        """The barriers of a version and the version's commit time."""
         if version not in self._epochs:
             self.versions()
         epoch = self._epochs.get(version)
@@ -228,7 +230,8 @@ class OperatorHistory:
         return None
 
     def _checkpoint_of(self, epoch: _WholeEpoch) -> CompletedCheckpoint | None:
-        """None if it was deleted since it was listed. Raises CorruptObjectError."""
+        """Read a checkpoint; None if it was deleted since the listing. Raises
+        CorruptObjectError."""
         checkpoint, damage = None, None
         with suppress(ObjectMissingError):
             checkpoint, damage = self.published.latest_intact(epoch.manifests)
@@ -243,13 +246,13 @@ class OperatorHistory:
     ) -> Iterator[tuple[int, _WholeEpoch]]:
         """The whole epochs of the live timeline, newest first; see run_lineage.
 
-        Raises ContradictingRunsError if the newest ones are not certain.
+        Raises ContradictingRunsError if the newest epochs are not certain.
         """
         written = {*manifests, *self.published.epoch_directories()}
         begun = self._starts.names_of(directory.run_number for directory in written)
         lineage = lineage_of(begun, written)
         if lineage.rivals:
-            begun = self._starts.listed_anew()  # a driver may have said which of them it committed
+            begun = self._starts.listed_anew()  # a driver may have noted which run Spark committed
             lineage = lineage_of(begun, written)
         if lineage.contradiction is not None:
             raise contradicting(self.url, lineage.contradiction)
@@ -263,14 +266,14 @@ class OperatorHistory:
             whole_epoch = manifests.get(directory)
             if whole_epoch is None and not (cleaned and directory.epoch < oldest):
                 whole_epoch = self._without_manifest(directory)
-                # Retention deletes the barriers too, and leaves directories of files still needed.
+                # Retention deletes barriers, too, but leaves the directories of needed files.
                 cleaned = whole_epoch is None and directory.epoch < oldest
             if whole_epoch is not None:
                 last_whole = directory.epoch
                 yield directory.epoch, whole_epoch
 
     def _uncertain(self) -> int | None:
-        """The newest epoch, if runs completed it with different changes."""
+        """The newest epoch if several runs completed it with different changes, else None."""
         pairs = combinations(self._listed.rivals, 2)
         return next(
             (newer.epoch for newer, older in pairs if self.are_same(newer, older) is False), None
@@ -313,7 +316,7 @@ class OperatorHistory:
 
     def _schema(self, checkpoint: CompletedCheckpoint) -> StateSchema:
         states = {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
-        # Timers are read by their name only.
+        # Timers are read only by their name.
         of_processor = [state for name, state in states.items() if state.kind != "timers"]
         if self.state is None and len(of_processor) == 1:
             return of_processor[0]
@@ -325,8 +328,8 @@ class OperatorHistory:
 def absent_epoch(
     history: StateHistory, version: int, versions: Sequence[int]
 ) -> VersionNotRetainedError:
-    """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out, so one is
-    missing only if the epoch after it was built upon it, or upon a later one."""
+    """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out. So an epoch is
+    missing only if the next epoch in the store was built upon it, or upon a later epoch."""
     oldest, newest = min(versions, default=None), max(versions, default=None)
     place = bisect_left(versions, version)
     if oldest is not None and newest is not None and 0 < place < len(versions):
@@ -339,7 +342,7 @@ def absent_epoch(
 
 
 def _may_be_aligned(names: Iterable[BarrierName]) -> bool:
-    """Whether these barriers may be all of an epoch. Their names tell: no barrier is read."""
+    """True if the names show barriers of all subtasks of an epoch. No barrier is read."""
     subtasks = {(name.parallelism, name.subtask) for name in names}
     present = Counter(parallelism for parallelism, _ in subtasks)
     return any(count == parallelism for parallelism, count in present.items())

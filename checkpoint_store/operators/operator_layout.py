@@ -1,4 +1,4 @@
-"""The names of all objects of a store. Pure.
+"""The names of all objects of an operator's store. Pure.
 
     store.json
     runs/<run>-<run id>-<unique>.json
@@ -16,21 +16,22 @@
     epochs/<epoch>-<run>/alive-<subtask>-<attempt>-<unique>.json
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
-subtask and parallelism to 5; a length is not padded. `unique` is 12 hex digits that the writer
-draws, so two writers never meet in one name (I1). `attempts` is the sum of the attempts of a
-manifest's barriers: it grows whenever a barrier is replaced by a later attempt's. `summary`: see
-checkpoint_summary; manifests of earlier releases have none.
+subtask and parallelism to 5; a length is not padded. `unique` is 12 hex digits drawn by the writer,
+so two writers never use the same name (I1). `attempts` is the sum of the attempts of a manifest's
+barriers. The sum grows whenever the barrier of a later attempt replaces a barrier. `summary`: see
+checkpoint_summary; manifests of earlier releases have no summary.
 
-A group has the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
-epoch that they start from, or 19 letters n if they start from nothing.
+A group holds the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
+base epoch of the barriers, or 19 letters n if the barriers start from nothing.
 
-A name in `begun/` says how a run began, see BegunName. A run that started from nothing has `none`
-in place of the base epoch and run. `checkpoint` is the beginning of a digest of the checkpoint's
-location, or `none` if the location is not known.
+A name in `begun/` says how a run began, see BegunName. For a run that started from nothing, `none`
+takes the place of the base epoch and run. `checkpoint` is the first part of a digest of the
+checkpoint's location, or `none` if the location is not known.
 
-The run is part of the directory, so one listing of `epochs/` tells which runs touched which epochs
-and a restore reads only the directories that matter. Barriers and manifests carry the length of
-their body, which early builds needed. Names that do not parse are not ours and are left alone.
+The run is part of the directory. So one listing of `epochs/` shows which runs wrote in which
+epochs, and a restore reads only the directories that matter. The names of barriers and manifests
+hold the length of the body, because early builds needed the length. A name that does not parse
+belongs to another program: cowstate leaves the object alone.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ _OPERATOR_STATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """A mark for a run; see run_registry. A name without a level is of the first one."""
+    """The name of a mark for a run; see run_registry. A name without a level is on level 1."""
 
     run: Run
     unique: str
@@ -96,7 +97,7 @@ class RunName:
 
 @dataclass(frozen=True, slots=True)
 class EpochDirectory:
-    """The directory of what one run wrote in one epoch."""
+    """The directory of the objects that one run wrote in one epoch."""
 
     epoch: int
     run_number: int
@@ -107,17 +108,17 @@ class EpochDirectory:
 
 @dataclass(frozen=True, slots=True)
 class BegunName:
-    """Says that a run has begun to publish barriers, and how; or how far it has come.
+    """The name of an object under `begun/`: how a run began, or how far a run has come.
 
-    `first_epoch`: the first epoch that it publishes barriers of; `base`: the epoch, and its run,
-    that this epoch starts from, None for an empty state. `way`:
+    `first_epoch`: the first epoch whose barriers the run publishes. `base`: the epoch, and its run,
+    that the first epoch starts from, None for an empty state. `way`:
 
-    - `forward`: when the run began, no older run had gone past its first epoch;
+    - `forward`: when the run began, no older run had gone past the run's first epoch;
     - `back`: the query was taken back to `base`. Later epochs of older runs do not count;
     - `reached`: a second object of a run. Spark has committed all epochs of the run before
-      `first_epoch`, as this run wrote them;
+      `first_epoch`, as this run wrote the epochs;
     - `cut`: a second object of a run that took the query back while another driver may have been
-      alive. `base`: an older run, and the last of its epochs that was there. See run_lineage.
+      alive. `base`: an older run, and the last of its epochs at that time. See run_lineage.
 
     `checkpoint`: 12 hex digits for the location of the query's checkpoint, None if not known.
     """
@@ -144,13 +145,13 @@ class BegunName:
 
 
 def begun_prefix(run_number: int) -> str:
-    """The beginning of the names of a run's BegunName."""
+    """The first part of a run's names under `begun/`."""
     return f"{run_number:010d}-"
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestName:
-    """A completed checkpoint's manifest."""
+    """The name of a completed checkpoint's manifest."""
 
     epoch: int
     run_number: int
@@ -172,13 +173,13 @@ class ManifestName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has none that this release reads."""
+        """The summary of the barriers; None if the name has no summary that this release reads."""
         return _summary(self.summary_text)
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierName:
-    """A subtask's barrier."""
+    """The name of a subtask's barrier."""
 
     directory: EpochDirectory
     subtask: int
@@ -196,7 +197,8 @@ class BarrierName:
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """The barriers of a group of subtasks, as one object. `base_epoch`: that of its barriers."""
+    """The name of an object with the barriers of a group of subtasks. `base_epoch`: the base epoch
+    of the barriers."""
 
     directory: EpochDirectory
     group: SubtaskGroup
@@ -217,19 +219,19 @@ class GroupName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has none that this release reads."""
+        """The summary of the barriers; None if the name has no summary that this release reads."""
         return _summary(self.summary_text)
 
 
 def manifest_prefix(epoch: int, run_number: int | None = None) -> str:
-    """What the names of an epoch's manifests begin with, of all runs or of one."""
+    """The first part of the names of an epoch's manifests, of all runs or of one run."""
     run = "" if run_number is None else f"{run_number:010d}-"
     return f"{epoch:019d}-{run}"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateName:
-    """The operator state of a subtask."""
+    """The name of the object with a subtask's operator state."""
 
     directory: EpochDirectory
     subtask: int
@@ -244,7 +246,7 @@ class OperatorStateName:
 
 
 def parse_run(name: str) -> RunName | None:
-    """The parts of a name under `runs/`; None if it is not ours. A run id may contain '-'."""
+    """Parse a name under `runs/`; None for any other name. A run id may contain '-'."""
     match = _RUN.fullmatch(name)
     if match is None:
         return None
@@ -253,7 +255,7 @@ def parse_run(name: str) -> RunName | None:
 
 
 def parse_begun(name: str) -> BegunName | None:
-    """The parts of a name under `begun/`; None if it is not ours."""
+    """Parse a name under `begun/`; None for any other name."""
     match = _BEGUN.fullmatch(name)
     if match is None:
         return None
@@ -270,7 +272,7 @@ def parse_begun(name: str) -> BegunName | None:
 
 
 def parse_manifest(name: str) -> ManifestName | None:
-    """The parts of a name under `manifests/`; None if it is not ours."""
+    """Parse a name under `manifests/`; None for any other name."""
     match = _MANIFEST.fullmatch(name)
     if match is None:
         return None
@@ -285,13 +287,13 @@ def parse_manifest(name: str) -> ManifestName | None:
 
 
 def parse_epoch_directory(name: str) -> EpochDirectory | None:
-    """The parts of a directory's name under `epochs/`; None if it is not ours."""
+    """Parse the name of a directory under `epochs/`; None for any other name."""
     match = _DIRECTORY.fullmatch(name)
     return None if match is None else EpochDirectory(int(match["epoch"]), int(match["run"]))
 
 
 def parse_barrier(name: str) -> BarrierName | None:
-    """The parts of a barrier's name; None if it is not one."""
+    """Parse the name of a barrier; None for any other name."""
     parent, _, file = name.rpartition("/")
     directory, match = parse_epoch_directory(parent), _BARRIER.fullmatch(file)
     if directory is None or match is None:
@@ -307,7 +309,7 @@ def parse_barrier(name: str) -> BarrierName | None:
 
 
 def parse_group(name: str) -> GroupName | None:
-    """The parts of a group's name; None if it is not one."""
+    """Parse the name of a group; None for any other name."""
     parent, _, file = name.rpartition("/")
     directory, match = parse_epoch_directory(parent), _GROUP.fullmatch(file)
     if directory is None or match is None:
@@ -325,14 +327,14 @@ def parse_group(name: str) -> GroupName | None:
 
 
 def parse_state_file(name: str) -> EpochDirectory | None:
-    """The directory of a state file, of keyed state or of operator state; None if the name is not
-    that of one."""
+    """The directory of a state file, of keyed state or of operator state; None for any other
+    name."""
     file = parse_state_file_name(name)
     return parse_operator_state(name) if file is None else parse_epoch_directory(file.directory)
 
 
 def parse_operator_state(name: str) -> EpochDirectory | None:
-    """The directory of a subtask's operator state; None if the name is not that of one."""
+    """The directory of a subtask's operator state; None for any other name."""
     parent, _, file = name.rpartition("/")
     return None if _OPERATOR_STATE.fullmatch(file) is None else parse_epoch_directory(parent)
 
@@ -354,7 +356,8 @@ def _summary(text: str) -> CheckpointSummary | None:
 
 
 def agreed_summary(manifests: Sequence[ManifestName]) -> CheckpointSummary | None:
-    """What these manifests of one epoch and run say, if there is one and nobody contests it."""
+    """The summary in the names of these manifests of one epoch and run. None if the manifests
+    disagree, have no summary, or say that the epoch is contested."""
     summaries = {name.summary for name in manifests}
     if len(summaries) != 1:
         return None

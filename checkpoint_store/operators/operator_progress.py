@@ -1,8 +1,9 @@
-"""What an epoch of an operator did, and what state it left, as its barriers say it. Pure.
+"""Numbers about an epoch of an operator: the epoch's work and the state after the epoch. Pure.
 
-Numbers of an operator are sums over its subtasks, with these exceptions: the earliest timer, the
-greatest watermark, and the most snapshots that failed in a row. A number that a subtask does not
-say is None for the operator, too, so a sum is never of some subtasks only.
+The barriers of the epoch report the numbers. An operator's number is the sum over its subtasks,
+with three exceptions: the earliest timer, the greatest watermark, and the greatest count of failed
+snapshots in a row. If a subtask does not report a number, the operator's number is None, so a sum
+never covers only some subtasks.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ _NO_REPORT = EpochReport(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochNumbers:
-    """What an epoch did. An entry is a value of a key, an element of a list, an entry of a map, or
-    a timer.
+    """The numbers of one epoch. An entry is a value of a key, an element of a list, an entry of a
+    map, or a timer.
 
     - `rows_total`: entries of the state after the epoch. `rows_updated`, `rows_removed`: entries
-      that the epoch put and deleted.
-    - `rows_in`, `rows_out`: rows that processors got and gave. `late_rows`: rows that were dropped
-      because the watermark had passed them; None if the operator drops none.
-    - `memory_bytes`: about how much memory the entries take, an estimate.
-    - `timers`: how many are registered after the epoch. `next_timer_ms`: the earliest, in
-      milliseconds since 1970; None if there is none.
-    - `watermark_ms`: the watermark that the epoch used, in milliseconds since 1970; None if the
-      query sets none, and 0 before its first row.
-    - `restore_ms`, `process_ms`, `write_ms`: to find the state that the epoch starts from and bring
-      it into memory; in processors; to write files. `last_publish_ms`: to publish the barrier of
-      the epoch before, None if another host ran that one.
-    - `written_bytes`: bytes of the files that this epoch's barriers name as the first ones.
-    - `states_deleted`: states that were deleted with deleteIfExists. Each subtask counts a state.
-    - `failed_snapshots`: how many snapshots in a row could not be written, or took too long to be
-      named, until this epoch. They are tried again, and the hosts' logs say why they failed.
+      put and deleted by the epoch.
+    - `rows_in`, `rows_out`: rows into and out of processors. `late_rows`: rows dropped because the
+      watermark had passed the rows; None if the operator drops no rows.
+    - `memory_bytes`: estimated memory of the entries in bytes.
+    - `timers`: number of timers registered after the epoch. `next_timer_ms`: the earliest timer, in
+      milliseconds since 1970; None if there is no timer.
+    - `watermark_ms`: the watermark used by the epoch, in milliseconds since 1970; None if the query
+      sets no watermark, and 0 before the query's first row.
+    - `restore_ms`: time to find the state that the epoch starts from and to bring the state into
+      memory. `process_ms`: time in processors. `write_ms`: time to write files. `last_publish_ms`:
+      time to publish the barrier of the epoch before, None if another host ran the epoch before.
+    - `written_bytes`: bytes of the files that the barriers of this epoch are the first to name.
+    - `states_deleted`: states deleted with deleteIfExists. Each subtask counts a deleted state.
+    - `failed_snapshots`: number of snapshots in a row, up to this epoch, that could not be written
+      or took too long to be named. Hosts try such snapshots again, and log the cause.
 
     `late_rows`, `timers`, `memory_bytes`, `last_publish_ms`, `states_deleted` and
-    `failed_snapshots` are None if a subtask does not say them; barriers of earlier releases and of
-    `cowstate adopt` do not.
+    `failed_snapshots` are None if a subtask does not report the number. Barriers of earlier
+    releases and of `cowstate adopt` do not report these numbers.
     """
 
     rows_total: int
@@ -65,18 +66,19 @@ class EpochNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtaskProgress(EpochNumbers):
-    """One subtask in one epoch. The numbers are those of EpochNumbers."""
+    """The progress of one subtask in one epoch, in the numbers of EpochNumbers."""
 
     subtask: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProgress(EpochNumbers):
-    """An operator in one epoch. The numbers are those of EpochNumbers, of all subtasks together.
+    """The progress of an operator in one epoch, in the numbers of EpochNumbers over all subtasks.
 
-    `url`: its store's. `epoch`: Spark's batch id. `committed_ms`: when the epoch was complete, in
-    milliseconds since 1970. `run_id`: the run of the query that wrote it. `parallelism`: how many
-    subtasks ran it; `subtasks`: these, if they were asked for.
+    `url`: the URL of the operator's store. `epoch`: Spark's batch id. `committed_ms`: the time at
+    which the epoch was complete, in milliseconds since 1970. `run_id`: the query's run that wrote
+    the epoch. `parallelism`: number of subtasks that ran the epoch. `subtasks`: the progress of
+    each subtask, empty unless requested.
     """
 
     name: str
@@ -90,7 +92,7 @@ class OperatorProgress(EpochNumbers):
 
 @dataclass(frozen=True, slots=True)
 class OperatorName:
-    """An operator and the URL of its store."""
+    """The name of an operator and the URL of its store."""
 
     name: str
     url: str
@@ -99,7 +101,7 @@ class OperatorName:
 def operator_progress(
     operator: OperatorName, checkpoint: CompletedCheckpoint, committed_ms: int, *, subtasks: bool
 ) -> OperatorProgress:
-    """The progress of an epoch; `subtasks`: with that of each subtask."""
+    """Compute the progress of an epoch. `subtasks`: True adds the progress of each subtask."""
     barriers = checkpoint.barriers
     return OperatorProgress(
         name=operator.name,
@@ -118,15 +120,15 @@ def _of_subtask(barrier: Barrier) -> SubtaskProgress:
 
 
 def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
-    """The values of EpochNumbers. A barrier without a report, of an early build, counts as one of
-    an epoch that did nothing."""
+    """Compute the values of EpochNumbers. A barrier without a report is from an early build; the
+    barrier counts as if the epoch did nothing."""
     reports = [barrier.report or _NO_REPORT for barrier in barriers]
     times = [barrier.time for barrier in barriers if barrier.time is not None]
     sums = {
         field.name: _sum(getattr(report, field.name) for report in reports)
         for field in fields(EpochReport)
     }
-    # These follow one another at a subtask, so the sum would say that more failed in a row.
+    # Each subtask counts its own failures in a row. Their sum would claim a longer row.
     if sums["failed_snapshots"] is not None:
         sums["failed_snapshots"] = max(report.failed_snapshots or 0 for report in reports)
     return {
@@ -142,7 +144,7 @@ def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """None if one of the values is."""
+    """The sum, None if a value is None."""
     total = 0
     for value in values:
         if value is None:

@@ -1,7 +1,6 @@
-"""Operator state in an object store: the bytes of one subtask, written whole and read whole.
+"""Operator state in an object store: one object per subtask, written whole and read whole.
 
-What the bytes mean is known to whoever writes them. Here they are one object, which is verified
-when it is read.
+Only the writer knows the meaning of the bytes. The store verifies the object when reading.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class OperatorStateStore:
         )
 
     def read_all(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
-        """What the handles refer to, verified. Raises ObjectMissingError, CorruptObjectError."""
+        """Read and verify the handles' objects. Raises ObjectMissingError, CorruptObjectError."""
         return in_parallel(self._read, handles)
 
     def _read(self, handle: OperatorStateHandle) -> bytes:

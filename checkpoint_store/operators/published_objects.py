@@ -1,9 +1,10 @@
-"""What is published in a store: listings parsed, documents read and verified.
+"""The published objects of a store: listings parsed, documents read and verified.
 
-A damaged object counts as published: what it said is unknown, not void. It is passed over, with a
-warning in the log, only where another object stands for it. Objects are immutable (I1), so what was
-read or written once is remembered by name and not read again. The number of remembered objects is
-bounded, and so is the number of files that they name, which take most of the memory.
+A damaged object counts as published: its content is unknown, not void. Readers pass over a damaged
+object, with a warning in the log, only if another object takes its place. Objects are immutable
+(I1). So each object read or written is remembered by name and not read again. Two limits bound the
+memory: the number of remembered objects, and the number of files named by the objects, because file
+names take most of the memory.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ _T = TypeVar("_T")
 
 
 class PublishedObjects:
-    """The published objects of `store`. Safe to use from several threads; pickles, without what it
-    remembers.
+    """The published objects of `store`. Safe to use from several threads. Pickling drops the
+    remembered objects.
 
-    `manifests`: how many are remembered; few for a writer, which goes on from the last one.
+    `manifests`: how many manifests are remembered. A writer needs few, because the writer goes on
+    from the last manifest.
     """
 
     def __init__(self, store: ObjectStore, manifests: int = 4) -> None:
@@ -72,7 +74,8 @@ class PublishedObjects:
     def manifests(
         self, epoch: int | None = None, run_number: int | None = None
     ) -> list[ManifestName]:
-        """All manifests, or those of an epoch, or those of a run of an epoch: one listing."""
+        """The names of all manifests, or of an epoch's manifests, or of a run's manifests of an
+        epoch: one listing."""
         prefix = "" if epoch is None else layout.manifest_prefix(epoch, run_number)
         return [
             name
@@ -81,9 +84,10 @@ class PublishedObjects:
         ]
 
     def manifests_until(self, epoch: int) -> list[ManifestName]:
-        """Those of an epoch and of the one before: one listing, and two for every tenth epoch."""
+        """The manifests of an epoch and of the epoch before: one listing, and two for every tenth
+        epoch."""
         epochs = {max(epoch - 1, 0), epoch}
-        # Nine times of ten their names begin with the same 18 digits. Few other names do.
+        # Nine times of ten the names of both epochs share the first 18 digits. Few other names do.
         prefixes = {layout.manifest_prefix(number)[:-2] for number in epochs}
         listed = chain.from_iterable(
             self._store.list(object_names.MANIFESTS, prefix) for prefix in sorted(prefixes)
@@ -92,12 +96,12 @@ class PublishedObjects:
         return [name for name in names if name is not None and name.epoch in epochs]
 
     def epoch_directories(self) -> list[EpochDirectory]:
-        """What each run wrote in each epoch, published or not: one listing."""
+        """The directories of all epochs and runs, published or not: one listing."""
         names = self._store.list_directories(object_names.EPOCHS)
         return [name for text in names if (name := layout.parse_epoch_directory(text))]
 
     def barriers(self, directory: EpochDirectory, digits: str = "") -> list[BarrierName]:
-        """The barriers of one epoch and run, of subtasks whose numbers begin with these digits: one
+        """The barriers of one epoch and run, of subtasks whose numbers begin with `digits`: one
         listing."""
         return [
             name
@@ -108,8 +112,7 @@ class PublishedObjects:
     def groups(
         self, directory: EpochDirectory, group: SubtaskGroup | None = None
     ) -> list[GroupName]:
-        """The groups of barriers of one epoch and run, or the objects of one of them: one
-        listing."""
+        """The groups of barriers of one epoch and run, or the objects of one group: one listing."""
         digits = "" if group is None else f"{group.first:05d}-"
         return [
             name
@@ -118,7 +121,10 @@ class PublishedObjects:
         ]
 
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
-        """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        """Read the checkpoint of a manifest, with all barriers.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
         said = self._manifest(name)
         if isinstance(said, CompletedCheckpoint):
             return said
@@ -127,7 +133,7 @@ class PublishedObjects:
         return CompletedCheckpoint(said.epoch, said.run, said.parallelism, barriers, objects)
 
     def read_share(self, name: ManifestName, asked: AskedKeyGroups) -> CheckpointShare:
-        """What a manifest says of these key groups. Raises as read_manifest."""
+        """Read a manifest's share for the key groups `asked`. Raises as read_manifest."""
         said, summary = self._manifest(name), name.summary
         if isinstance(said, CompletedCheckpoint) or summary is None:
             whole = self.read_manifest(name)
@@ -146,7 +152,7 @@ class PublishedObjects:
         try:
             return self.barriers_in(checkpoint, groups)
         except ObjectMissingError as error:
-            # If both were deleted, the manifest is what is missing. It is deleted first.
+            # Deletion takes a manifest before its groups. If both are gone, report the manifest.
             read_named(self._store, str(name), name.epoch)
             problem = f"it is missing, and {name} names it"
             raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
@@ -154,8 +160,10 @@ class PublishedObjects:
     def barriers_in(
         self, checkpoint: GroupedCheckpoint, groups: Sequence[tuple[SubtaskGroup, str]]
     ) -> tuple[Barrier, ...]:
-        """The barriers in some groups of a checkpoint. Raises ObjectMissingError,
-        CorruptObjectError, UnsupportedFormatError."""
+        """Read the barriers in some groups of a checkpoint.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
 
         def read(entry: tuple[SubtaskGroup, str]) -> tuple[Barrier, ...]:
             group, text = entry
@@ -168,7 +176,10 @@ class PublishedObjects:
         return tuple(chain.from_iterable(in_parallel(read, groups)))
 
     def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
-        """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        """Read the barriers of a group.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
         return self._group(str(name), name.directory, name.parallelism, name.group)
 
     def _group(
@@ -195,7 +206,7 @@ class PublishedObjects:
         epoch: int,
         decode: Callable[[bytes, Source], _T],
     ) -> _T:
-        """What a document says, read if it is not remembered."""
+        """Read and decode a document, unless the document is remembered."""
         said = remembered.get(name)
         if said is None:
             data = read_named(self._store, name, epoch)
@@ -204,12 +215,15 @@ class PublishedObjects:
         return said
 
     def read_barrier(self, name: BarrierName) -> Barrier:
-        """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        """Read a barrier.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
         return self._read_once(self._barriers, str(name), name.directory.epoch, decode_barrier)
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
-        """As read_barrier, several at once. A damaged barrier is left out if a later attempt of its
-        subtask has replaced it."""
+        """Read several barriers at once, as read_barrier. A damaged barrier is left out if a later
+        attempt of its subtask has replaced the barrier."""
         read = dict(zip(names, in_parallel(self._barrier_or_damage, names), strict=True))
         intact = {name: outcome for name, outcome in read.items() if isinstance(outcome, Barrier)}
         for name, outcome in read.items():
@@ -228,16 +242,20 @@ class PublishedObjects:
     def latest_intact(
         self, names: Iterable[ManifestName]
     ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """As latest_read, whole."""
+        """Read the latest intact manifest as a whole checkpoint, as latest_read."""
         return self.latest_read(names, self.read_manifest)
 
     def latest_read(
         self, names: Iterable[ManifestName], read: Callable[[ManifestName], _T]
     ) -> tuple[_T | None, CorruptObjectError | None]:
-        """What `read` makes of an intact manifest of the latest barriers among those of one epoch
-        and run, and the damage of another one of them, if there is any. Subtasks that publish at
-        the same time write one each; what was written for earlier attempts does not stand for it.
-        Raises ObjectMissingError, UnsupportedFormatError."""
+        """Apply `read` to an intact manifest of the latest barriers of one epoch and run. Return
+        the result, None if no manifest is intact, and the damage of another manifest, None if there
+        is no damage.
+
+        Subtasks that publish at the same time write a manifest each, so an intact manifest may take
+        the place of a damaged manifest. A manifest of earlier attempts may not. Raises
+        ObjectMissingError, UnsupportedFormatError.
+        """
         damage: CorruptObjectError | None = None
         ordered = latest_first(names)
         for name in ordered:
@@ -254,21 +272,21 @@ class PublishedObjects:
     def remember_manifest(
         self, name: ManifestName, checkpoint: CompletedCheckpoint | GroupedCheckpoint
     ) -> None:
-        """Spare a later read of what this process wrote."""
+        """Remember a manifest that this process wrote, to spare a later read."""
         self._manifests.put(str(name), checkpoint)
 
     def remember_barrier(self, name: BarrierName, barrier: Barrier) -> None:
-        """Spare a later read of what this process wrote."""
+        """Remember a barrier that this process wrote, to spare a later read."""
         self._barriers.put(str(name), barrier)
 
 
 def latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
-    """Manifests of one epoch and run, the one that counts first."""
+    """Sort manifests of one epoch and run, the manifest that counts first."""
     return sorted(names, key=lambda name: (name.attempts, name.unique), reverse=True)
 
 
 def _replaces(name: BarrierName, other: BarrierName) -> bool:
-    """Whether a barrier is of a later attempt of the same subtask."""
+    """True if `name` is of a later attempt than `other`, at the same subtask."""
     is_same_subtask = (name.directory, name.subtask, name.parallelism) == (
         other.directory,
         other.subtask,
@@ -278,9 +296,9 @@ def _replaces(name: BarrierName, other: BarrierName) -> bool:
 
 
 def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _T]:
-    """About `most` values, which name at most `_REMEMBERED_HANDLES` files together; or a single
-    one, however many it names."""
-    # With this share as the least weight of a value, about `most` of them fit.
+    """A memory for about `most` values that together name at most `_REMEMBERED_HANDLES` files. A
+    single value is remembered however many files the value names."""
+    # A value weighs at least this share, so about `most` values fit.
     share = _REMEMBERED_HANDLES // most
     most_handles = _REMEMBERED_HANDLES
     return Remembered(most_handles, lambda value: min(max(handles_of(value), share), most_handles))

@@ -1,8 +1,9 @@
-"""What published objects say, for a clean-up that goes on where one of them cannot be read.
+"""Reads published objects for a clean-up that goes on despite unreadable objects.
 
-An object that is damaged, or that a newer release wrote, is passed over and told once. A manifest
-that cannot be read says what its barriers say, if they are those that it was written from: the sum
-of their attempts is part of its name. Otherwise what it names is unknown.
+A damaged object, or an object of a newer release, is passed over and reported once. An unreadable
+manifest is rebuilt from its barriers, if the sum of the barriers' attempts equals the sum in the
+manifest's name: then the manifest was written from these barriers. Otherwise the manifest's files
+are unknown.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestN
 from checkpoint_store.operators.published_objects import PublishedObjects
 
 _T = TypeVar("_T")
-# So many manifests are in memory at a time, or those of one epoch if they are more.
+# Number of manifests in memory at a time; more if a single epoch has more manifests.
 _READ_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An object that cannot be read may name any file of its epoch or of an older one (I8)."""
+    """The stand-in for an unreadable object. The object may name any file of its epoch or of an
+    older epoch (I8)."""
 
     epoch: int
 
@@ -45,9 +47,9 @@ class ReadableObjects:
     def manifests(
         self, names: Iterable[ManifestName], others: Sequence[ManifestName] = ()
     ) -> Iterator[tuple[ManifestName, CompletedCheckpoint | Unknown | None]]:
-        """What each manifest says, a few epochs at a time. It is None for a manifest that was
-        deleted, and for one that cannot be read and was replaced: by another manifest of its epoch
-        and run, among `names` or `others`, that can be read."""
+        """Read manifests, a few epochs at a time. The result is None for a deleted manifest, and
+        for an unreadable manifest replaced by another manifest of the same epoch and run: a
+        readable manifest among `names`, or a manifest in `others`."""
         for part in _parts(names):
             yield from zip(part, self._manifests(part, others), strict=True)
 
@@ -79,7 +81,7 @@ class ReadableObjects:
         return self._read(lambda: self._published.read_manifest(name), name.epoch)
 
     def _rebuilt(self, name: ManifestName) -> CompletedCheckpoint | None:
-        """What a manifest says according to its barriers; None if they are not all there."""
+        """Rebuild a manifest from its barriers; None if the barriers are not all there."""
         barriers = [b for b in self.barriers(name.directory) if isinstance(b, Barrier)]
         for run, parallelism in {(barrier.run, barrier.parallelism) for barrier in barriers}:
             completed = align(barriers, name.epoch, run, parallelism).completed()
@@ -88,7 +90,7 @@ class ReadableObjects:
         return None
 
     def barriers(self, directory: EpochDirectory) -> list[Barrier | Unknown | None]:
-        """What each barrier of an epoch and run says; None for a barrier that was deleted."""
+        """Read each barrier of an epoch and run; None for a deleted barrier."""
         return in_parallel(
             lambda name: self._read(lambda: self._published.read_barrier(name), directory.epoch),
             self._published.barriers(directory),
@@ -105,7 +107,8 @@ class ReadableObjects:
 
 
 def _parts(names: Iterable[ManifestName]) -> Iterator[list[ManifestName]]:
-    """The names by epoch, those of one together: one of them may have replaced another."""
+    """The names in parts, ordered by epoch. All manifests of an epoch are in one part, because a
+    manifest may have replaced another manifest of the epoch."""
     part: list[ManifestName] = []
     for name in sorted(names, key=attrgetter("epoch")):
         if len(part) >= _READ_AT_ONCE and name.epoch != part[-1].epoch:

@@ -1,7 +1,7 @@
 """Compares the states that two runs left when both ran an epoch from the same base.
 
-A processor that depends on its state and its rows only gives the same changes each time, also at
-another parallelism. Then it does not matter which of the two runs Spark committed.
+A processor that depends only on its state and its rows gives the same changes each time, also at
+another parallelism. Then the epochs of the two runs are equal, whichever run Spark committed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 
 
 class RivalCheckpoints:
-    """Compares checkpoints of one epoch in `store`."""
+    """The comparison of checkpoints of one epoch in `store`."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._files = StateFileStore(store)
 
     def are_same(self, newer: CompletedCheckpoint, older: CompletedCheckpoint) -> bool:
-        """Whether both certainly hold the same state. False if it cannot be told, because a file is
-        missing or damaged. The changes of the epoch may be read, all at once."""
+        """True if both checkpoints certainly hold the same state. False if a missing or damaged
+        file prevents the comparison. May read the changes of the epoch, all at once."""
         if _around_changes(newer) != _around_changes(older):
             return False
         if [*map(_content, _changes(newer))] == [*map(_content, _changes(older))]:
@@ -37,7 +37,7 @@ class RivalCheckpoints:
             return False
 
     def _rows(self, checkpoint: CompletedCheckpoint) -> pa.Table | None:
-        """The changes of all subtasks, by key group and key; None if there are none."""
+        """The changes of all subtasks, by key group and key; None if there are no changes."""
         batches = [
             batch
             for handle in _changes(checkpoint)
@@ -47,7 +47,7 @@ class RivalCheckpoints:
 
 
 def _changes(checkpoint: CompletedCheckpoint) -> Iterator[StateHandle]:
-    """The files with the epoch's changes. Its snapshots hold the state of the base."""
+    """The files with the epoch's changes. Snapshots of the epoch hold the state of the base."""
     for barrier in checkpoint.barriers:
         for handle in barrier.handles:
             if handle.epoch == checkpoint.epoch and handle.kind == "changelog":
@@ -59,9 +59,10 @@ def _content(handle: StateHandle) -> tuple[object, ...]:
 
 
 def _around_changes(checkpoint: CompletedCheckpoint) -> tuple[object, ...]:
-    """Everything of a checkpoint that has to be the same beside the rows of its changes. Items of
-    operator state are dealt out again at another parallelism. A run that started from nothing may
-    have taken over the state of another store, which its first snapshot holds."""
+    """The parts of a checkpoint that must be the same, apart from the rows of the changes. At
+    another parallelism, the items of operator state are dealt out again. A run that started from
+    nothing may have taken over the state of another store, and the run's first snapshot holds the
+    state."""
     barriers = checkpoint.barriers
     held = [barrier.operator_state for barrier in barriers]
     has_base = all(barrier.base for barrier in barriers)

@@ -1,13 +1,13 @@
-"""The errors of runs of one query that contradict each other, or the query's checkpoint.
+"""Errors about runs of a query in conflict with each other or with the query's checkpoint.
 
 CheckpointStoreError
-├── RunOverError                 a later run of the query has begun: stop one of them
-├── OvertakenRunError            an older run is past a run's first epoch: stop one of them
-├── ContradictingRunsError       two runs wrote one epoch: say which of them counts
-├── EpochsLostError              a committed epoch is not in the store: restore it
-├── StoreOfOtherCheckpointError  a checkpoint was copied or moved: attach it, or use a new store
-├── RunChoiceError               `cowstate attach` needs a run that counts: name it
-└── NoEpochToAttachError         `cowstate attach` has no epoch to go on from: restore the store
+├── RunOverError                 a later run of the query has begun: stop one of the two runs
+├── OvertakenRunError            an older run is past a run's first epoch: stop one of the two runs
+├── ContradictingRunsError       two runs wrote one epoch: name the run that counts
+├── EpochsLostError              a committed epoch is not in the store: restore the store
+├── StoreOfOtherCheckpointError  checkpoint copied: use a new store; moved: `cowstate attach`
+├── RunChoiceError               `cowstate attach` needs the name of the run that counts
+└── NoEpochToAttachError         `cowstate attach` finds no epoch to go on from: restore the store
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTACH = "cowstate attach <checkpoint location> --store <spark.cowstate.store>"
 
 @dataclass(eq=False)
 class RunOverError(CheckpointStoreError):
-    """A run asks where to go on, but a later run of its query has begun (I9)."""
+    """A run cannot go on because a later run of its query has begun (I9)."""
 
     url: str
     run: Run
@@ -42,7 +42,7 @@ class RunOverError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class OvertakenRunError(CheckpointStoreError):
-    """A run is to begin with an epoch that an older run has gone past (I4, I9)."""
+    """A run begins with an epoch, but an older run has already gone past the epoch (I4, I9)."""
 
     url: str
     run: Run
@@ -61,8 +61,8 @@ class OvertakenRunError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ContradictingRunsError(CheckpointStoreError):
-    """Two runs went on from the same epoch, and the store cannot tell which of them Spark
-    committed (I9)."""
+    """Two runs went on from the same epoch, and the store cannot tell which run Spark committed
+    (I9)."""
 
     url: str
     epoch: int
@@ -100,7 +100,7 @@ class EpochsLostError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreOfOtherCheckpointError(CheckpointStoreError):
-    """The store belongs to a query whose checkpoint is elsewhere."""
+    """The store belongs to a query with another checkpoint location."""
 
     url: str
     owner: str | None
@@ -119,7 +119,7 @@ class StoreOfOtherCheckpointError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class RunChoiceError(CheckpointStoreError):
-    """The run whose epochs count has to be named, or named otherwise."""
+    """The user must name the run that counts, or has named an unsuitable run."""
 
     url: str
     problem: str
@@ -136,7 +136,7 @@ class RunChoiceError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class NoEpochToAttachError(CheckpointStoreError):
-    """The store has no whole epoch of the batches that Spark has committed."""
+    """The store has no whole epoch up to the last batch that Spark has committed."""
 
     url: str
     committed: int
@@ -152,11 +152,11 @@ class NoEpochToAttachError(CheckpointStoreError):
 
 
 def _named(run: Run) -> str:
-    """The number of a run in its store, and its id, which Spark logs."""
+    """A run's number in its store and the run's id. Spark logs the id."""
     return f"{run.number} ({run.run_id})"
 
 
 def contradicting(url: str, contradiction: Contradiction) -> ContradictingRunsError:
-    """The error of two runs that both went on from an epoch."""
+    """Build the error for two runs that both went on from one epoch."""
     newer, older_run = contradiction.newer, contradiction.older_run
     return ContradictingRunsError(url, newer.first_epoch, older_run, newer.run.number)

@@ -1,39 +1,41 @@
-"""The live timeline: the epochs that count, of all that the runs of a query have written. Pure.
+"""The live timeline: the epochs that count, among all epochs written by a query's runs. Pure.
 
-Run numbers follow the order in which runs registered, and not what Spark committed. Two drivers of
-one query may both run an epoch, and Spark's commit log lets only one of them go on. So a greater
-number alone says nothing. What decides are the epochs that runs have gone past:
+Run numbers follow the order in which runs registered, not the order in which Spark committed. Two
+drivers of one query may both run an epoch, and Spark's commit log lets only one driver go on. So a
+greater number alone proves nothing. The epochs that runs have gone past decide:
 
-    run 1    4  5  6  7  8    run 1 ran epoch 7, so Spark had committed its epoch 6
+    run 1    4  5  6  7  8    run 1 ran epoch 7, so Spark had committed run 1's epoch 6
     run 2          6          run 2 ran epoch 6 again and never epoch 7: a stray
 
-A run plans an epoch only after Spark has committed the epoch before it. So a run that has written
-anything of a later epoch has gone past its first epoch, which was committed as this run wrote it.
-So has a run that says that it has `reached` a later epoch: Spark has committed the epoch before
-that one, and has maybe not planned it.
-Spark commits an epoch once. The runs are looked at in the order of their numbers:
+A run plans an epoch only after Spark has committed the epoch before. So a run with any object of a
+later epoch has gone past its first epoch: Spark committed the first epoch as the run wrote it. The
+same holds for a run with a `reached` note about a later epoch: Spark has committed the epoch before
+the reached epoch, but may not have planned the reached epoch.
 
-    the older runs have not gone past the run's first epoch    the run counts from there: a restart
-    they have, and the run has not                             it is a stray and does not count
-    both have                                                  two commit logs: a contradiction
-    the run was taken back (`back`)                            it counts, later epochs do not
+Spark commits an epoch once. The scan takes the runs in the order of their numbers:
 
-Whoever takes a query back, its driver at the start or `cowstate attach`, registers a run without
-epochs. Other drivers may be alive, so it says how far older runs had come (`cut`). What an older
-run writes after that counts as if the run had begun later, if it goes on from the base and belongs
-to the same checkpoint. So does the epoch after the last committed batch, if it may have been under
-way: its driver may still commit it.
+    older runs not past the run's first epoch    the run counts from there: a restart
+    older runs past it, the run not              the run is a stray and does not count
+    both past it                                 two commit logs: a contradiction
+    the run took the query back (`back`)         the run counts, later epochs do not
 
-A run that begins looks first whether an older run has gone past its first epoch, see
-`is_overtaken`. So older runs that are past it later were alive when it began. A contradiction lasts
-until the query is taken back: to an epoch that both runs have in common, or to an epoch of the run
-that an operator of the query has chosen.
+A query is taken back by its driver at the start, or by `cowstate attach`. Either registers a run
+without epochs. Other drivers may be alive, so the new run also says how far older runs had come
+(`cut`). Epochs written by an older run after the cut count as if the older run had begun later, if
+the older run goes on from the base and belongs to the same checkpoint. The epoch after the last
+committed batch also counts, if the epoch may have been under way: the driver may still commit the
+epoch.
 
-From the run that counts last, the timeline follows the bases of runs (I4): each run's epochs down
-to its first one, then the epochs of the run that it started from.
+At its start, a run checks if an older run has gone past the new run's first epoch, see
+`is_overtaken`. So if an older run is past the epoch later, the older run was alive when the new run
+began. A contradiction lasts until the query is taken back: to an epoch that both runs have in
+common, or to an epoch of a run chosen by the user.
 
-If the last run has written its first epoch only, and older runs have the same epoch, nobody can
-tell from the store which of them Spark committed: `rivals` has all.
+The timeline starts with the run that counts last and follows the bases of runs (I4): the epochs of
+a run down to its first epoch, then the epochs of the run that wrote its base.
+
+If the last run has written only its first epoch, and older runs have the same epoch, the store
+cannot tell which run's epoch Spark committed. `rivals` lists the epoch of each of these runs.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two runs that both went on from an epoch of the same query. `newer` began at
-    `newer.first_epoch`, where `older_run` has reached epoch `older_epoch`."""
+    """Two runs of the same query that both went on from the same epoch. `newer` began at
+    `newer.first_epoch`, and `older_run` has reached epoch `older_epoch`."""
 
     older_run: int
     older_epoch: int
@@ -59,13 +61,13 @@ class Contradiction:
 class Lineage:
     """The live timeline.
 
-    `epochs`: newest first. The newest epoch is there several times if the newest runs have all run
-    it: then those of older runs follow the newest run's. `newest_run`: the number of the run that
-    counts last, 0 if there is none. `written`: the newest epoch of which it has written anything,
-    -1 if there is none; of a query that was taken back the epoch that it goes on from. `reached`:
-    the same, or a later epoch that the run says it has reached. `contradiction`: None if the
-    timeline is certain; otherwise the one that begins first, and `epochs` holds what all runs have
-    in common.
+    `epochs`: newest first. If several of the newest runs have run the newest epoch, `epochs` lists
+    the epoch once per run, the newest run first. `newest_run`: the number of the run that counts
+    last, 0 if there is no run. `written`: the newest epoch of which `newest_run` has written any
+    object, -1 if there is no epoch; for a query that was taken back, the base. `reached`: equal to
+    `written`, or the later epoch of the run's `reached` note. `contradiction`: None if the timeline
+    is certain; otherwise the contradiction that begins first, and `epochs` holds the epochs common
+    to all runs.
     """
 
     epochs: tuple[EpochDirectory, ...]
@@ -76,23 +78,22 @@ class Lineage:
 
     @property
     def rivals(self) -> tuple[EpochDirectory, ...]:
-        """The newest epoch of each of the runs that wrote it, newest run first; empty if only one
-        run did."""
+        """The newest epoch, once per run with the epoch, newest run first; empty if a single run
+        wrote the epoch."""
         newest = tuple(each for each in self.epochs if each.epoch == self.epochs[0].epoch)
         return newest if len(newest) > 1 else ()
 
 
 def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
-    """The live timeline of the runs that have `begun`; `written`: every epoch and run of which the
-    store has anything."""
+    """Find the live timeline. `begun`: the starts of runs; `written`: every epoch and run of which
+    the store has any object."""
     return _scan_of(begun, written).lineage()
 
 
 def timeline_of(
     begun: Iterable[BegunName], written: Iterable[EpochDirectory], run_number: int
 ) -> tuple[EpochDirectory, ...]:
-    """The epochs of a run and of the runs that it goes on from, newest first, as if this run was
-    the last one that counts."""
+    """The epochs of a run and of its bases, newest first, as if the run counted last."""
     scan = _scan_of(begun, written)
     scan.lineage()
     return tuple(scan.chain(run_number))
@@ -101,9 +102,8 @@ def timeline_of(
 def left_behind(
     begun: Iterable[BegunName], written: Iterable[EpochDirectory], read: EpochDirectory
 ) -> tuple[EpochDirectory, ...]:
-    """The epochs up to `read` on which `read` was built, oldest first, that the live timeline does
-    not have: the query went back, or Spark committed another run's epoch. Empty if `read` counts.
-    """
+    """The epochs up to `read` on which `read` was built and that the live timeline lacks, oldest
+    first. The query went back, or Spark committed another run's epoch. Empty if `read` counts."""
     scan = _scan_of(begun, written)
     live = {*scan.lineage().epochs}
     led_to = [each for each in scan.chain(read.run_number) if each.epoch <= read.epoch]
@@ -111,20 +111,20 @@ def left_behind(
 
 
 def is_overtaken(lineage: Lineage, epoch: int) -> bool:
-    """Whether the timeline has gone past an epoch that another run is about to begin with."""
+    """True if the timeline has gone past an epoch with which another run is about to begin."""
     return lineage.reached > epoch
 
 
 def owner_of(names: Iterable[BegunName]) -> BegunName | None:
-    """The newest run that told the location of its checkpoint: the store belongs to this location.
-    None if no run told any."""
+    """The start of the newest run with a known checkpoint location. The store belongs to the
+    location. None if no run told a location."""
     told = (name for name in names if name.checkpoint is not None and name.is_start)
     return max(told, key=lambda name: name.run.number, default=None)
 
 
 def has_one_checkpoint(names: Iterable[BegunName]) -> bool:
-    """True if all runs since the query was last taken back or attached told the same location of
-    their checkpoint. A run that told none may be of a copy."""
+    """True if all runs since the query was last taken back or attached told the same checkpoint
+    location. False if a run told no location, because the run may use a copy of the checkpoint."""
     starts = sorted((name for name in names if name.is_start), key=lambda name: name.run.number)
     ways_back = [index for index, name in enumerate(starts) if name.way == "back"]
     locations = {name.checkpoint for name in starts[ways_back[-1] if ways_back else 0 :]}
@@ -149,7 +149,7 @@ class _Scan:
         for directory in sorted(set(written), key=lambda each: each.epoch, reverse=True):
             self._epochs.setdefault(directory.run_number, []).append(directory.epoch)
         self._reach = {number: epochs[0] for number, epochs in self._epochs.items()}
-        # Epochs that a run has cut off, by the run and the older run whose epochs they are.
+        # By run and older run: the last epoch of the older run that the run has cut off.
         self._cuts: dict[int, dict[int, int]] = {}
         for name in said:
             number = name.run.number
@@ -157,7 +157,7 @@ class _Scan:
                 self._reach[number] = max(name.first_epoch, self._reach.get(number, -1))
             elif name.base is not None:
                 self._cuts.setdefault(number, {})[name.base.run_number] = name.base.epoch
-        # The run that counted last before each run began to count; 0 for none.
+        # By run: the run that counted last before the run began to count; 0 for none.
         self._before: dict[int, int] = {}
 
     def lineage(self) -> Lineage:
@@ -180,8 +180,9 @@ class _Scan:
         return Lineage(epochs, newest, self._written(newest), self._reached(newest), contradiction)
 
     def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
-        """The run that counts last after a run that took the query back: an older run, if it was
-        alive and has gone on from the base since then. Two such runs may contradict each other."""
+        """The run that counts last after run `back` took the query back. An older run counts if the
+        run was alive and has gone on from the base since then. Two such runs may contradict each
+        other."""
         newest: int = back
         contradiction: Contradiction | None = None
         for number, first in sorted(self._alive_after(back)):
@@ -192,8 +193,8 @@ class _Scan:
         return newest, contradiction
 
     def _alive_after(self, back: int) -> Iterator[tuple[int, int]]:
-        """Older runs that went on from the base of a run which took the query back, after that,
-        each with its first epoch after the base."""
+        """The older runs that went on from the base after run `back` took the query back to the
+        base. Yields each run with its first epoch after the base."""
         start = self._begun[back]
         cuts, base = self._cuts.get(back, {}), start.base
         if not cuts:
@@ -211,8 +212,9 @@ class _Scan:
     def _earlier(
         self, contradiction: Contradiction | None, older: int, newer: int
     ) -> Contradiction | None:
-        """The contradiction that begins first: the one that was found before, or that of a run
-        whose first epoch an older run is past. A run that is not past it itself is a stray."""
+        """The contradiction that begins first: the given `contradiction`, or the contradiction of
+        run `newer`, whose first epoch run `older` is past. No contradiction if `newer` is not past
+        its own first epoch: the run is a stray."""
         first = self._first_epoch(newer)
         if self._reach[newer] <= first:
             return contradiction
@@ -221,7 +223,7 @@ class _Scan:
         return self._contradiction(older, newer, first)
 
     def _contradiction(self, older: int, newer: int, first: int) -> Contradiction:
-        # A run whose start is lost went past its first epoch all the same.
+        # Even if its start is lost, the run has gone past its first epoch.
         name = self._begun.get(newer) or BegunName(Run(newer, ""), first, None)
         return Contradiction(older, self._reached(older), replace(name, first_epoch=first))
 
@@ -253,8 +255,8 @@ class _Scan:
                 yield from self._replaced(directory)
 
     def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
-        """The same epoch as the runs before wrote it, until the query was taken back or a run
-        wrote an epoch before it."""
+        """The same epoch as earlier runs wrote it. Stops at a run that took the query back, and at
+        a run with an earlier first epoch."""
         number, epoch = directory.run_number, directory.epoch
         while number and not self._was_taken_back(number) and self._first_epoch(number) == epoch:
             older = (
@@ -267,7 +269,7 @@ class _Scan:
             number = rival.run_number
 
     def chain(self, number: int) -> Iterator[EpochDirectory]:
-        """The epochs of a run, and of its bases, newest first. After `lineage`."""
+        """The epochs of a run and of its bases, newest first. Call `lineage` first."""
         until: int | None = None
         while number:
             for epoch in self._epochs.get(number, ()):
@@ -276,8 +278,8 @@ class _Scan:
             number, until = self._base_of(number)
 
     def _base_of(self, number: int) -> tuple[int, int]:
-        """The run that a run started from, and its epoch. If nothing says how the run began, it
-        went on from the run before it."""
+        """The run and the epoch that a run started from. If the run's start is unknown, the run
+        went on from the run before."""
         name = self._begun.get(number)
         if name is None:
             return self._before.get(number, 0), self._first_epoch(number) - 1
@@ -287,7 +289,7 @@ class _Scan:
 
 
 def by_epoch(epochs: Sequence[EpochDirectory]) -> Iterator[EpochDirectory]:
-    """A timeline with each epoch once: the first of it that counts."""
+    """Yield each epoch of a timeline once: the first entry of an epoch counts."""
     last: int | None = None
     for directory in epochs:
         if directory.epoch != last:

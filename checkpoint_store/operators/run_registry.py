@@ -1,45 +1,49 @@
-"""The runs of a query, in one order that all of its hosts agree on.
+"""The registry of a query's runs: gives each run a number, the same for all hosts.
 
-Every host of a run registers it, and each has to get the same number, greater than that of every
-run that was registered before. Hosts come and stop at any time, so none can wait for another, and
-not every store refuses a name that is taken. So they agree by marks, which are only ever added:
+Every host of a run registers the run. All hosts of the run must get the same number, and the number
+must be greater than the number of every run registered before. Hosts come and stop at any time, so
+no host can wait for another host. Not every store refuses a taken name. So hosts agree by marks,
+and a host only ever adds marks:
 
     a mark   "on level l, number n is for run r": an object whose name says so (see RunName)
-    a look   listings until one shows only what was known before it began: this one shows exactly
-             what was there when it began
+    a look   listings, until a listing shows only marks known before the listing began:
+             the last listing shows exactly the marks that were there when the listing began
 
-A host looks and does the first of these that applies, until it has its number:
+A host looks and applies the first rule that fits, until the host has its number:
 
-    1  a number below the greatest has its run on its top level: that is its number
-    2  there is no mark: it marks the first number that is free, level 1 for its run
-    3  the two top levels of the greatest number are for one run only, so the number is that run's:
-       if this is its own it is done, otherwise it marks the next number that is free, level 1 for
-       its own
-    4  it marks the next level of the greatest number for the least run on the top level
+    1  the host's run is on the top level of a number below the greatest: the number is the run's
+    2  there is no mark: the host marks the first free number, level 1, for its run
+    3  the two top levels of the greatest number are for a single run: that run has the number.
+       If the run is the host's, the host is done. If not, the host marks the next free number,
+       level 1, for its run
+    4  otherwise: the host marks the next level of the greatest number, for the least run on the
+       top level
 
-One number has one run. Say a look found run r alone on levels k - 1 and k of a number, k the top.
-Then no other run is ever marked on level k or above. Only rule 4 marks such a level, for a run that
-a look of its host showed on the level below, which was then the top. If that look was after the
-first one, the level below is k or above, and only r is there. If it was before, the level below is
-k - 1 or k, and what it showed there is part of what the first look showed: r. So every later look
-gives the number to r, or leads to more marks for r; and r stays alone on the top level (rule 1).
+One number has one run. Say look A found run r alone on levels k - 1 and k of a number, and k was
+the top level. Then no other run is ever marked on level k or above. Only rule 4 marks such a level.
+Rule 4 marks a run from the level below. This level was the top level at the marking host's look, B.
+If B came after A, the level below is k or above, and only r is there. If B came before A, the level
+below is k - 1 or k, and the runs found there by B are among the runs found by A: r alone. So every
+later look gives the number to r, or leads to more marks for r; and r stays alone on the top level
+(rule 1).
 
-One run has one number. A host marks the next number only once it knows that another run has this
-one, so nobody asks for a number for a run that has one.
+One run has one number. A host marks the next number only when the host knows that another run has
+the greatest number. So no host asks for a second number for a run that has a number.
 
-The order is that of time. Whoever begins to register after a run was registered finds that run's
-number taken, and gets a greater one. If several register at the same moment, any may be first.
+The order is the order of time. If a run was registered before a host begins to register another
+run, the host finds the first run's number taken and gets a greater number. If several runs register
+at the same moment, any run may be first.
 
-It ends. A host that nobody crosses needs two marks. Hosts that look at the same things mark the
-same run, so a contested number is decided at its third level; only a host whose look is outdated
-when it marks, again and again, makes it take longer.
+Registration ends. A host without competitors needs two marks. Hosts that see the same marks mark
+the same run, so a contested number is decided at its third level. Only a host whose look is
+outdated at the moment of marking, again and again, delays the decision.
 
-A number is taken, also without a mark, if something in the store was written under it: by a run
-whose marks were lost. A run writes after it was registered, so for the hosts of one run that is the
-same: whatever was written since has marks.
+A number is also taken, even without a mark, if an object in the store was written under the number:
+the writer was a run whose marks were lost. A run writes only after its registration, so all hosts
+of one run see the same: every object written since the registration belongs to a run with marks.
 
-Releases before marks had levels wrote level 1 only, and their runs might share a number: rule 1
-finds such runs where they are, and rule 4 settles the greatest number before it is passed.
+Releases before marks had levels wrote level 1 only, and two runs might share a number. Rule 1 finds
+such runs at their number, and rule 4 settles the greatest number before a host takes the next.
 """
 
 from __future__ import annotations
@@ -59,15 +63,16 @@ from checkpoint_store.operators.operator_layout import RunName
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Says on one level that the run's number is for this run."""
+    """A mark on one level: the run's number is for this run."""
 
     run: Run
     level: int
 
 
 def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mark:
-    """What a host of `run_id` does after a look that showed `marks`: it has its number, or it makes
-    a mark. `written`: the greatest number that something was written under. Pure."""
+    """Decide the next step of a host of `run_id` after a look that showed `marks`: a Run is the
+    host's result, a Mark is the mark to make. `written`: the greatest number under which an object
+    was written. Pure."""
     numbers: dict[int, dict[int, set[str]]] = {}
     for mark in marks:
         levels = numbers.setdefault(mark.run.number, {})
@@ -91,8 +96,8 @@ def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mar
 class RunRegistry:
     """The runs of `store`. Safe to use from several threads and processes.
 
-    `written` finds the greatest number that something was written under, None if nothing can be.
-    Only a caller that marks a new number asks for it.
+    `written` finds the greatest number under which an object was written; None if there can be no
+    such object. Only a host that marks a new number calls `written`.
     """
 
     def __init__(self, store: ObjectStore, written: Callable[[], int] | None = None) -> None:
@@ -100,8 +105,9 @@ class RunRegistry:
         self._written = written
 
     def register(self, run_id: str) -> Run:
-        """The run of this id, the same for every caller, later than all runs registered before, and
-        later than the greatest number that something was written under."""
+        """Register the run with this id. Every caller gets the same Run. Its number is greater than
+        the numbers of all runs registered before, and than every number under which an object was
+        written."""
         seen_names: set[RunName] = set()
         written_number: int | None = None
         while True:
@@ -113,7 +119,7 @@ class RunRegistry:
             step = next_step(marks, run_id, written_number or 0)
             is_new = isinstance(step, Mark) and step.level == 1
             if is_new and self._written is not None and written_number is None:
-                # To find it takes a while, in which other hosts may have made marks: look again.
+                # The search takes a while. Other hosts may make marks meanwhile: look again.
                 written_number = self._written()
                 continue
             if isinstance(step, Run):
@@ -123,12 +129,12 @@ class RunRegistry:
             seen_names.add(name)
 
     def registered(self, run_id: str) -> Run | None:
-        """The run of this id if it has its number, else None: one listing."""
+        """The run with this id if the run has its number, else None: one listing."""
         step = next_step({Mark(name.run, name.level) for name in self._names()}, run_id)
         return step if isinstance(step, Run) else None
 
     def all(self) -> set[Run]:
-        """All runs that have a mark, of which one that is being registered may have several."""
+        """All runs with a mark. A run in registration may appear under several numbers."""
         return {name.run for name in self._names()}
 
     def _names(self) -> list[RunName]:
@@ -137,7 +143,7 @@ class RunRegistry:
 
 
 def _unique(mark: Mark) -> str:
-    """All hosts that make a mark write the same object. Ten thousand of them may begin at once, and
-    each of them looks at all marks."""
+    """The unique part of a mark's name. All hosts that make the same mark write the same object:
+    ten thousand hosts may begin at once, and each host looks at all marks."""
     text = f"{mark.run.number}/{mark.run.run_id}/{mark.level}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]

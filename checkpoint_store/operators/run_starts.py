@@ -1,7 +1,8 @@
-"""The starts of runs: each run writes its start once, and readers of the timeline list them.
+"""The starts of runs: each run writes its start once, and readers of the timeline list the starts.
 
-A run says it before its first barrier. Every host of the run would say the same, because all start
-the run's first epoch from the same base, so the hosts share the object's name.
+A run writes its start before its first barrier. Every host of the run would write the same start,
+because all hosts start the run's first epoch from the same base. So the hosts share the object's
+name.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _SECONDS_BETWEEN_LISTINGS = 60.0
 
 
 def digest_of(checkpoint: str) -> str:
-    """The part of names that stands for the location of a checkpoint: 12 hex digits."""
+    """The digest that stands for a checkpoint's location in names: 12 hex digits."""
     return hashlib.sha256(checkpoint.encode()).hexdigest()[:_DIGITS_OF_DIGEST]
 
 
 def began_before(epoch: int, names: Iterable[BegunName], run: Run) -> bool:
-    """Whether one of these names says that a run has begun with an earlier epoch."""
+    """True if the names show that `run` began with an epoch before `epoch`."""
     return any(name.run == run and name.first_epoch < epoch for name in names)
 
 
@@ -54,43 +55,43 @@ class RunStarts:
         self._begun: set[Run] = set()
 
     def names(self) -> list[BegunName]:
-        """The starts of all runs: one listing."""
+        """The names of all objects under `begun/`: one listing."""
         names = (layout.parse_begun(info.name) for info in self._store.list(object_names.BEGUN))
         return [name for name in names if name is not None]
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
-        """The starts of all runs, for a caller that has seen epochs of the runs with these numbers.
-        Lists if a number is new, since a run begins before its first epoch is whole, and once a
-        minute: a query that is taken back has no new epoch yet. See listed_anew for what known
-        runs have said since then."""
+        """The names under `begun/`, for a caller that has seen epochs of the runs with these
+        numbers. Lists again if a number is new, because a run begins before its first epoch is
+        whole. Also lists again once a minute, because a query that was taken back has no new epoch
+        yet. Later statements of known runs may be missing; `listed_anew` has all."""
         is_old = time.monotonic() - self._listed_at >= _SECONDS_BETWEEN_LISTINGS
         if is_old or not set(numbers) <= {name.run.number for name in self._listed}:
             return self.listed_anew()
         return self._listed
 
     def listed_anew(self) -> list[BegunName]:
-        """List the starts of all runs now, however young the last listing is."""
+        """List the names under `begun/` now, however young the last listing is."""
         self._listed, self._listed_at = self.names(), time.monotonic()
         return self._listed
 
     def has_begun(self, run: Run) -> bool:
-        """Whether a host of the run has begun to publish barriers: one listing."""
+        """True if a host of the run has begun to publish barriers: one listing."""
         infos = self._store.list(object_names.BEGUN, begun_prefix(run.number))
         names = (layout.parse_begun(info.name) for info in infos)
         return any(name is not None and name.run == run for name in names)
 
     def note_checkpoint(self, run: Run, checkpoint: str) -> None:
-        """Note the location of the query's checkpoint, as the driver of a run told it; `begin`
-        writes it."""
+        """Note the location of the query's checkpoint, as the driver of a run told it. `begin`
+        writes the location."""
         self._checkpoints[run] = checkpoint
 
     def noted_checkpoint(self, run: Run) -> str | None:
-        """The location that was noted for a run, None if its driver told nothing."""
+        """The location noted for a run, None if the run's driver told no location."""
         return self._checkpoints.get(run)
 
     def begin(self, barrier: Barrier) -> None:
-        """Say how the run of a barrier began, before the barrier is published, unless a host of the
-        run has said so."""
+        """Write how the run of a barrier began, before the barrier is published. Does nothing if a
+        host of the run has already written the start."""
         run = barrier.run
         if run in self._begun:
             return
@@ -109,7 +110,7 @@ class RunStarts:
         checkpoint: str | None,
         way: Way = "forward",
     ) -> None:
-        """Say that a run begins with an epoch, from this base. `way`: see BegunName."""
+        """Write that a run begins with `first_epoch`, from `base`. `way`: see BegunName."""
         name = BegunName(
             run=run,
             first_epoch=first_epoch,
@@ -120,16 +121,16 @@ class RunStarts:
         put_if_absent(self._store, str(name), encode_begun(run, checkpoint))
 
     def write_cuts(self, run: Run, first_epoch: int, cuts: Iterable[EpochDirectory]) -> None:
-        """Say which epochs of older runs a run takes back, before it says that it goes back.
-        `first_epoch`: the epoch with which the query goes on; `cuts`: older runs, each with the
-        last epoch that is taken back."""
+        """Write which epochs of older runs a run takes back. Call it before writing that the run
+        goes back. `first_epoch`: the epoch with which the query goes on. `cuts`: older runs, each
+        with the last epoch taken back."""
         for cut in cuts:
             name = BegunName(run, first_epoch, cut, "cut")
             put_if_absent(self._store, str(name), encode_begun(run, None))
 
     def note_reached(self, run_id: str, epoch: int) -> None:
-        """Say that Spark has committed all epochs of a run before this one, as the run wrote them.
-        Nothing happens if the run has not begun, or if it begins with this epoch."""
+        """Write that Spark has committed all epochs of a run before `epoch`, as the run wrote the
+        epochs. Does nothing if the run has not begun, or if the run begins with `epoch`."""
         for name in self.names():
             if name.run.run_id == run_id and name.is_start and name.first_epoch < epoch:
                 reached = replace(name, way="reached", first_epoch=epoch)
@@ -140,15 +141,15 @@ class RunStarts:
         self.check_newest_of(self.names(), run)
 
     def check_newest_of(self, names: Iterable[BegunName], run: Run) -> None:
-        """As check_newest, of names that were listed."""
+        """As check_newest, with names from an earlier listing."""
         newest = max(names, key=lambda name: name.run.number, default=None)
         if newest is not None and newest.run.number > run.number:
             number, epoch = newest.run.number, newest.first_epoch
             raise RunOverError(self._store.url, run, number, epoch)
 
     def check_checkpoint(self, checkpoint: str) -> None:
-        """Raise StoreOfOtherCheckpointError unless the newest run that told the location of its
-        checkpoint told this one. One listing, and a read if they differ."""
+        """Raise StoreOfOtherCheckpointError if the newest run with a known checkpoint location told
+        another location than `checkpoint`. One listing, and a read if the locations differ."""
         owner = owner_of(self.names())
         if owner is not None and owner.checkpoint != digest_of(checkpoint):
             raise StoreOfOtherCheckpointError(
@@ -156,7 +157,7 @@ class RunStarts:
             )
 
     def checkpoint_of(self, name: BegunName) -> str | None:
-        """The location that the body of a name tells; None if it is gone."""
+        """The location in the body of the named object; None if the object is gone."""
         try:
             data = self._store.get(str(name))
         except ObjectMissingError:

@@ -1,9 +1,9 @@
-"""Which epoch is the last that uses a state file. Pure.
+"""Finds the last epoch that uses a state file. Pure.
 
-A file may be named by many checkpoints: a changelog by every one until a snapshot replaces it. It
-may be deleted with its last user, never before (I8). Checkpoints expire by their epoch, so of a
-file's users only the epoch of the newest one counts. The registry holds one number for each file,
-however many checkpoints name it.
+Many checkpoints may name a file: each checkpoint names a changelog until a snapshot replaces the
+changelog. A file may be deleted with its last user, never before (I8). Checkpoints expire by epoch,
+so only the newest epoch among the users of a file counts. The registry holds one number per file,
+however many checkpoints name the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class SharedStateRegistry:
-    """The last epoch that uses each file, of the registered checkpoints."""
+    """The last epoch that uses each file, among the registered checkpoints."""
 
     def __init__(self) -> None:
         self._epochs: dict[str, int] = {}
@@ -22,7 +22,8 @@ class SharedStateRegistry:
         return checkpoint in self._epochs
 
     def register(self, checkpoint: str, epoch: int, names: Iterable[str]) -> None:
-        """Let `checkpoint`, which is of `epoch`, use `names`. To register it twice is a bug."""
+        """Let `checkpoint`, which is of `epoch`, use `names`. To register a checkpoint twice is a
+        bug."""
         assert checkpoint not in self._epochs, f"{checkpoint} is registered already"
         self._epochs[checkpoint] = epoch
         for name in names:
@@ -30,7 +31,8 @@ class SharedStateRegistry:
                 self._last_use[name] = epoch
 
     def unregister_before(self, epoch: int) -> frozenset[str]:
-        """Forget the checkpoints of older epochs; the names that no other checkpoint uses."""
+        """Forget the checkpoints of older epochs; return the names that no remaining checkpoint
+        uses."""
         unused = frozenset(name for name, last in self._last_use.items() if last < epoch)
         for name in unused:
             del self._last_use[name]

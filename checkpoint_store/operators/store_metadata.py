@@ -1,4 +1,4 @@
-"""What a store says of itself: fixed at its creation, the same for every writer of it."""
+"""The metadata of a store: fixed when the store is created, the same for every writer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """Whose store it is. `max_parallelism` and the key's schema decide where each key lives."""
+    """The identity of a store. `max_parallelism` and the key's schema decide where each key
+    lives."""
 
     store_id: str
     operator: str

@@ -1,12 +1,12 @@
 """Groups of subtasks whose barriers are completed together. Pure.
 
-With few subtasks, whoever publishes the last barrier of an epoch reads all of them. With very many,
-each subtask looks only at the barriers of its group, the last one of a group completes the group,
-and the last group completes the epoch. So a subtask lists a bounded number of names, and nobody
-reads the barriers of all.
+With few subtasks, the subtask that publishes the last barrier of an epoch reads all barriers. With
+very many subtasks, each subtask looks only at the barriers of its group. The last subtask of a
+group completes the group, and the last group completes the epoch. So a subtask lists a bounded
+number of names, and no subtask reads all barriers.
 
-Names of barriers have five digits for the subtask. Those that begin with the same digits are a
-group, because an object store lists names by what they begin with.
+The name of a barrier has five digits for the subtask. Subtasks whose numbers begin with the same
+digits form a group, because an object store lists names by prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGITS_OF_SUBTASK = 5
 
 @dataclass(frozen=True, slots=True)
 class SubtaskGroup:
-    """The subtasks from `first` to `last`."""
+    """The subtasks from `first` to `last`, both included."""
 
     first: int
     last: int
@@ -32,12 +32,13 @@ class SubtaskGroup:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskGroups:
-    """`digits`: how many digits at the end tell the subtasks of a group apart."""
+    """The division of subtasks into groups. `digits`: how many final digits of a subtask's number
+    differ within a group."""
 
     digits: int = 2
 
     def of(self, parallelism: int) -> list[SubtaskGroup]:
-        """The groups of so many subtasks; one if they are few, see `are_many`."""
+        """The groups of `parallelism` subtasks; a single group if there are few, see `are_many`."""
         if not self.are_many(parallelism):
             return [SubtaskGroup(0, parallelism - 1)]
         return [
@@ -46,7 +47,7 @@ class SubtaskGroups:
         ]
 
     def are_many(self, parallelism: int) -> bool:
-        """Whether there is more than one group."""
+        """True if there is more than one group."""
         return parallelism > self._size
 
     def group_with(self, subtask: int, parallelism: int) -> SubtaskGroup:
@@ -54,7 +55,7 @@ class SubtaskGroups:
         return self.of(parallelism)[subtask // self._size]
 
     def digits_of(self, group: SubtaskGroup) -> str:
-        """What the numbers of the group's subtasks begin with, where there are many groups."""
+        """The first digits that all subtasks of the group share, if there are many groups."""
         return f"{group.first:0{_DIGITS_OF_SUBTASK}d}"[: -self.digits]
 
     @property
@@ -63,4 +64,4 @@ class SubtaskGroups:
 
 
 HUNDREDS = SubtaskGroups()
-"""The groups of all stores; others are for tests."""
+"""The groups of all stores. Tests use other sizes."""

@@ -1,8 +1,8 @@
-"""Chooses the runs that may count, of all that wrote the same epoch. Pure.
+"""Chooses the runs that may count, among all writers of the same epoch. Pure.
 
-Spark commits no epoch that lacks subtasks. So a run that wrote only a part of the epoch does not
-count if another run has the whole epoch. Runs that went from the same base to the same state are
-as good as each other.
+Spark commits no epoch that lacks subtasks. So a run with only a part of the epoch does not count if
+another run has the whole epoch. Runs that went from the same base to the same state are
+interchangeable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from checkpoint_store.errors import PartialEpochError
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_layout import EpochDirectory
 
-# What a run completed at an epoch, None if it published nothing there. Raises PartialEpochError.
+# Returns a run's checkpoint at an epoch, None if the run published nothing there.
+# Raises PartialEpochError.
 Completed = Callable[[EpochDirectory], CompletedCheckpoint | None]
 AreSame = Callable[[CompletedCheckpoint, CompletedCheckpoint], bool]
 
@@ -21,9 +22,9 @@ AreSame = Callable[[CompletedCheckpoint, CompletedCheckpoint], bool]
 def whole_rivals(
     directories: Iterable[EpochDirectory], completed: Completed, are_same: AreSame
 ) -> list[EpochDirectory]:
-    """The runs that completed an epoch, in the given order, without those that did the same as an
-    earlier one of them: more than one if nobody can tell which counts, none if nobody published
-    anything. `directories`: of one epoch. Raises PartialEpochError if there are only parts (I5)."""
+    """The runs that completed an epoch, in the given order, without runs that did the same as an
+    earlier run. Several runs: nobody can tell which run counts. No run: no run published anything.
+    `directories`: all of one epoch. Raises PartialEpochError if there are only parts (I5)."""
     whole: list[tuple[EpochDirectory, CompletedCheckpoint]] = []
     partial: PartialEpochError | None = None
     for directory in directories:

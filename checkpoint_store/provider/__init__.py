@@ -1,1 +1,1 @@
-"""What the state store provider wrote, read without Spark."""
+"""Readers of the state store provider's files, without Spark."""

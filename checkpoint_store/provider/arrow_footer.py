@@ -1,15 +1,16 @@
-"""The footer of an Arrow IPC file, as far as checksums need it. Pure.
+"""The footer of an Arrow IPC file, as far as checksums need the footer. Pure.
 
-pyarrow reads record batches but does not say where they are in the file, nor where in the footer a
-value of the metadata is. Both are found here by walking the footer's flatbuffer:
+pyarrow reads record batches but does not tell their places in the file, nor the places of metadata
+values in the footer. This module finds both by walking the footer's flatbuffer:
 
     Footer    1 schema -> Schema    3 record batches -> [Block]
     Schema    2 custom metadata -> [KeyValue]
     KeyValue  0 key -> string       1 value -> string
     Block     offset, 8 bytes | bytes of the message, 4 | padding, 4 | bytes of the body, 8
 
-A table begins with the distance back to its vtable, whose entries from the third on say where in
-the table each field is. A field that is a table, vector or string holds the distance to that.
+A table begins with the distance back to its vtable. The entries of the vtable from the third on are
+the places of the fields in the table. A field of type table, vector or string holds the distance to
+its content.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BLOCK = struct.Struct("<qi4xq")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a record batch, message and body, is in the file."""
+    """The place of a record batch, message and body, in the file, in bytes."""
 
     offset: int
     length: int
@@ -33,7 +34,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ArrowFooter:
-    """The record batches, and the schema's metadata with the place of each value in the footer."""
+    """The record batches, and the schema's metadata. `value_places`: the place of each metadata
+    value in the footer."""
 
     blocks: tuple[Block, ...]
     metadata: dict[str, str]
@@ -41,7 +43,7 @@ class ArrowFooter:
 
 
 def parse_arrow_footer(footer: bytes) -> ArrowFooter:
-    """The flatbuffer of a footer. Raises ValueError for what is none."""
+    """Parse the flatbuffer of a footer. Raises ValueError if the bytes are not a footer."""
     try:
         return _parse(footer)
     except (struct.error, UnicodeDecodeError) as error:
@@ -64,7 +66,7 @@ def _parse(footer: bytes) -> ArrowFooter:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a table is. Raises ValueError if the table does not have it."""
+    """The place of a field of a table. Raises ValueError if the table does not have the field."""
     vtable = table - struct.unpack_from("<i", data, _inside(table))[0]
     (vtable_bytes,) = struct.unpack_from("<H", data, _inside(vtable))
     entry = 4 + 2 * number
@@ -77,7 +79,7 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 
 def _vector(data: bytes, field: int, size: int) -> range:
-    """Where the elements of a vector are."""
+    """The places of the elements of a vector."""
     place = _pointed(data, field)
     count = _uint32(data, place)
     if count * size > len(data):
@@ -86,7 +88,7 @@ def _vector(data: bytes, field: int, size: int) -> range:
 
 
 def _string(data: bytes, field: int) -> tuple[str, int]:
-    """A string, and where its first byte is."""
+    """A string, and the place of its first byte."""
     place = _pointed(data, field)
     length = _uint32(data, place)
     if place + 4 + length > len(data):
@@ -104,7 +106,7 @@ def _uint32(data: bytes, place: int) -> int:
 
 
 def _inside(place: int) -> int:
-    """A place that does not count from the end, as negative ones do in Python."""
+    """Check that a place is not negative, because Python counts negative places from the end."""
     if place < 0:
         raise ValueError("a table before the begin")
     return place

@@ -1,8 +1,8 @@
 """CRC-32C of the rows of the state store provider, all rows at once. Pure.
 
-A row's checksum is that of its key's bytes followed by its value's, a removed row's that of the
-key alone. Rows are whole words of 8 bytes. A word changes the checksum by eight lookups in tables
-of 256 numbers, one for each of its bytes; each lookup is made for all rows that have such a word.
+The checksum of a row covers the key's bytes, then the value's bytes; for a removed row the key
+alone. Rows are whole words of 8 bytes. A word changes the checksum by eight lookups in tables of
+256 numbers, one table for each byte of the word. Each lookup is made for all rows with such a word.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ pc: Any = pyarrow.compute
 
 
 def crc32c_of_rows(keys: Any, values: Any) -> Any:
-    """The checksum of each row as int32. Both are binary arrays; a null value was removed.
+    """Compute the checksum of each row, as int32. `keys` and `values` are binary arrays; a null
+    value stands for a removed row.
 
-    Raises ValueError for rows that are no whole words.
+    Raises ValueError if a row is not a whole number of words.
     """
     sums = pa.repeat(pa.scalar(_ALL_BITS, pa.int64()), len(keys))
     for column in (keys, values):
@@ -37,7 +38,7 @@ def crc32c_of_rows(keys: Any, values: Any) -> Any:
 
 
 def _continued(sums: Any, column: Any) -> Any:
-    """The sums, changed by the words of a column. A null has none."""
+    """The checksums `sums`, continued over the words of a column. A null has no words."""
     _, offsets, data = column.buffers()
     ends: Any = pa.Array.from_buffers(pa.int32(), column.offset + len(column) + 1, [None, offsets])
     ends = ends.slice(column.offset).cast(pa.int64())
@@ -47,7 +48,7 @@ def _continued(sums: Any, column: Any) -> Any:
         raise ValueError("a row of no whole number of words")
     bytes_ = data or pa.py_buffer(b"")
     words = pa.Array.from_buffers(pa.int64(), bytes_.size // _WORD_BYTES, [None, bytes_])
-    # Rows by falling size: those that still have a word are always the first ones.
+    # Rows by falling size: rows with a word left are always in front.
     order = pc.sort_indices(sizes, sort_keys=[("", "descending")])
     firsts, counts = (pc.shift_right(part.take(order), 3) for part in (starts, sizes))
     done, sums = [], sums.take(order)
@@ -71,7 +72,7 @@ def _with_word(sums: Any, words: Any) -> Any:
 
 @cache
 def _tables() -> tuple[Any, ...]:
-    """For each byte of a word, the first one first, what it makes of the checksum."""
+    """A table for each byte of a word, first byte first: the byte's effect on the checksum."""
     last = []
     for byte in range(256):
         value = byte

@@ -1,10 +1,10 @@
-"""To how many partitions the rows of a store are dealt out, by batch.
+"""The number of partitions among which the rows of a store are dealt out, by batch.
 
-Spark notes the number when a query begins. `cowstate rescale` gives the query another one between
-two batches, and the directories of former partitions stay as long as older versions are read. Then
-the offset log is asked by batch. As long as a batch from before a rescale is there, so are the
-files of the rescale. Without such files all batches have one number, and one entry is asked: a
-rescale that was killed may not have noted the number.
+Spark notes the number when a query begins. `cowstate rescale` gives the query another number
+between two batches, and the directories of former partitions stay as long as older versions are
+read. Then the offset log tells the number of each batch. The files of a rescale stay as long as a
+batch from before the rescale is there. Without files of a rescale all batches have one number, and
+one entry of the offset log tells the number. Spark's note may be wrong after a killed rescale.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from checkpoint_store.provider.spark_checkpoint import StorePartitions, partitio
 
 @dataclass(frozen=True, slots=True)
 class DealtPartitions:
-    """The partitions of a store as its directories are now.
+    """The partitions of a store, as the store's directories are now.
 
-    stored: what is noted, and how many directories there are. query: asked by batch. first:
-    partition 0, which has files of each rescale; None if it was not listed yet.
+    `stored`: the number noted by Spark, and the number of directories. `query`: the offset log.
+    `first`: partition 0, which has files of each rescale; None before the first listing.
     """
 
     stored: StorePartitions
@@ -34,7 +34,8 @@ class DealtPartitions:
     def of(
         cls, checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
     ) -> DealtPartitions:
-        """`files` has the files of the stores. Raises StoreNotFoundError, CorruptObjectError."""
+        """List the partitions. `files`: the object store with the files of the stores. Raises
+        StoreNotFoundError, CorruptObjectError."""
         stored = partitions_of(checkpoint, files, operator, store_name)
         query = QueryPartitions(checkpoint)
         where = StorePartition(operator, 0, store_name)
@@ -42,20 +43,20 @@ class DealtPartitions:
 
     @property
     def was_rescaled(self) -> bool:
-        """Whether there are files of a rescale."""
+        """True if there are files of a rescale."""
         return self.first is not None and self.first.has_rescaled
 
     @property
     def most(self) -> int:
-        """How many partitions any batch has, at most."""
+        """Upper bound of the number of partitions of any batch."""
         return max(self.stored.noted, self.stored.directories)
 
     def after(self, batch: int) -> int:
-        """How many partitions the state after a batch has. Raises ObjectMissingError,
+        """The number of partitions of the state after a batch. Raises ObjectMissingError,
         CorruptObjectError."""
         stored = self.stored
         if not self.was_rescaled and stored.directories <= stored.noted:
-            # With one directory it may be an operator that takes all rows at once.
+            # With one directory the operator may be one that takes all rows at once.
             asked = None if stored.directories <= 1 else self.query.of_all(batch)
             return asked or stored.noted
         try:
@@ -67,6 +68,6 @@ class DealtPartitions:
             raise CorruptObjectError(error.url, self.stored.noted_in, problem) from error
 
     def during(self, batch: int) -> int:
-        """How many partitions a batch ran with. Raises what `after` does."""
+        """The number of partitions during a batch. Raises the errors of `after`."""
         former = None if self.first is None else self.first.partitions_of_batch(batch + 1)
         return former or self.after(batch)

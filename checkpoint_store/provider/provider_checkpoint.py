@@ -1,13 +1,13 @@
-"""The state of a Spark query that runs on the provider, read from its checkpoint without Spark.
+"""The state of a Spark query on the provider, read from the query's checkpoint without Spark.
 
     from checkpoint_store.objects.object_store import open_object_store
     from checkpoint_store.provider.provider_checkpoint import read_state
 
     table = read_state(open_object_store("s3://bucket/checkpoint"), batch=41)
 
-Spark's commit log says which batches are complete and, in checkpoint format 2, which attempt of
-each store counts. All partitions of a store are read, one after the other, and one whose files are
-gone is missed. If the state is in an object store, which the checkpoint says, the files are read
+Spark's commit log tells which batches are complete and, in checkpoint format 2, which attempt of
+each store counts. All partitions of a store are read, one after the other; a partition without its
+files is an error. If the checkpoint says that the state is in an object store, the files are read
 there.
 """
 
@@ -46,12 +46,13 @@ def read_state(
     store_name: str = DEFAULT_STORE,
     store_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
-    """All entries of a store after a batch: `key`, `value` (structs) and `partition_id`.
+    """Read all entries of a store after a batch: `key`, `value` (structs) and `partition_id`.
 
-    `store_options`: fsspec's, for the object store that has the state, if one has.
-    A join has the stores left-keyToNumValues, left-keyWithIndexToValue and those of the right.
+    `store_options`: fsspec options for the object store, if the state is in an object store. A join
+    has the stores left-keyToNumValues, left-keyWithIndexToValue, right-keyToNumValues and
+    right-keyWithIndexToValue.
 
-    Raises NotACheckpointError; StoreNotFoundError for an operator or a store that is not there;
+    Raises NotACheckpointError; StoreNotFoundError for an operator or a store that does not exist;
     VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
     """
     files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
@@ -66,10 +67,10 @@ def read_changes(
     store_name: str = DEFAULT_STORE,
     store_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
-    """What a batch changed in a store: `change_type` ("update", "delete"), `key`, `value` (null for
-    "delete") and `partition_id`, in the order of the changes within each partition.
+    """Read the changes of a batch in a store: `change_type` ("update", "delete"), `key`, `value`
+    (null for "delete") and `partition_id`, in the order of the changes within each partition.
 
-    Raises what `read_state` does, and ChangesNotKnownError if only the state after the batch is
+    Raises the errors of `read_state`, and ChangesNotKnownError if only the state after the batch is
     there.
     """
     files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
@@ -78,7 +79,7 @@ def read_changes(
 
 
 class _AfterBatch:
-    """A store as a batch left it."""
+    """A store after a batch."""
 
     def __init__(
         self, checkpoint: ObjectStore, files: ObjectStore, batch: int, store: tuple[int, str]
@@ -89,12 +90,13 @@ class _AfterBatch:
         self.dealt = DealtPartitions.of(checkpoint, files, *store)
 
     def read(self, partitions: int, read: _ReadPartition) -> pa.Table:
-        """The rows that `read` finds in so many partitions."""
+        """Read the first `partitions` partitions with `read`, and join the rows."""
         named = self.dealt.after(self._batch)
         parts = []
         for number in range(partitions):
             where = StorePartition(self._operator, number, self._store_name)
-            # The commit log has ids of the partitions after a rescale, not of those before it.
+            # The commit log has ids of the partitions after a rescale, not of the former
+            # partitions.
             ids = self._ids if number < named else None
             try:
                 parts.append(read(self._files, where, self._batch + 1, ids, self.dealt.query))
@@ -103,8 +105,9 @@ class _AfterBatch:
         return pa.concat_tables(parts)
 
     def _missed(self, where: StorePartition, error: VersionNotFoundError) -> Exception:
-        # A batch that is committed wrote it, and retention deletes only what is older. Later
-        # versions may be there of a batch that was begun and not committed.
+        # A committed batch wrote the version. If later committed versions are there, retention has
+        # deleted the version; if not, the file is lost. A version after `newest` is of a batch that
+        # was begun and not committed.
         newest = committed_batches(self._checkpoint)[-1] + 1
         if any(self._batch + 1 < version <= newest for version in error.present):
             return error

@@ -1,8 +1,8 @@
-"""The columns of a store of the provider, as readers of any state see them. Pure.
+"""The columns of a provider store, as readers of any state see columns. Pure.
 
-Keys and values of Spark are rows whose fields have names that need not differ: an aggregation that
-uses a function twice has two columns of one name, and a value may repeat a column of the key. Here
-each has a name of its own: one that is taken, in any case of letters, has underscores appended.
+Names of fields repeat in Spark's keys and values: an aggregation that uses a function twice has two
+columns of one name, and a value may repeat a column of the key. Readers see a different name for
+each column: a name that is taken, in any case of letters, gets underscores appended.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.states.state_history import StateShape
 
 _WATERMARK = "spark.watermarkDelayMs"
-# An array of a type that is known when it is read.
+# An array of a type that is known when the array is read.
 _AnyArray = Any
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderColumns:
-    """`shape` is what readers see, `schemas` the types of keys and values under the same names."""
+    """The columns of a store. `shape`: as readers see the columns. `schemas`: the types of keys and
+    values, under the same names."""
 
     shape: StateShape
     schemas: StateSchemas
@@ -43,9 +44,11 @@ class ProviderColumns:
     def of(
         cls, store_name: str, key_schema_json: str, value_schema_json: str, written_in: str
     ) -> ProviderColumns:
-        """The columns of a store whose schemas Spark has written into the file `written_in`.
+        """The columns of a store, from the schemas that Spark has written into the file
+        `written_in`.
 
-        Raises UnsupportedSparkTypeError; ValueError, KeyError or TypeError for what is no schema.
+        Raises UnsupportedSparkTypeError; ValueError, KeyError or TypeError for a text without a
+        schema.
         """
         taken = {name.lower() for name in ADDED_COLUMNS}
         keys, values = _fields(key_schema_json, taken), _fields(value_schema_json, taken)
@@ -64,8 +67,8 @@ class ProviderColumns:
         return cls(shape, schemas)
 
     def batch(self, keys: _AnyArray, values: _AnyArray, partition: int) -> pa.RecordBatch:
-        """Rows of a state file, of keys and values of a partition: structs of the two schemas. A
-        value that is null deletes its key."""
+        """Build rows of a state file from keys and values of a partition, structs of the two
+        schemas. A null value deletes its key."""
         count = len(keys)
         is_put = values.is_valid()
         columns: dict[pa.Field[Any], _AnyArray] = {
@@ -76,14 +79,14 @@ class ProviderColumns:
         columns |= dict(zip(keys.type, keys.flatten(), strict=True))
         if len(values.type):
             metadata = {STATE_METADATA: self.shape.state.encode()}
-            # Longer than the name of any key column, and so another one.
+            # Longer than the name of any key column, so different from all.
             name = "_".join(["_value", *(field.name for field in keys.type)])
             columns[pa.field(name, values.type, metadata=metadata)] = values
         return pa.RecordBatch.from_arrays([*columns.values()], schema=pa.schema([*columns]))
 
 
 def _fields(schema_json: str, taken: set[str]) -> list[dict[str, Any]]:
-    """The fields of a schema under names that are not `taken`; these are then taken, too."""
+    """The fields of a schema, renamed if their name is in `taken`. Adds the names to `taken`."""
     schema = json.loads(schema_json, object_hook=_as_stored)
     fields = []
     for field in schema["fields"]:
@@ -96,8 +99,8 @@ def _fields(schema_json: str, taken: set[str]) -> list[dict[str, Any]]:
 
 
 def _as_stored(described: dict[str, Any]) -> Any:
-    """A part of a schema, with the type that a user-defined one is stored as. The watermark that a
-    column had in the query is not one of its readers'."""
+    """A part of a schema with the stored type in place of a user-defined type. Drops the watermark
+    of a column: the query had the watermark, readers do not."""
     if described.get("type") == "udt":
         return described["sqlType"]
     return {name: value for name, value in described.items() if name != _WATERMARK}

@@ -1,11 +1,11 @@
-"""Errors of reading the state of a query on the provider, beside those that all stores have.
+"""Errors of reading the state of a query on the provider, beside the errors of all stores.
 
 CheckpointStoreError
-├── NotACheckpointError     no query has committed a batch at a URL: name another one
-├── StoreNotFoundError      a query has no operator or store of a name: name one that it has
-├── VersionNotFoundError    a store has no state of a version: ask for another one
-├── StateChoiceError       a state is chosen in the words of another kind of store: use its own
-├── UnreadableStateError    state that only Spark can read: read it there
+├── NotACheckpointError     no query has committed a batch at a URL: name another URL
+├── StoreNotFoundError      a query has no such operator or store: name an existing store
+├── VersionNotFoundError    a store has no state of a version: ask for another version
+├── StateChoiceError        the words are for another kind of store: use the words for this kind
+├── UnreadableStateError    only Spark can read the state: read the state there
 └── ChangesNotKnownError    only the state after a batch is there: ask for a later batch
 """
 
@@ -18,7 +18,7 @@ from checkpoint_store.errors import CheckpointStoreError
 
 @dataclass(eq=False)
 class NotACheckpointError(CheckpointStoreError):
-    """There is no commit of a query."""
+    """The URL has no commit of a query."""
 
     url: str
 
@@ -31,9 +31,9 @@ class NotACheckpointError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreNotFoundError(CheckpointStoreError):
-    """A query has no such operator, or that no such store.
+    """A query has no such operator, or the operator has no such store.
 
-    `present`: the number of each operator, with the names of its stores.
+    `present`: the number of each operator, with the names of the operator's stores.
     """
 
     url: str
@@ -56,9 +56,9 @@ class StoreNotFoundError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StateChoiceError(CheckpointStoreError):
-    """A state is chosen in words that the store at a URL does not have: a store of a query's
-    operator where a table or a Python operator's store is, or a state's name where a query's
-    checkpoint is."""
+    """A state is chosen in words for another kind of store: an operator and store of a query, where
+    the URL is a table or the store of a Python operator; or the name of a state, where the URL is
+    the checkpoint of a query."""
 
     url: str
     choice: str
@@ -78,7 +78,7 @@ class StateChoiceError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class VersionNotFoundError(CheckpointStoreError):
-    """A store of the provider has no files of a version, or of no version at all."""
+    """A store of the provider has no files of a version, or no files at all."""
 
     url: str
     directory: str
@@ -97,7 +97,7 @@ class VersionNotFoundError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class UnreadableStateError(CheckpointStoreError):
-    """A file of the provider, or one below it, holds what is not decoded without Spark."""
+    """The state can be decoded by Spark only. `name`: the file or directory of the state."""
 
     url: str
     name: str
@@ -112,9 +112,9 @@ class UnreadableStateError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ChangesNotKnownError(CheckpointStoreError):
-    """The state of a version is there, but not what its batch changed.
+    """The state of a version is there, but the changes of the version's batch are not.
 
-    `first`: the oldest version from which on each has its changes; None if none has.
+    `first`: the oldest version from which every version has changes; None if there is none.
     """
 
     url: str

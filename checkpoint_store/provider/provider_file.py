@@ -1,11 +1,11 @@
-"""A file of the state store provider: its bytes verified, its rows as Spark's bytes. Pure.
+"""A file of the state store provider: bytes verified, rows as Spark's bytes. Pure.
 
-    "ARROW1" | schema | record batch | ... | end of stream | footer | length of it | "ARROW1"
+    "ARROW1" | schema | record batch | ... | end of stream | footer | footer length | "ARROW1"
 
 The schema's metadata in the footer has the file's identity, the schemas of key and value, the
-number of rows, the CRC-32 of each record batch (message and body), and one of the footer, computed
-with its own eight digits as zeros. Rows may carry checksums of their own. All of it is checked
-before rows are given out.
+number of rows, the CRC-32 of each record batch (message and body), and the CRC-32 of the footer,
+computed with its own eight digits as zeros. Rows may carry checksums of their own. All checks are
+made before rows are given out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _FOOTER_DIFFERS = "the checksum of its footer differs"
 
 @dataclass(frozen=True, slots=True)
 class ProviderFile:
-    """Record batches of two columns of UnsafeRow bytes: `key`, and `value`, null when removed."""
+    """A decoded file. `batches`: record batches of two columns with UnsafeRow bytes, `key` and
+    `value`; a null value removes the key."""
 
     name: ProviderFileName
     key_schema: StructType
@@ -56,15 +57,15 @@ class ProviderFile:
 
     @property
     def layout(self) -> tuple[tuple[SparkType, ...], ...]:
-        """What the bytes of keys and values depend on."""
+        """The types on which the bytes of keys and values depend."""
         return self.key_schema.layout, self.value_schema.layout
 
 
 def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) -> ProviderFile:
-    """The file of this name. `source` is for the errors.
+    """Verify and decode the file `name`. `source`: for the errors.
 
     Raises CorruptObjectError; UnsupportedFormatError for a format of a later release;
-    UnreadableStateError when a schema has a type that is not known.
+    UnreadableStateError for an unknown type in a schema, or unknown checksums of rows.
     """
     try:
         footer = _footer(data)
@@ -87,7 +88,7 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
 
 
 def _footer(data: bytes) -> ArrowFooter:
-    """The footer, verified."""
+    """Parse and verify the footer."""
     if not data:
         raise ValueError("it is empty, as after a power failure before it was on the disk")
     if len(data) <= 2 * _TAIL_BYTES:

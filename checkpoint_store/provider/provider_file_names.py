@@ -1,23 +1,27 @@
-"""The names of the files of the state store provider, and what they say. Pure.
+"""The names of the provider's files, and the rules that lead from names to a state. Pure.
 
     <checkpoint>/state/<operator>/<partition>[/<store>]/
-        <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
-        <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
-        <version>-<generation>-<unique>-<attempt>.snapshot.arrow    everything at the end of one
+        <version>-<generation>-<unique>-<base>.changelog.arrow    changes of one batch
+        <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    of several
+        <version>-<generation>-<unique>-<attempt>.snapshot.arrow    the whole state after a batch
         <version>-<generation>-<unique>-<base>-<former>-<partitions>-<attempt>.rescaled.arrow
-                                                    the same, for another number of partitions
+                                             the whole state, for another number of partitions
 
-Batch n makes version n + 1. `unique` stands for the state that an attempt made; `base` is the
-unique of the state that it started from, "0" for the empty one. A merged file leads to its state
-from the one `versions` before it, which is `base`; `attempt` is drawn by who merged, or took the
-snapshot, and missing in files of early builds. If two attempts made one version, that of the higher
-generation counts, unless Spark's commit log names one (checkpoint format 2). An attempt that has
-not written all stores of a join counts in none of them. A state is restored along its lineage: from
-the version asked for, over the bases, to a snapshot or to the empty state.
+    unique      the state that an attempt made
+    base        the unique of the state from which the attempt started, "0" for the empty state
+    versions    the number of versions from the state `base` to the state of a merged file
+    attempt     drawn by the writer of the file; missing in files of early builds
+    former      the number of partitions before a rescale; `partitions`: after the rescale
 
-A rescaled file is what `cowstate rescale` makes of the former partitions of a version: a state of
-its own, in place of `base`, or of none ("0"). It counts as long as the query has `partitions` at
-that version, as the offset log says. `StateFiles.scala` has the same rules for the provider itself.
+Batch n makes version n + 1. If two attempts made one version, the higher generation counts, unless
+Spark's commit log names an attempt (checkpoint format 2). An attempt that has not written all
+stores of a join counts in none of the stores. A state is restored along its lineage: from the
+requested version, over the bases, to a snapshot or to the empty state.
+
+`cowstate rescale` makes a rescaled file from the former partitions of a version. The file is a new
+state in place of the state `base`, or in place of none ("0"). A rescaled file counts while the
+query has `partitions` partitions at the version, according to the offset log. `StateFiles.scala`
+has the same rules for the provider itself.
 """
 
 from __future__ import annotations
@@ -41,13 +45,13 @@ _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
 _EMPTY_UNIQUE = "0"
 _MOST_PARTITIONS = (1 << 31) - 1
 _ROCKSDB = re.compile(r"(?P<version>[0-9]+)(_[^.]+)?\.(zip|changelog)")
-# The base of the first version on top of files of Spark's own provider.
+# The base of the first version that builds on files of Spark's own provider.
 _ADOPTED_UNIQUE = "0000000000000adf"
 
 
 @dataclass(frozen=True, slots=True)
 class StateId:
-    """A state of a store: its version, and which attempt's it is."""
+    """A state of a store: the version, and the unique of the attempt that made the state."""
 
     version: int
     unique: str
@@ -55,8 +59,8 @@ class StateId:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFileName:
-    """A changelog, a merged file, which has several versions, a snapshot, which has no base, or a
-    rescaled file, which has a number of partitions, and a former one."""
+    """The parsed name of a provider file: a changelog, a merged file (several versions), a snapshot
+    (no base) or a rescaled file (with the number of partitions and the former number)."""
 
     version: int
     generation: int
@@ -69,29 +73,29 @@ class ProviderFileName:
 
     @property
     def state(self) -> StateId:
-        """The state that the file ends in."""
+        """The state after the file is applied."""
         return StateId(self.version, self.unique)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds everything: it needs no other file."""
+        """True if the file holds the whole state and needs no further file."""
         return self.base is None or self.partitions is not None
 
     @property
     def origin(self) -> StateId | None:
-        """The state upon which the file applies; None if it holds everything."""
+        """The state on which the file applies; None for a whole file."""
         if self.base is None or self.is_whole:
             return None
         return StateId(self.version - self.versions, self.base)
 
     @property
     def replaced(self) -> str | None:
-        """The unique of the state that a rescaled one replaces."""
+        """The state that a rescaled file replaces, as its unique; None for other kinds."""
         return None if self.partitions is None else self.base
 
     @property
     def kind(self) -> str:
-        """As in the file's metadata."""
+        """The kind of the file, as in the file's metadata."""
         if self.partitions is not None:
             return "rescaled"
         if self.base is None:
@@ -110,10 +114,10 @@ class ProviderFileName:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The files that a state is restored from, in the order in which they apply.
+    """The files from which a state is restored, in the order in which they apply.
 
-    `foreign`: the name of the file of Spark's HDFSBackedStateStoreProvider that all of it is built
-    upon. `missing`: the state on the way whose file is not there; the other two are empty then.
+    `foreign`: the name of the file of Spark's HDFSBackedStateStoreProvider from which the lineage
+    begins. `missing`: a state on the way that has no file. If either is set, `files` is empty.
     """
 
     files: tuple[ProviderFileName, ...] = ()
@@ -122,7 +126,7 @@ class Lineage:
 
 
 def parse_provider_file(name: str) -> ProviderFileName | None:
-    """The parts of a name; None if it is not ours."""
+    """Parse the name of a provider file; None if the name has another form."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -145,7 +149,7 @@ def parse_provider_file(name: str) -> ProviderFileName | None:
 
 
 class ProviderFiles:
-    """What a listing of a store's directory says."""
+    """Index of the files in a store's directory, made from the names of a listing."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._snapshots: dict[StateId, list[ProviderFileName]] = defaultdict(list)
@@ -168,26 +172,27 @@ class ProviderFiles:
 
     @property
     def has_rescaled(self) -> bool:
-        """Whether the query was given another number of partitions."""
+        """True if there is a rescaled file: the query was given another number of partitions."""
         return any(self._rescaled())
 
     def is_rescaled_at(self, version: int) -> bool:
-        """Whether there are files of a version for other numbers of partitions than it was made
-        with: then `state_at` has to know how many the query has there."""
+        """True if a version has rescaled files. `state_at` then needs the number of partitions that
+        the query has at the version."""
         return any(file.version == version for file in self._rescaled())
 
     def _rescaled(self) -> Iterator[ProviderFileName]:
         return (file for files in self._snapshots.values() for file in files if file.partitions)
 
     def rocksdb_file_of(self, version: int) -> str | None:
-        """A file of Spark's RocksDBStateStoreProvider with this version; the newest that there is
-        if there are only such files."""
+        """The file of Spark's RocksDBStateStoreProvider with this version; None if there is none.
+        If the directory has only RocksDB files, the newest stands for a missing version."""
         if version in self._rocksdb or self.versions or not self._rocksdb:
             return self._rocksdb.get(version)
         return self._rocksdb[max(self._rocksdb)]
 
     def first_with_changes(self) -> int | None:
-        """The oldest version from which on each, up to the newest, has a changelog."""
+        """The oldest version from which every version, up to the newest, has a changelog; None if
+        the newest version has no changelog."""
         newest = max((state.version for state in {*self._snapshots, *self._changes}), default=0)
         at = self.state_at(newest)
         while at is not None and (changelog := self.changelog_of(at)) is not None:
@@ -195,8 +200,8 @@ class ProviderFiles:
         return at.version + 1 if at is not None and at.version < newest else None
 
     def oldest_restorable(self) -> int | None:
-        """The oldest version whose files are there, down to a snapshot or to the empty state; None
-        if there is none."""
+        """The oldest version with a complete lineage, down to a snapshot or to the empty state;
+        None if no lineage is complete."""
         for version in self.versions:
             state = self.state_at(version)
             if state is not None and self.lineage_of(state).missing is None:
@@ -205,7 +210,7 @@ class ProviderFiles:
 
     @property
     def versions(self) -> list[int]:
-        """The versions that some file ends in, rising."""
+        """The versions at the end of some file, ascending."""
         states = {*self._snapshots, *self._changes}
         return sorted({*(state.version for state in states), *self._foreign})
 
@@ -215,11 +220,13 @@ class ProviderFiles:
         uniques: Collection[str] | None = None,
         partitions: int | None = None,
     ) -> StateId | None:
-        """The state that counts as `version`, of those in `uniques` if that is given; None if there
-        is no file of it. A state has the generation of its changelog, or of another file if that is
-        gone. A rescaled state counts if it is for so many partitions; it goes by its own name and
-        by that of the state which it replaces, and for the other number that one goes by its
-        name."""
+        """The state that counts as `version`; None if the version has no file.
+
+        `uniques`: only these states count. `partitions`: rescaled states count for this number
+        only. A state has the generation of its changelog or, without a changelog, of another file.
+        The unique of a rescaled state and the unique of the replaced state stand for each other, so
+        `uniques` finds the state for either number of partitions.
+        """
         there = self._newest_first(version, partitions)
         if uniques is not None:
             named = self._with_replaced(version, uniques)
@@ -231,7 +238,7 @@ class ProviderFiles:
         return None
 
     def _newest_first(self, version: int, partitions: int | None) -> list[ProviderFileName]:
-        """A file of each state of a version, the one that counts first."""
+        """Files of all states of a version, newest generation first."""
         there: list[ProviderFileName] = []
         for state in {*self._snapshots, *self._changes}:
             if state.version == version:
@@ -242,15 +249,15 @@ class ProviderFiles:
         return sorted(there, key=lambda file: (file.generation, file.unique), reverse=True)
 
     def attempts_at(self, version: int, partitions: int | None = None) -> list[str]:
-        """The attempts that made a version, the one that counts first; empty if it was rescaled
-        to so many partitions, which gives each store a state of its own."""
+        """The attempts that made a version, newest generation first. Empty if the version was
+        rescaled to this number of partitions: each store then has a state of its own."""
         there = self._newest_first(version, partitions)
         if there and there[0].partitions is not None:
             return []
         return [*dict.fromkeys(file.unique for file in there if file.partitions is None)]
 
     def _with_replaced(self, version: int, uniques: Collection[str]) -> set[str]:
-        """`uniques`, and those of the states that rescaled ones among them replace."""
+        """`uniques`, and the uniques of the states that rescaled states among them replace."""
         named = {*uniques}
         for unique in uniques:
             replacing = self._replacing(StateId(version, unique))
@@ -258,8 +265,8 @@ class ProviderFiles:
         return named
 
     def lineage_of(self, state: StateId, damaged: Set[ProviderFileName] = frozenset()) -> Lineage:
-        """What `state` is restored from, through files of as many versions as there are, without
-        those in `damaged`."""
+        """Find the files from which `state` is restored, without the files in `damaged`. Merged
+        files of many versions are preferred."""
         open_: list[tuple[StateId, _Applied | None]] = [(state, None)]
         seen: set[StateId] = set()
         missing: StateId | None = None
@@ -278,7 +285,7 @@ class ProviderFiles:
         return Lineage(missing=missing)
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
-        """The lineage of a state that needs no changes; None if there is none."""
+        """The lineage of a state that needs no changes; None for every other state."""
         snapshots = [file for file in self._snapshots.get(at, ()) if file not in damaged]
         if snapshots:
             newest = max(snapshots, key=lambda file: (file.generation, file.attempt or ""))
@@ -288,33 +295,35 @@ class ProviderFiles:
         return Lineage() if at.unique == _EMPTY_UNIQUE else None
 
     def made_by_batch(self, state: StateId) -> StateId | None:
-        """The state that the batch made, if a rescaled one has replaced it; None if this partition
-        was not there then."""
+        """The state that the batch made: `state`, or the state that `state` replaced in a rescale.
+        None if the batch did not have this partition."""
         for rescaled in self._replacing(state):
             assert rescaled.base is not None
             state = StateId(state.version, rescaled.base)
         return None if state.unique == _EMPTY_UNIQUE else state
 
     def partitions_of_batch(self, state: StateId) -> int | None:
-        """How many partitions the batch had that made a state which was rescaled since; None if it
-        was not."""
+        """The number of partitions in the batch that made a state, if the state was rescaled since;
+        None if not."""
         return next((file.former for file in reversed([*self._replacing(state)])), None)
 
     def _replacing(self, state: StateId) -> Iterator[ProviderFileName]:
-        """The rescaled file of a state, that of the state which it replaces, and so on."""
+        """Yield the rescaled file of a state, then the rescaled file of the replaced state, and so
+        on."""
         while rescaled := next((f for f in self._snapshots.get(state, ()) if f.partitions), None):
             yield rescaled
             assert rescaled.base is not None
             state = StateId(state.version, rescaled.base)
 
     def changelog_of(self, state: StateId) -> ProviderFileName | None:
-        """The changelog that made `state`, if it is there."""
+        """The changelog that made `state`; None if the changelog is gone."""
         return next((file for file in self._changes.get(state, ()) if file.versions == 1), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """A file, and those that apply after it: a lineage may have thousands."""
+    """A file, linked to the files that apply after it. Linked, because a lineage may have thousands
+    of files."""
 
     file: ProviderFileName
     later: _Applied | None
@@ -327,6 +336,6 @@ def _in_order(applied: _Applied | None) -> Iterator[ProviderFileName]:
 
 
 def _origin(changes: ProviderFileName) -> StateId:
-    """The state upon which a file of changes applies."""
+    """The state on which a file of changes applies."""
     assert changes.origin is not None
     return changes.origin

@@ -1,26 +1,26 @@
 """The batches of a query on the state store provider, as readers see them. See state_history.
 
-A version is a batch that Spark's commit log names, and was committed when its entry was written.
-The key groups are the partitions of the store: rows say which one they are of, but what a key's
-partition is only Spark's hash tells. A version has two handles a partition:
+A version is a batch in Spark's commit log. Its time is when the log entry was written. The key
+groups are the partitions of the store: each row names its partition, but only Spark's hash tells
+the partition of a key. A version has two handles per partition:
 
     state     the whole state after the batch
-    changes   what the batch changed
+    changes   the changes of the batch
 
-A handle is named after the commit, not after a file: which files it takes is known when it is read,
-because maintenance replaces files, and a damaged one may be passed over for others. But they are
-those for the number of partitions that the handle is for, even if the query is rescaled meanwhile.
-Rows are read as the provider restores them, see provider_state.
+A handle is named after the commit, not after a file. The files of a handle are chosen when the
+handle is read, because maintenance replaces files, and a damaged file may be passed over for
+others. The chosen files are for the handle's number of partitions, even if the query is rescaled
+meanwhile. Rows are read as the provider restores them, see provider_state.
 
-A reader of one partition lists this partition and partition 0, and no other one. Partition 0 stands
-for all: its oldest version is the oldest, and the sizes of its files are about those of all others,
-because Spark's hash deals keys out evenly.
+A reader of one partition lists only that partition and partition 0. Partition 0 stands for all
+partitions: its oldest version is the oldest version of all, and its files are about as large as in
+any other partition, because Spark's hash spreads keys evenly.
 
-A query may get another number of partitions between two batches. Its state after the first of them
-has the new number, and what that batch changed the former one.
+A query may get another number of partitions between two batches. The state after the first of the
+two batches has the new number; the changes of that batch have the former number.
 
-If the state is in an object store, the files are read there. Somebody may move it while a reader is
-open: files that are missed are looked for in the place that the checkpoint names then.
+If the state is in an object store, the files are read there. The state may be moved while a reader
+is open: if files are missing, the reader looks in the place that the checkpoint names by then.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ from checkpoint_store.states.state_history import (
 
 @dataclass(frozen=True)
 class _Listed:
-    """What was there when the checkpoint was looked at: partitions, with the files of the first
-    one, and commits by batch. All batches from the oldest on that these files lead to are versions;
-    one among them that they do not lead to is damaged, and reading it is an error."""
+    """The content of the checkpoint at the last look: partitions, with the files of partition 0,
+    and commits by batch. All batches from the oldest that can be restored are versions. A later
+    batch that cannot be restored is damaged, and reading the batch is an error."""
 
     dealt: DealtPartitions
     commits: Mapping[int, ObjectInfo] = field(default_factory=dict)
 
     @cached_property
     def versions(self) -> list[int]:
-        """The batches whose state is there, rising."""
+        """The batches whose state is there, ascending."""
         first = self.dealt.first
         oldest = None if first is None else first.oldest_restorable
         return [batch for batch in self.commits if oldest is None or batch + 1 >= oldest]
@@ -91,8 +91,8 @@ class _Listed:
 
 @dataclass
 class ProviderHistory:
-    """The StateHistory of one store of an operator. `files` is what has its files now, and
-    `open_place` opens what has them another time."""
+    """The StateHistory of one store of an operator. `files`: the object store that has the store's
+    files now. `open_place`: opens another object store if the files are moved."""
 
     checkpoint: ObjectStore
     store: ProviderStore
@@ -104,7 +104,8 @@ class ProviderHistory:
     def of(
         cls, checkpoint: ObjectStore, store: ProviderStore, open_place: OpenStore
     ) -> ProviderHistory:
-        """Raises StoreNotFoundError, which names the stores that there are; CorruptObjectError."""
+        """Open the history. Raises StoreNotFoundError, which names the existing stores;
+        CorruptObjectError."""
         files = state_files(checkpoint, open_place)
         stored = partitions_of(checkpoint, files, store.operator_id, store.name)
         dealt = DealtPartitions(stored, QueryPartitions(checkpoint), None)
@@ -117,7 +118,7 @@ class ProviderHistory:
 
     @property
     def max_parallelism(self) -> int:
-        """See StateHistory. It grows if the query gets more partitions."""
+        """See StateHistory. The number grows if the query gets more partitions."""
         return self._listed.dealt.most
 
     @property
@@ -131,20 +132,20 @@ class ProviderHistory:
         return query_id_of(self.checkpoint)
 
     def attempt_at(self, version: int) -> str:
-        """What tells the run of a batch that counts from other runs of it, of a query that went
-        back. Raises what `read` raises."""
+        """The unique of the run of a batch that counts: if a query went back and ran the batch
+        again, the unique differs. Raises the errors of `read`."""
         partition, state = self._state_of(0, version)
         made = partition.made_by_batch(state)
         assert made is not None, "partition 0 is always there"
         return made.unique
 
     def versions(self) -> list[int]:
-        """See StateHistory. A listing, and another one if there are other commits than before."""
+        """See StateHistory. One listing, and a second listing if the commits have changed."""
         return self._refreshed().versions
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory. Raises UnreadableStateError, too, if another provider wrote the state.
-        That files are gone or damaged shows when they are read."""
+        Missing or damaged files show only when the version is read."""
         listed = self._listed
         if version not in listed.commits or version not in listed.versions:
             listed = self._refreshed()
@@ -156,8 +157,8 @@ class ProviderHistory:
         store = f"{self.store.operator_id}/{self.store.name}"
 
         def handles(kind: StateFileKind, length: int, partitions: int) -> tuple[StateHandle, ...]:
-            # The time tells a batch from the same batch of a query that went back and ran it again,
-            # the number of partitions a state from the same one that was rescaled.
+            # The time distinguishes a batch from a second run of the batch, after the query went
+            # back. The number of partitions distinguishes a state from the rescaled state.
             name = f"{store}/{version}@{committed_ms}.{kind}-{partitions}"
             groups = (KeyGroupRange(number, number) for number in range(partitions))
             return tuple(
@@ -176,12 +177,12 @@ class ProviderHistory:
         )
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
-        """See StateHistory. Spark commits its batches in order and leaves none out."""
+        """See StateHistory. Spark commits batches in order and leaves no batch out."""
         return absent_version(self.url, version, versions, f"{COMMITS}/{version}")
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory. Raises ChangesNotKnownError if only the state after the batch is there,
-        and VersionNotRetainedError if it was deleted since `handle` was made."""
+        and VersionNotRetainedError if the version was deleted after `handle` was made."""
         number = handle.key_groups.start
         if number not in key_groups:
             return
@@ -191,8 +192,8 @@ class ProviderHistory:
             yield columns.batch(keys, values, number)
 
     def _files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
-        """The files of a handle, verified, and the partition that has them. Raises what `read`
-        raises."""
+        """The partition of a handle, and the handle's files, verified. Raises the errors of
+        `read`."""
         with suppress(ObjectMissingError):
             return self._listed_files_of(handle)
         try:
@@ -202,11 +203,11 @@ class ProviderHistory:
             versions = self._refreshed(anew=True).versions
             if handle.epoch not in versions:
                 raise self.absent(handle.epoch, versions) from None
-            # The query may have got fewer partitions.
+            # The query may have fewer partitions now.
             return self._listed_files_of(handle)
 
     def _listed_files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
-        """As `_files_of`, by one listing. Raises ObjectMissingError for files that went since."""
+        """As `_files_of`, by one listing. Raises ObjectMissingError for files deleted since."""
         number, batch = handle.key_groups.start, handle.epoch
         if handle.kind == "changelog":
             partition, state = self._state_of(number, batch)
@@ -217,25 +218,26 @@ class ProviderHistory:
     def _state_of(
         self, number: int, batch: int, partitions: int | None = None
     ) -> tuple[PartitionReader, StateId]:
-        """A partition as it is now, and its state after a batch: the one for so many partitions;
-        None: for as many as the query has."""
+        """A partition as listed now, and its state after a batch, for `partitions` partitions;
+        None: for the number that the query has."""
         try:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
         except VersionNotFoundError:
             raise self.absent(batch, self._refreshed(anew=True).versions) from None
         partition = self._partition(number)
         if number >= self._listed.dealt.after(batch):
-            # The commit log has ids of the partitions after a rescale, not of those before it.
+            # The commit log has ids of the partitions after a rescale, not of the former
+            # partitions.
             uniques = None
         try:
             return partition, partition.state_at(batch + 1, uniques, partitions)
         except VersionNotFoundError as error:
-            # The batch is committed and not older than what is retained.
+            # The batch is committed, and retention has not deleted its version.
             raise missing_batch(self.files, self._where(number), batch) from error
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
-        """What is there now. Files are listed again only if there are other commits, or `anew`, and
-        then where they are now."""
+        """List the commits. Files are listed again only if the commits have changed, or `anew`;
+        with `anew` the place of the files is looked up, too."""
         if anew:
             self.files = state_files(self.checkpoint, self.open_place)
         listed, commits = self._listed, listed_commits(self.checkpoint)
@@ -271,5 +273,5 @@ class ProviderHistory:
 
 
 def _partitions_in(name: str) -> int:
-    """The number of partitions that the name of a handle has, see `at`."""
+    """The number of partitions in the name of a handle, see `at`."""
     return int(name.rpartition("/")[0].rpartition("-")[2])

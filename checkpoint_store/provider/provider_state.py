@@ -1,8 +1,9 @@
-"""The state of a store partition of the provider, and its changes, as typed Arrow tables.
+"""The state and the changes of a store partition, as typed Arrow tables.
 
-Files are found by lineage, verified and applied in order; nothing is written, and no Spark is
-needed. A snapshot that is damaged is passed over for the one before it and the changelogs after
-that, and a damaged merged file for those it was merged of, as the provider does.
+The reader finds files by lineage, verifies the bytes and applies the files in order. Nothing is
+written, and Spark is not needed. A damaged snapshot is passed over: an older snapshot and the
+changelogs after it give the same state. A damaged merged file is passed over for the files from
+which it was merged. The provider does the same.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ pc: Any = pyarrow.compute
 
 @dataclass(frozen=True, slots=True)
 class StorePartition:
-    """A partition of a store: its operator's number, its own, and the store's name."""
+    """A partition of a store: the operator's number, the partition's number and the store's
+    name."""
 
     operator: int = 0
     partition: int = 0
@@ -53,14 +55,15 @@ class StorePartition:
 
     @property
     def directory(self) -> str:
-        """Relative to the checkpoint, or to the directory in an object store."""
+        """The directory of the files, relative to the checkpoint or to the directory in an object
+        store."""
         directory = f"state/{self.operator}/{self.partition}"
         return directory if self.store_name == DEFAULT_STORE else f"{directory}/{self.store_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class StateSchemas:
-    """The schemas of keys and values, and the name of the file that says them."""
+    """The schemas of keys and values. `written_in`: the name of the file that holds the schemas."""
 
     key: StructType
     value: StructType
@@ -68,7 +71,7 @@ class StateSchemas:
 
     @property
     def layout(self) -> tuple[tuple[SparkType, ...], ...]:
-        """What the bytes of keys and values depend on."""
+        """The types on which the bytes of keys and values depend."""
         return self.key.layout, self.value.layout
 
 
@@ -79,18 +82,18 @@ def read_partition_state(
     uniques: Collection[str] | None = None,
     query: QueryPartitions | None = None,
 ) -> pa.Table:
-    """All entries of a version, with the columns of Spark's statestore reader:
+    """Read all entries of a version, with the columns of Spark's statestore reader:
 
         key           struct of the key's columns
-        value         struct of the value's
+        value         struct of the value's columns
         partition_id  int32
 
-    `uniques` have that of the attempt that counts, as Spark's commit log says in checkpoint
-    format 2; without them the attempt of the highest generation counts. `query` is that of the
-    checkpoint, if the files are elsewhere.
+    `uniques`: contains the unique of the attempt that counts, from Spark's commit log in checkpoint
+    format 2. Without `uniques` the attempt of the highest generation counts. `query`: reads numbers
+    of partitions from the checkpoint, if the files are elsewhere.
 
-    Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file on the way;
-    UnreadableStateError, UnsupportedFormatError.
+    Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file of the
+    lineage; UnreadableStateError, UnsupportedFormatError.
     """
     reader = PartitionReader(files, where, query)
     return reader.table(reader.restored(reader.state_at(version, uniques)))
@@ -103,15 +106,16 @@ def read_partition_changes(
     uniques: Collection[str] | None = None,
     query: QueryPartitions | None = None,
 ) -> pa.Table:
-    """What the batch that made a version changed, in its order; a key may occur more than once:
+    """Read the changes of the batch that made a version, in their order. A key may occur
+    repeatedly.
 
         change_type   string, "update" or "delete"
         key           struct of the key's columns
-        value         struct of the value's, null for "delete"
+        value         struct of the value's columns, null for "delete"
         partition_id  int32
 
-    Arguments and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
-    that batch is there.
+    Arguments and errors as in `read_partition_state`. Raises ChangesNotKnownError, too, if only the
+    state after the batch is there.
     """
     reader = PartitionReader(files, where, query)
     changed = reader.changes(reader.state_at(version, uniques))
@@ -121,18 +125,19 @@ def read_partition_changes(
 
 
 def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
-    """The error for a batch that Spark committed and of which a partition has no file."""
+    """The error for a committed batch of which a partition has no file."""
     name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
     return ObjectMissingError(files.url, name, batch)
 
 
 class PartitionReader:
-    """Reads one directory as it was when it was listed."""
+    """Reader of one directory, as listed when the reader was made."""
 
     def __init__(
         self, objects: ObjectStore, where: StorePartition, query: QueryPartitions | None = None
     ) -> None:
-        """`query`: asked if it was rescaled. Without it `objects` is its checkpoint."""
+        """`query`: gives the number of partitions after a rescale. Without `query`, `objects` is
+        the query's checkpoint."""
         self._objects = objects
         self._query = query or QueryPartitions(objects)
         self._where = where
@@ -140,23 +145,24 @@ class PartitionReader:
         self._files = ProviderFiles(self._lengths)
 
     def _listed(self, where: StorePartition) -> dict[str, int]:
-        """The lengths of the files of a store, by name."""
+        """The lengths in bytes of the files of a store, by name."""
         objects = self._objects.list(where.directory)
         return {info.name.rpartition("/")[2]: info.length for info in objects}
 
     @property
     def has_rescaled(self) -> bool:
-        """Whether there are files of a rescale."""
+        """True if there are files of a rescale."""
         return self._files.has_rescaled
 
     @property
     def oldest_restorable(self) -> int | None:
-        """The oldest version that no missing file keeps from being restored; None if none is."""
+        """The oldest version that can be restored, so far as names tell; None if no version can."""
         return self._files.oldest_restorable()
 
     def sizes_at(self, version: int) -> tuple[int, int]:
-        """How many bytes the files of a version's state have, and its changelog; 0 for files that
-        are gone. Raises UnreadableStateError if only another provider's files are there."""
+        """The size of the files of a version's state, and the size of the version's changelog, in
+        bytes; 0 for files that are gone. Raises UnreadableStateError if only files of another
+        provider are there."""
         try:
             state = self.state_at(version, None)
         except VersionNotFoundError:
@@ -171,7 +177,8 @@ class PartitionReader:
     def state_at(
         self, version: int, uniques: Collection[str] | None, partitions: int | None = None
     ) -> StateId:
-        """The state that counts for so many partitions; None: for as many as the query has."""
+        """The state that counts for `partitions` partitions; None: for the number that the query
+        has."""
         if partitions is None and self._files.is_rescaled_at(version):
             partitions = self._query.after(version - 1)
         if uniques is None:
@@ -186,8 +193,9 @@ class PartitionReader:
         return state
 
     def _whole_attempt(self, version: int, partitions: int | None) -> list[str] | None:
-        """The attempt that counts if several made a version: it has written all stores of a join.
-        An attempt that was killed before that counts in none. None if there is no choice."""
+        """Choose among several attempts that made a version. Only an attempt that has written all
+        stores of a join counts; a killed attempt may have written some of the stores. None if there
+        is no choice."""
         attempts = self._files.attempts_at(version, partitions)
         if len(attempts) < 2:
             return None
@@ -198,21 +206,21 @@ class PartitionReader:
         return attempts[:1] or None
 
     def made_by_batch(self, state: StateId) -> StateId | None:
-        """The state that the batch made, if a rescaled one has replaced it; None if this partition
-        was not there then."""
+        """The state that the batch made: `state`, or the state that `state` replaced in a rescale.
+        None if the batch did not have this partition."""
         return self._files.made_by_batch(state)
 
     def partitions_of_batch(self, version: int) -> int | None:
-        """How many partitions the batch had that made a version which was rescaled since; None if
-        it was not, or if there is no file of it."""
+        """The number of partitions in the batch that made a version, if the version was rescaled
+        since; None if not, or if the version has no file."""
         if not self._files.is_rescaled_at(version):
             return None
         return self._files.partitions_of_batch(self.state_at(version, None))
 
     def changes(self, state: StateId) -> ProviderFile:
-        """What the batch changed that made a state. Only the partitions that were there in the
-        batch have it."""
-        # The query may have been without this partition between the batch and the last rescale.
+        """Read the changes of the batch that made a state. Only partitions that the batch had have
+        changes."""
+        # Between the batch and the last rescale the query may have lacked this partition.
         state = self.made_by_batch(state) or self._files.state_at(state.version) or state
         name = self._files.changelog_of(state)
         if name is not None:
@@ -230,7 +238,8 @@ class PartitionReader:
         )
 
     def restored(self, state: StateId) -> list[ProviderFile]:
-        """The files of a state, in order; damaged ones that others stand for are passed over."""
+        """Read the files of a state, in order. Damaged files are passed over if other files replace
+        them."""
         damaged: dict[ProviderFileName, Exception] = {}
         while True:
             lineage = self._files.lineage_of(state, damaged.keys())
@@ -249,8 +258,8 @@ class PartitionReader:
                 damaged[unusable] = error
 
     def table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
-        """The rows that count once all files are applied, or all rows, with the newest file's
-        columns."""
+        """The rows that count after all files are applied, or all rows, with the columns of the
+        newest file."""
         newest = files[-1]
         schemas = StateSchemas(newest.key_schema, newest.value_schema, str(newest.name))
         rows = [*self.rows(files, schemas, keeps_all)]
@@ -267,10 +276,10 @@ class PartitionReader:
     def rows(
         self, files: Sequence[ProviderFile], schemas: StateSchemas, keeps_all: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """Keys and values, arrays of structs of the schemas: the rows that count once all files are
-        applied, or all rows. A row that removes its key has a value that is null.
+        """Yield keys and values as arrays of structs: the rows that count after all files are
+        applied, or all rows. A row that removes its key has a null value.
 
-        Raises CorruptObjectError for a file whose rows have other types.
+        Raises CorruptObjectError for a file whose rows have other types than `schemas`.
         """
         for file in files:
             if file.layout != schemas.layout:
@@ -310,7 +319,7 @@ class PartitionReader:
 
 
 def _last_of_each_key(batches: Sequence[Any]) -> list[Any]:
-    """The batches without the rows whose key comes again later, and those that were removed."""
+    """The batches with only the last row of each key, and without removed keys."""
     if not batches:
         return []
     total = sum(batch.num_rows for batch in batches)

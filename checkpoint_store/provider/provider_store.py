@@ -1,4 +1,4 @@
-"""Which store of a query on the provider is read. Pure."""
+"""The choice of a store of a query on the provider. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ JOIN_STORES = tuple(
 
 
 def stores_beside(name: str) -> tuple[str, ...]:
-    """The stores that the tasks of a join write together with this one; none beside others."""
+    """The stores that the tasks of a join write together with the store `name`; empty if `name` is
+    not a store of a join."""
     return tuple(other for other in JOIN_STORES if other != name) if name in JOIN_STORES else ()
 
 
@@ -25,10 +26,11 @@ def stores_beside(name: str) -> tuple[str, ...]:
 class ProviderStore:
     """A store of an operator, in the words of Spark's statestore reader.
 
-    `operator_id`: the operator's number; 0 is the first one. `store_name`: the store, for operators
-    that have several; None means the only one. `join_side`: the rows that a stream-stream join
-    keeps of its left or its right stream, which are in the store `<side>-keyWithIndexToValue`.
-    Raises ValueError if both a store's name and a side are given, or a side that no join has.
+    `operator_id`: the operator's number, from 0. `store_name`: the store, for operators with
+    several stores; None: the only store. `join_side`: the rows that a stream-stream join keeps of
+    its left or right stream, in the store `<side>-keyWithIndexToValue`.
+
+    Raises ValueError if both a store name and a side are given, or for an unknown side.
     """
 
     operator_id: int = 0
@@ -46,7 +48,7 @@ class ProviderStore:
 
     @property
     def name(self) -> str:
-        """The store's name, as Spark calls it."""
+        """The store's name in Spark."""
         if self.join_side is not None:
             return f"{self.join_side}-keyWithIndexToValue"
         return self.store_name or DEFAULT_STORE

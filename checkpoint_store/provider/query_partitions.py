@@ -1,9 +1,10 @@
-"""How many partitions a query has, as Spark's offset log says.
+"""The number of partitions of a query, from Spark's offset log.
 
-    offsets/<batch>    see spark_log_entry; the "conf" of its JSON has the number
+    offsets/<batch>    see spark_log_entry; the "conf" of the JSON has the number
 
 `cowstate rescale` changes the number between two batches, and edits the entry of the batch before.
-So the entry of a batch has the number of partitions of the state after it, and of the next batch.
+So the entry of a batch has the number of partitions of the state after that batch, and of the next
+batch.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 
 @dataclass(frozen=True)
 class QueryPartitions:
-    """Remembers what it has read: make another one when the query may have been rescaled.
+    """The numbers in the offset log, remembered once read: make a new object when the query may
+    have been rescaled.
 
-    Methods raise CorruptObjectError for an entry that is damaged, and UnsupportedFormatError for
-    one that a later Spark wrote.
+    Methods raise CorruptObjectError for a damaged entry, and UnsupportedFormatError for an entry of
+    a later Spark.
     """
 
     checkpoint: ObjectStore
@@ -33,8 +35,8 @@ class QueryPartitions:
     def after(self, batch: int) -> int:
         """The number of partitions of the state after a batch.
 
-        An entry without the number is that of a rescale which has begun; then the next batch has
-        the number. Raises ObjectMissingError if neither has it.
+        An entry without a number shows that a rescale has begun; the next batch then has the
+        number. Raises ObjectMissingError if neither entry has a number.
         """
         for entry in (batch, batch + 1):
             noted = self.noted(entry)
@@ -43,8 +45,9 @@ class QueryPartitions:
         raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
 
     def of_all(self, batch: int) -> int | None:
-        """The number of a query that was not rescaled between its batches: that of an entry which
-        was read before, or of a batch's; None if it has none. Raises CorruptObjectError."""
+        """The number of a query that was not rescaled between the batches: from any entry read
+        before, or from the entry of `batch`; None if that entry has no number. Raises
+        CorruptObjectError."""
         read = (number for number in [*self._read.values()] if number is not None)
         return next(read, None) or self.noted(batch)
 

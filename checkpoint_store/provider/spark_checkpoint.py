@@ -1,12 +1,12 @@
-"""What Spark itself writes into the checkpoint of a query with state, beside the provider's files.
+"""Spark's own files in the checkpoint of a query with state, beside the provider's files.
 
-metadata                             the id of the query
-commits/<batch>                      the batch is done; in checkpoint format 2, the ids of the
-                                     states that it made
-state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
-state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
+    metadata                             the id of the query
+    commits/<batch>                      a committed batch; in checkpoint format 2, the ids of the
+                                         states that the batch made
+    state/<operator>/_metadata/metadata  the operator's stores, and their numbers of partitions
+    state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
 
-It is in the checkpoint, wherever the files of the stores are.
+Spark's files are in the checkpoint, wherever the files of the stores are.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def query_id_of(checkpoint: ObjectStore) -> str:
 
 
 def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:
-    """What Spark's commit log holds now, by batch, rising. One listing."""
+    """List Spark's commit log: the entries by batch, ascending. One listing."""
     commits = {info.name.rpartition("/")[2]: info for info in checkpoint.list(COMMITS)}
     return {int(name): commits[name] for name in sorted(filter(_is_number, commits), key=int)}
 
 
 def committed_batches(checkpoint: ObjectStore) -> list[int]:
-    """The batches in Spark's commit log, rising; there is one at least.
+    """The batches in Spark's commit log, ascending, at least one.
 
-    Raises NotACheckpointError if there is none.
+    Raises NotACheckpointError if the log is empty.
     """
     batches = [*listed_commits(checkpoint)]
     if not batches:
@@ -62,7 +62,8 @@ def committed_batches(checkpoint: ObjectStore) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class StorePartitions:
-    """How many partitions of a store Spark has noted, and where; how many directories there are."""
+    """The partitions of a store: the number that Spark has noted in the file `noted_in`, and the
+    number of directories, counted up to the directory with the highest number."""
 
     noted: int
     directories: int
@@ -72,12 +73,13 @@ class StorePartitions:
 def partitions_of(
     checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
 ) -> StorePartitions:
-    """The partitions of a store; `files` has the files of the stores. Raises StoreNotFoundError,
-    which names those that are there, CorruptObjectError, UnsupportedFormatError, and
-    UnreadableStateError for an operator with column families.
+    """Count the partitions of a store. `files`: the object store with the files of the stores.
 
-    Spark notes as many as its shuffles have. An operator that takes all rows at once, a limit or an
-    aggregation without keys, has one all the same.
+    Spark notes the number of partitions of its shuffles. An operator that takes all rows at once, a
+    limit or an aggregation without keys, has one partition all the same.
+
+    Raises StoreNotFoundError, which names the existing stores, CorruptObjectError,
+    UnsupportedFormatError, and UnreadableStateError for an operator with column families.
     """
     operators = {
         number: _operator(checkpoint, files, number) for number in _numbers(checkpoint, "state")
@@ -100,21 +102,21 @@ def _noted_in(operator: int) -> str:
 
 
 def state_schemas(checkpoint: ObjectStore, operator: int, store_name: str) -> tuple[str, str]:
-    """The schemas of keys and values, as JSON. Raises ObjectMissingError, CorruptObjectError, and
-    UnreadableStateError for a store with column families."""
+    """Read the schemas of keys and values, as JSON. Raises ObjectMissingError, CorruptObjectError,
+    and UnreadableStateError for a store with column families."""
     name = schema_file_of(operator, store_name)
     return parse_state_schema(checkpoint.get(name), Source(checkpoint.url, name))
 
 
 def schema_file_of(operator: int, store_name: str) -> str:
-    """Where the schemas of a store are."""
+    """The name of the file with the schemas of a store."""
     return f"{StorePartition(operator, 0, store_name).directory}/_metadata/schema"
 
 
 def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str] | None:
     """The ids of the states of an operator's stores after a batch; None in checkpoint format 1.
 
-    An id is drawn for each store and partition alone, so it needs no place. Raises
+    Each id is drawn for one store and partition, so a set of ids is enough. Raises
     VersionNotFoundError if the batch is not committed, CorruptObjectError, UnsupportedFormatError.
     """
     name = f"{COMMITS}/{batch}"
@@ -125,7 +127,7 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
         directory = f"state/{operator}"
         raise VersionNotFoundError(checkpoint.url, directory, batch + 1, present) from error
     try:
-        # A damaged entry must not look like one that is not there.
+        # A damaged entry must not look like a missing entry.
         if unknown := commit.keys() - _ENTRIES_OF_COMMIT:
             raise ValueError(f"unknown entries {', '.join(sorted(unknown))}")
         ids = commit.get("stateUniqueIds")
@@ -138,8 +140,8 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """An operator: its name, None if it is not noted, its stores with their partitions as noted,
-    and the directories of partitions."""
+    """An operator: the name, None if not noted; the noted number of partitions of each store; and
+    the directories of partitions."""
 
     name: str | None
     stores: Mapping[str, int]
@@ -147,10 +149,11 @@ class _Operator:
 
 
 def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
-    """An operator, as Spark wrote down when the query began, or, if an early release of Spark did
-    not, as its stores are there.
+    """Read an operator from Spark's note at the begin of the query. An early release of Spark wrote
+    no note; then the directories tell the stores.
 
-    The files of the only store are in the partition's directory, those of several one below it.
+    The files of an only store are in the partition's directory. Each of several stores has a
+    directory below the partition's.
     """
     directory = f"state/{operator}"
     name = _noted_in(operator)
@@ -183,7 +186,7 @@ def _visible(paths: Sequence[str]) -> list[str]:
 
 
 def _numbers(checkpoint: ObjectStore, directory: str) -> list[int]:
-    """The subdirectories whose names are numbers, rising."""
+    """The subdirectories with a number as name, ascending."""
     names = [path.rpartition("/")[2] for path in checkpoint.list_directories(directory)]
     return sorted(int(name) for name in names if _is_number(name))
 

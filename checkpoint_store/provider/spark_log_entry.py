@@ -1,15 +1,14 @@
-"""Files of Spark whose first line is their version and whose second line is JSON. Pure.
+"""Files of Spark with a version in the first line and JSON in the second line. Pure.
 
-    offsets/<batch>                          v1, v2     a batch that was planned. Other lines: the
-                                                        offsets; v2 puts the name of its source
-                                                        before each
-    commits/<batch>                          v1 to v3   a batch that is done. v2 adds the ids of
-                                                        states, v3 what Spark notes of the sink
+    offsets/<batch>                          v1, v2     a planned batch. Further lines: the offsets;
+                                                        v2 puts the source's name before each offset
+    commits/<batch>                          v1 to v3   a committed batch. v2 adds the ids of
+                                                        states, v3 Spark's notes about the sink
     state/<operator>/_metadata/metadata      v1         an operator and its stores
-    state/<operator>/_metadata/v2/<batch>    v2         the same of a transformWithState
+    state/<operator>/_metadata/v2/<batch>    v2         the same for a transformWithState
 
-The second line has the same entries in each version that cowstate knows, and later ones add some.
-What a version beyond these means nobody can know, so a file of such a version is an error.
+The second line has the same entries in all versions known to cowstate; later versions add entries.
+Nobody can know the meaning of an unknown version, so a file of an unknown version is an error.
 Source: OffsetSeqLog, CommitLog and OperatorStateMetadataUtils of Spark 4.3.
 """
 
@@ -29,8 +28,8 @@ _VERSION = re.compile(r"v([1-9]\d{0,8})", re.ASCII)
 
 
 def parse_log_entry(data: bytes, source: Source) -> dict[str, Any]:
-    """The JSON of a file, whose kind its name says. Raises CorruptObjectError, and
-    UnsupportedFormatError for a version that a later Spark writes."""
+    """Parse the JSON of a file; the name in `source` tells the kind of file. Raises
+    CorruptObjectError, and UnsupportedFormatError for a version of a later Spark."""
     newest = _NEWEST[source.name.partition("/")[0]]
     try:
         lines = data.decode().split("\n")
@@ -44,8 +43,8 @@ def parse_log_entry(data: bytes, source: Source) -> dict[str, Any]:
 
 
 def check_version(text: str, newest: int, source: Source) -> None:
-    """Raises ValueError if a text is no version of Spark's, UnsupportedFormatError if it is later
-    than the newest one that is known."""
+    """Check the version of a file. Raises ValueError if `text` is not a version of Spark's, and
+    UnsupportedFormatError if the version is later than `newest`."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise ValueError(f"it begins with {text[:20]!r} instead of v and a number")
@@ -54,8 +53,8 @@ def check_version(text: str, newest: int, source: Source) -> None:
 
 
 def newest_version_folder(folders: Iterable[str], source: Source) -> int | None:
-    """The version of the newest folder v<version> beside the file of an operator that `source`
-    names; None if there is none. Raises UnsupportedFormatError for a later version."""
+    """The version of the newest folder v<version> beside the operator's file `source`; None if
+    there is no such folder. Raises UnsupportedFormatError for a version of a later Spark."""
     versions = [int(match[1]) for name in folders if (match := _VERSION.fullmatch(name))]
     newest = max(versions, default=None)
     if newest is not None:

@@ -1,14 +1,14 @@
-"""Where the state of a query on the provider is: in its checkpoint, or in an object store.
+"""The place of the state of a query on the provider: the checkpoint, or an object store.
 
-    <checkpoint>/state/cowstate-store.json      says so, if it is in an object store:
+    <checkpoint>/state/cowstate-store.json      names the object store, if there is one:
 
         {"body":{"directory":"<query id>","url":"s3://bucket/prefix"},
          "checksum":"<sha256>","format":"cowstate/state-place","version":1}
 
     <url>/<directory>/state/<operator>/<partition>[/<store>]/...    the files, under the same names
-    <url>/<directory>/runs/<number>-<run>.json                      which run writes there
+    <url>/<directory>/runs/<number>-<run>.json                      the run that writes there
 
-What Spark writes (commits, offsets, schemas, metadata of operators) stays in the checkpoint.
+Spark's own files (commits, offsets, schemas, metadata of operators) stay in the checkpoint.
 `StateMarker.scala` and `RunClaim.scala` write these objects.
 """
 
@@ -34,7 +34,7 @@ OpenStore = Callable[[str], ObjectStore]
 
 @dataclass(frozen=True, slots=True)
 class StatePlace:
-    """A directory of an object store, which is of one checkpoint only."""
+    """A directory of an object store, for one checkpoint only."""
 
     url: str
     directory: str
@@ -45,12 +45,12 @@ class StatePlace:
         return f"{self.url}/{self.directory}"
 
     def encode(self) -> bytes:
-        """The object that says so in the checkpoint."""
+        """The bytes of the checkpoint's object that names this place."""
         return encode(_KIND, {"url": self.url, "directory": self.directory})
 
 
 def decode_state_place(data: bytes, source: Source) -> StatePlace:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode the object that names a place. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> StatePlace:
         directory = decode_name(body["directory"], parse_object_name)
@@ -60,8 +60,8 @@ def decode_state_place(data: bytes, source: Source) -> StatePlace:
 
 
 def state_place(checkpoint: ObjectStore) -> StatePlace | None:
-    """Where the state of a checkpoint is; None: in the checkpoint itself. Raises
-    CorruptObjectError, UnsupportedFormatError."""
+    """The place of a checkpoint's state; None: the checkpoint itself. Raises CorruptObjectError,
+    UnsupportedFormatError."""
     try:
         data = checkpoint.get(STATE_PLACE)
     except ObjectMissingError:
@@ -70,24 +70,24 @@ def state_place(checkpoint: ObjectStore) -> StatePlace | None:
 
 
 def state_files(checkpoint: ObjectStore, open_store: OpenStore) -> ObjectStore:
-    """The store that has the files of the checkpoint's stores, below `state/`. Raises what
-    `state_place` does, and StoreAccessError."""
+    """Open the store that has the files of the checkpoint's stores, below `state/`. Raises
+    StoreAccessError, and the errors of `state_place`."""
     place = state_place(checkpoint)
     return checkpoint if place is None else open_store(place.root)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceOpener:
-    """Opens the place of a checkpoint's state, in any process. Options that are for the checkpoint
-    hold for a store of the same protocol, too; those that a local checkpoint has no use for are for
-    the store."""
+    """Opens the place of a checkpoint's state, in any process. `storage_options`: for the
+    checkpoint, and for a place of the same protocol. If the checkpoint is local, the options are
+    for the place, because a local checkpoint has no use for options."""
 
     checkpoint_url: str = ""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     retry_seconds: float = RETRY_SECONDS
 
     def __call__(self, url: str) -> ObjectStore:
-        """The store at this URL. Raises StoreAccessError."""
+        """Open the store at `url`. Raises StoreAccessError."""
         ours = _protocol(self.checkpoint_url) in ("file", _protocol(url))
         store = open_object_store(url, self.storage_options if ours else None)
         return RetryingObjectStore(store, self.retry_seconds)

@@ -1,13 +1,13 @@
-"""The file in which Spark keeps the columns of a store: `_metadata/schema`. Pure.
+"""The file `_metadata/schema`, in which Spark keeps the columns of a store. Pure.
 
     "v1" | key schema | value schema
     "v2" | number of pieces, int | piece | ... of the key schema | the same of the value schema
     "v3" | the columns of each column family
 
-Texts are as Java's DataOutput.writeUTF writes them: two bytes of length, then modified UTF-8. The
-schemas are JSON, as Spark's StructType writes itself. Spark writes the file when the query begins
-and keeps it, so the names in it are those of the first run. Source: StateSchemaCompatibilityChecker
-and SchemaWriter of Spark.
+Texts have the format of Java's DataOutput.writeUTF: two bytes of length, then modified UTF-8. The
+schemas are the JSON of Spark's StructType. Spark writes the file when the query begins and keeps
+the file, so its names are the names of the first run. Source: StateSchemaCompatibilityChecker and
+SchemaWriter of Spark.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ _NEWEST = 3
 
 
 def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
-    """The schemas of key and value, as JSON. `source` is for the errors: CorruptObjectError,
-    UnreadableStateError for a store with column families, and UnsupportedFormatError for a version
-    that a later Spark writes."""
+    """Parse the schemas of key and value, as JSON. `source`: for the errors.
+
+    Raises CorruptObjectError, UnreadableStateError for a store with column families, and
+    UnsupportedFormatError for a version of a later Spark.
+    """
     content = io.BytesIO(data)
     try:
         version = _text(content)

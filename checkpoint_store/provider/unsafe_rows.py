@@ -4,13 +4,14 @@
     array  | number of elements, 8 bytes | null bits | elements, padded to 8 bytes | variable part |
     map    | bytes of the array of keys, 8 bytes | array of keys | array of values |
 
-Everything is little-endian. A field of fixed width begins its 8 bytes; elements of an array take
-their own width. Anything else is a long, offset << 32 | size, of bytes in the variable part; the
-offset counts from the begin of the row or array that has it.
+Everything is little-endian. A value of fixed width takes the first of its field's 8 bytes; in an
+array an element takes only its own width. Any other value is in the variable part. Its field or
+element is a long, offset << 32 | size, in bytes. The offset counts from the begin of the row or
+array that contains the field or element.
 
-Rows are decoded a column at a time: positions are arrays, and values are taken from views of the
-buffer, so the work is Arrow's; loops are left for strings, binaries and decimals of more than 18
-digits. Every offset and size is checked before bytes are taken.
+Rows are decoded column by column: positions are arrays, and values are taken from views of the
+buffer, so Arrow does the work. Python loops remain for strings, binaries and decimals of more than
+18 digits. Every offset and size is checked before bytes are taken.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ _Array = Any
 
 
 class MalformedRowError(CowstateError, ValueError):
-    """The bytes of a row are none of its schema; the column is in the message."""
+    """The bytes of a row do not fit the schema. The message names the column."""
 
 
 def decode_rows(rows: pa.BinaryArray, schema: StructType, name: str) -> pa.StructArray:
-    """A struct for each row, null where `rows` is. `name` is what the errors call the whole.
+    """Decode each row to a struct, null where `rows` is null. `name`: the name of `rows` in errors.
 
     Raises MalformedRowError.
     """
@@ -73,7 +74,7 @@ def decode_rows(rows: pa.BinaryArray, schema: StructType, name: str) -> pa.Struc
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Pieces of the buffer, in bytes; null where there is none."""
+    """Byte ranges of the buffer; null for a null value."""
 
     starts: _Array
     sizes: _Array
@@ -81,9 +82,9 @@ class _Spans:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """Where values are, in bytes; null for null values.
+    """Positions of values in the buffer, in bytes; null for null values.
 
-    Those of variable length lie in `owners`, from `least` bytes after their begin on.
+    Values of variable length lie in `owners`, at least `least` bytes after the owner's begin.
     """
 
     positions: _Array
@@ -92,7 +93,7 @@ class _Slots:
 
 
 class _Decoder:
-    """Decodes one buffer."""
+    """Decoder of one buffer."""
 
     def __init__(self, data: pa.Buffer | None) -> None:
         self._data = pa.py_buffer(b"") if data is None else data
@@ -104,7 +105,7 @@ class _Decoder:
         self._content = self._data.to_pybytes()
 
     def struct(self, spans: _Spans, schema: StructType, path: str) -> Any:
-        """The structs at `spans`."""
+        """Decode the structs at `spans`."""
         fields = len(schema.fields)
         bit_bytes = (fields + _BITS - 1) // _BITS * WORD_BYTES
         fixed_bytes = bit_bytes + fields * WORD_BYTES
@@ -122,7 +123,7 @@ class _Decoder:
         return _assembled(schema.arrow, spans.starts, [], children)
 
     def values(self, spark_type: SparkType, slots: _Slots, path: str) -> Any:
-        """The values in `slots`."""
+        """Decode the values in `slots`."""
         match spark_type:
             case FixedType():
                 return _typed(
@@ -150,7 +151,7 @@ class _Decoder:
         return self._integers(positions, WORD_BYTES)
 
     def _spans(self, slots: _Slots, path: str) -> _Spans:
-        """What the values in `slots` point to."""
+        """The byte ranges to which the values in `slots` point."""
         words = self._words(slots.positions)
         offsets = pc.shift_right(words, 32)
         sizes = pc.bit_wise_and(words, _LOW_HALF)
@@ -166,7 +167,8 @@ class _Decoder:
         _require(whole, path, "a nested value of no whole number of words")
 
     def _elements(self, element_type: SparkType, spans: _Spans, path: str) -> tuple[Any, Any]:
-        """Where the elements of each array at `spans` end, beginning with 0, and the elements."""
+        """The ends of the arrays at `spans`, counted in elements and beginning with 0, and the
+        elements."""
         width = element_type.width if isinstance(element_type, FixedType) else WORD_BYTES
         self._check_words(spans, path)
         _require(pc.greater_equal(spans.sizes, WORD_BYTES), path, "an array that is too short")
@@ -191,7 +193,8 @@ class _Decoder:
         return ends, self.values(element_type, _Slots(present, owners, fixed.take(parents)), path)
 
     def _ends(self, counts: _Array, path: str) -> Any:
-        """0 and the running sum, as int32, of bytes or elements that the buffer has."""
+        """0 and the running sum of `counts`, as int32. Raises MalformedRowError if the sum is
+        greater than the bytes of the buffer."""
         counts = pc.fill_null(counts, 0)
         total = pc.sum(counts).as_py() or 0
         if total > self._bytes:
@@ -238,7 +241,7 @@ class _Decoder:
         return self._binary(spans, arrow, path)
 
     def _binary(self, spans: _Spans, arrow: pa.DataType, path: str) -> Any:
-        """The bytes at `spans`, copied one after the other."""
+        """Copy the bytes at `spans`, one value after the other."""
         ends = self._ends(spans.sizes, path)
         begins = pc.fill_null(spans.starts, 0)
         stops = pc.add(begins, pc.fill_null(spans.sizes, 0))
@@ -254,7 +257,7 @@ class _Decoder:
         return array
 
     def _decimals(self, spans: _Spans, arrow: Any, path: str) -> Any:
-        """From the unscaled values, big-endian two's complement in as few bytes as they take."""
+        """Decode unscaled values: big-endian two's complement, in as few bytes as needed."""
         sizes = spans.sizes
         short = pc.and_(pc.greater(sizes, 0), pc.less_equal(sizes, _MAX_DECIMAL_BYTES))
         _require(short, path, "a decimal of a wrong size")
@@ -269,7 +272,7 @@ class _Decoder:
         return pa.Array.from_buffers(arrow, len(values), buffers)
 
     def _intervals(self, spans: _Spans, path: str) -> Any:
-        """From months and days as int, and microseconds."""
+        """Decode months and days, an int each, and microseconds."""
         self._check_words(spans, path)
         _require(pc.equal(spans.sizes, 16), path, "an interval of a wrong size")
         micros = self._words(pc.add(spans.starts, WORD_BYTES))
@@ -280,7 +283,7 @@ class _Decoder:
 
 
 def _typed(raw: Any, arrow: Any, path: str) -> Any:
-    """Integers of the width of `arrow`'s bytes, as what they mean."""
+    """Convert integers, as wide as the type `arrow`, to values of that type."""
     if arrow == pa.bool_():
         return pc.not_equal(raw, 0)
     if pa.types.is_decimal(arrow):
@@ -298,7 +301,7 @@ def _typed(raw: Any, arrow: Any, path: str) -> Any:
 
 
 def _in_pairs(low: _Array, high: _Array, arrow: pa.DataType) -> Any:
-    """Values of 16 bytes from their halves."""
+    """Join lower and higher halves to values of 16 bytes."""
     count = len(low)
     places = _counted(2 * count)
     order = pc.add(pc.shift_right(places, 1), pc.multiply(pc.bit_wise_and(places, 1), count))
@@ -307,7 +310,7 @@ def _in_pairs(low: _Array, high: _Array, arrow: pa.DataType) -> Any:
 
 
 def _assembled(arrow: pa.DataType, starts: _Array, ends: list[Any], children: list[Any]) -> Any:
-    """A nested array, null where `starts` is."""
+    """A nested array, null where `starts` is null."""
     buffers = [_validity(starts), *(end.buffers()[1] for end in ends)]
     return pa.Array.from_buffers(arrow, len(starts), buffers, children=children)
 
@@ -320,7 +323,7 @@ def _validity(array: _Array) -> pa.Buffer | None:
 
 
 def _present(bits: _Array, place: _Array | int, positions: _Array) -> _Array:
-    """`positions` where the bit of the value's place is not set; null else."""
+    """`positions`, with null where the null bit of the value's place is set."""
     # Arrow shifts a signed number of 64 bits by 62 at most.
     shifts = (
         place.cast(pa.uint64()) if isinstance(place, pa.Array) else pa.scalar(place, pa.uint64())
@@ -331,12 +334,12 @@ def _present(bits: _Array, place: _Array | int, positions: _Array) -> _Array:
 
 
 def _counted(count: int) -> _Array:
-    """0, 1, ... count - 1."""
+    """The numbers 0, 1, ... count - 1."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
 
 
 def _require(condition: _Array, path: str, problem: str) -> None:
-    """Raise unless `condition` holds wherever it is not null."""
+    """Raise MalformedRowError if `condition` is false anywhere. Null counts as true."""
     if pc.all(condition).as_py() is False:
         raise _malformed(path, problem)
 

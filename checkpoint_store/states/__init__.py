@@ -1,1 +1,1 @@
-"""Versions of a state and how rows of files become it, whoever wrote them."""
+"""Versions of a state, and the folding of file rows to a state, for all kinds of stores."""

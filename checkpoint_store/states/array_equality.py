@@ -1,7 +1,7 @@
-"""Where two Arrow arrays have the same values, nested ones as a whole. Pure, and vectorised.
+"""Compares two Arrow arrays value by value, nested values as a whole. Pure, and vectorised.
 
-Null is the same as null, and NaN as NaN. Lists are the same if their elements are, in order; maps
-if they have the same entries, in any order.
+Null equals null, and NaN equals NaN. Lists are equal if their elements are equal, in order; maps if
+their entries are equal, in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def same_values(left: Any, right: Any) -> _Flags:
-    """For each place of two arrays of one type and length, whether they have the same there."""
+    """For each place of two arrays of one type and length: True if both values are equal."""
     valid = _valid(left) & _valid(right)
     if pa.types.is_struct(left.type):
         same = np.ones(len(left), np.bool_)
@@ -57,7 +57,7 @@ def _same_collections(left: Any, right: Any, valid: _Flags) -> _Flags:
 
 
 def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, Any]]:
-    """Keys and items of maps, those of each map in an order that is the same for the same keys."""
+    """Keys and items of maps. Maps with the same keys get their entries in the same order."""
     codes = value_codes(pa.chunked_array([left.keys, right.keys]))
     orders = [np.lexsort((part, owners)) for part in np.split(codes, 2)]
     ours, theirs = map(pa.array, orders)
@@ -68,7 +68,8 @@ def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, 
 
 
 def _is_compared(arrow_type: pa.DataType) -> bool:
-    """Whether `equal` takes the type; it takes floats, but says that NaN is not NaN."""
+    """True if `equal` gives the wanted result for the type. For floats `equal` says that NaN
+    differs from NaN."""
     return not (
         pa.types.is_floating(arrow_type)
         or pa.types.is_null(arrow_type)

@@ -1,8 +1,7 @@
-"""What versions did to states with elements: rows of whole lists, maps and values, from rows of
-elements.
+"""Changes of states with elements: rows of whole lists, maps and values, from rows of elements.
 
-An element expires with the version whose batch comes after its time, whether a version removes it
-or not.
+An element expires with the first version whose batch time reaches the element's time, even if no
+version removes the element.
 """
 
 from __future__ import annotations
@@ -29,17 +28,18 @@ from checkpoint_store.states.state_history import StateShape
 pc: Any = pyarrow.compute
 
 VersionTime = tuple[int, int | None]
-"""A version, and when its batch was planned (ms since 1970), None if nobody knows."""
+"""A version, and the time at which its batch was planned (ms since 1970; None if not known)."""
 
 
 def whole_rows(
     base: pa.Table, rows: pa.Table, shape: StateShape, base_ms: int | None, times: list[VersionTime]
 ) -> tuple[pa.Table, pa.Table]:
-    """What `row_fold.fold_changes` takes, for what rows of elements make up.
+    """Build the arguments of `row_fold.fold_changes` from rows of elements.
 
-    `base`, `rows`: as there, but of elements, and `base` is the whole state if it expires;
-    `base_ms`: the time of the base; `times`: of all versions in order. A version's row of a key has
-    what the version left of it, or deletes the key.
+    `base`, `rows`: as in `fold_changes`, but with rows of elements. If elements expire, `base` is
+    the whole state. `base_ms`: the time of the base. `times`: the times of all versions, in order.
+    The row of a key in a version has everything that the version left of the key, or deletes the
+    key.
     """
     key_names = column_names(shape.key_schema_json)
     state = live_elements(fold_elements(base, key_names), base_ms)
@@ -61,26 +61,26 @@ def whole_rows(
 
 
 def whole_rules(shape: StateShape) -> FoldRules:
-    """The rules of the rows that `whole_rows` returns."""
+    """The rules for the rows that `whole_rows` returns."""
     names, keys = flat_schema(shape).names, len(column_names(shape.key_schema_json))
     return FoldRules(tuple(names[:keys]), tuple(names[keys:]))
 
 
 def _expired(state: pa.Table, now_ms: int | None) -> pa.Table:
-    """The elements that are not there any more."""
+    """The elements that have expired at `now_ms`."""
     if now_ms is None:
         return state.slice(0, 0)
     return state.filter(pc.fill_null(pc.less_equal(state[EXPIRES], now_ms), False))
 
 
 def _puts(elements: pa.Table, shape: StateShape) -> pa.Table:
-    """A row for each key that has elements."""
+    """A put row for each key that has elements."""
     whole = whole_collections(elements, shape.kind, flat_schema(shape))
     return whole.append_column(OP, pa.repeat(pa.scalar(PUT), whole.num_rows))
 
 
 def _deletes(keys: pa.Table, elements: pa.Table, shape: StateShape) -> pa.Table:
-    """A row for each of the keys that has no elements."""
+    """A delete row for each key of `keys` without elements."""
     key_names, schema = column_names(shape.key_schema_json), flat_schema(shape)
     _, gone = _parted(keys, elements, key_names)
     deleted = gone.select([*key_names, OP])
@@ -92,9 +92,9 @@ def _deletes(keys: pa.Table, elements: pa.Table, shape: StateShape) -> pa.Table:
 
 
 def _parted(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Those of `rows` whose key is in `keys`, and the others."""
+    """Split `rows`: rows with a key in `keys`, and rows without."""
     together = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
-    # Codes count keys as they appear, so those of `keys` are the ones up to its last new key.
+    # Codes number keys in the order of appearance, so the keys of `keys` have the lowest codes.
     codes = key_codes(together, key_names)
     is_in = codes[keys.num_rows :] <= codes[: keys.num_rows].max(initial=-1)
     return rows.filter(pa.array(is_in)), rows.filter(pa.array(~is_in))

@@ -1,17 +1,17 @@
 """Rows of list and map states, and of values that expire: folded by element, and put together.
 
-In files a row is an element, see `element_columns`. Here its columns are
+In files each element has a row, see `element_columns`. Here a row has the columns
 
-    key columns    by the names and of the types that users see
-    ELEMENT        what names the element within its key: its position, or its user key; a value
-                   that expires is the one element, 0, of its key
-    VALUE          its value; null in rows that delete
-    EXPIRES        when it expires, in ms since 1970; null if never
+    key columns    with the names and types that users see
+    ELEMENT        name of the element within the key: position in the list, or user key of the
+                   map; a value with an expiry is element 0 of its key
+    VALUE          value of the element; null in rows that delete
+    EXPIRES        time of expiry, in ms since 1970; null if never
     _key_group     as in the file
-    _op            put or delete; CLEAR deletes all elements of the key until then
+    _op            put or delete; CLEAR deletes all earlier elements of the key
 
-What a reader sees has a row for each key, with a whole list or map, or the columns of the value.
-Pure, and vectorised.
+A reader sees a row for each key, with a whole list or map, or the columns of the value. Pure, and
+vectorised.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _IN_FILES = {
 
 
 def element_fields(kind: str, shown: Sequence[pa.Field[Any]]) -> list[pa.Field[Any]]:
-    """The columns of an element's row beside the key's; `shown`: the columns of lists, maps or
-    values as users see them."""
+    """The columns of an element's row beside the key columns. `shown`: the columns of lists, maps
+    or values as users see the columns."""
     element_type, value_type = pa.int64(), pa.struct(list(shown))
     if kind != "value":
         collection: Any = shown[0].type
@@ -67,9 +67,9 @@ def element_fields(kind: str, shown: Sequence[pa.Field[Any]]) -> list[pa.Field[A
 
 
 def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> pa.Table:
-    """The rows of a state as rows of elements, with the columns of `schema`: those of the key that
-    `rows` has, and `element_fields`. `column`: the state's column of `rows`, None if the file has
-    none."""
+    """Convert the rows of a state to rows of elements. `schema`: key columns of `rows`, and
+    `element_fields`. `column`: the state's column of `rows`, None if the file has no such
+    column."""
     keys = [name for name in schema.names if name in rows.column_names]
     kept = rows.select([*keys, KEY_GROUP_COLUMN, OP])
     if column is None:
@@ -90,14 +90,14 @@ def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> p
 
 
 def _value_of_key(column: Any, value_type: Any) -> tuple[Any, Any]:
-    """The one element of each key that has a value, and the value without its expiry."""
+    """Element 0 of each key with a value, and the value without the expiry."""
     absent = pc.is_null(column)
     elements = pc.if_else(absent, pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64()))
     return elements, evolved(column, value_type)
 
 
 def _of_whole(kept: pa.Table, column: Any) -> tuple[pa.Table, Any, Any, Any]:
-    """Rows of whole lists or maps: each clears its key, and puts its elements."""
+    """Convert rows of whole lists or maps: each row clears its key, and puts the elements."""
     collections = column.combine_chunks().field(0)
     # `take` drops elements that a slice or a null value would hide.
     taken = collections.take(pa.array(np.arange(len(collections))))
@@ -108,7 +108,8 @@ def _of_whole(kept: pa.Table, column: Any) -> tuple[pa.Table, Any, Any, Any]:
     else:
         starts = np.repeat(taken.offsets.to_numpy()[:-1] - taken.offsets[0].as_py(), lengths)
         elements, values = pa.array(np.arange(len(owners)) - starts), taken.flatten()
-    # The clearing rows first, then those of elements; a stable sort puts both in order.
+    # First all clearing rows, then all rows of elements. A stable sort by place puts each clearing
+    # row in front of its elements.
     places = np.concatenate([np.arange(len(taken)), owners])
     order: Any = pa.array(np.argsort(places, kind="stable"))
     operations = pa.array(np.repeat([CLEAR, PUT], [len(taken), len(owners)]))
@@ -146,13 +147,13 @@ def _field(column: Any, name: str, field_type: pa.DataType) -> Any:
 def fold_elements(
     rows: pa.Table, key_names: Sequence[str], keep_tombstones: bool = False
 ) -> pa.Table:
-    """The last row of each element, without those that were cleared later.
+    """The last row of each element, without elements that were cleared later.
 
-    `keep_tombstones`: also rows that delete, and the last one that clears a key, in front of all
-    that came after it; folding the result together with later rows gives the same as folding all.
+    `keep_tombstones`: keeps rows that delete, too, and the last row that clears a key, in front of
+    all later rows of the key. Folding the result with later rows then equals folding all rows.
     """
     owners = key_codes(rows, key_names)
-    # A row that clears has no element, and so is no other's.
+    # A row that clears has a null element, and so differs from the rows of elements.
     elements = key_codes(rows, [*key_names, ELEMENT])
     clears = pc.equal(rows[OP], CLEAR).to_numpy()
     folded = rows.filter(pa.array(are_last(owners, elements, clears)))
@@ -162,8 +163,8 @@ def fold_elements(
 def are_last(
     owners: _Numbers, elements: _Numbers, clears: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Which rows are the last of their element, and not before the last one that clears its owner.
-    Owners and elements are small numbers. All rows of an element have one owner."""
+    """Flag the rows that are last of their element, and not before the owner's last clear. Owners
+    and elements are small numbers. All rows of an element have one owner."""
     places = np.arange(len(owners))
     last_clear = np.full(owners.max(initial=-1) + 1, -1)
     np.maximum.at(last_clear, owners[clears], places[clears])
@@ -174,15 +175,15 @@ def are_last(
 
 
 def live_elements(rows: pa.Table, now_ms: int | None) -> pa.Table:
-    """Those that have not expired by a time; None: all."""
+    """The elements that have not expired at `now_ms`; None: all elements."""
     if now_ms is None or pc.all(pc.is_null(rows[EXPIRES]), min_count=0).as_py():
         return rows
     return rows.filter(pc.fill_null(pc.greater(rows[EXPIRES], now_ms), True))
 
 
 def whole_collections(rows: pa.Table, kind: str, shown: pa.Schema) -> pa.Table:
-    """The elements of each key, put together to one row with the columns of `shown`: lists in the
-    order of positions, maps in any order."""
+    """Join the elements of each key to one row with the columns of `shown`: lists in the order of
+    positions, maps in any order."""
     if kind == "value":
         keys = rows.select(shown.names[: len(shown.names) - rows[VALUE].type.num_fields])
         structs: Any = rows[VALUE].combine_chunks()

@@ -1,8 +1,9 @@
-"""How far in event time the writers of a state are. Pure.
+"""The progress of a state's writers in event time. Pure.
 
-A writer's watermark is the greatest event time of the rows it has written, less the delay that rows
-may have. The watermark of the state is the least of its writers' watermarks, and never goes back: a
-row before it is late, as it is for Spark. A writer that never wrote a row holds nobody back.
+A writer's watermark is the greatest event time of the rows that the writer has written, less the
+delay that rows may have. The watermark of the state is the least of the writers' watermarks, and
+never goes back. A row before the watermark is late, as in Spark. A writer that never wrote a row
+holds nobody back.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class WriterWatermarks:
-    """The watermarks of `parallelism` writers, by subtask, and that of all together, in ms since
-    1970; None if no writer has one."""
+    """The watermarks of `parallelism` writers, by subtask, and the least watermark, in ms since
+    1970; None if no writer has a watermark."""
 
     parallelism: int = 0
     by_subtask: Mapping[int, int] = field(default_factory=dict)
     least_ms: int | None = None
 
     def advanced(self, parallelism: int, reported: Mapping[int, int]) -> WriterWatermarks:
-        """The watermarks after `parallelism` writers have written; `reported` has the new ones by
+        """The watermarks after `parallelism` writers have written. `reported`: new watermarks by
         subtask.
 
-        If the number of writers has changed, they are other writers: each has seen what all before
-        it had, and begins at the least of their watermarks.
+        If the number of writers has changed, all writers are new: each has seen the rows of all
+        former writers, and begins at the least of the former watermarks.
         """
         by_subtask = dict(self.by_subtask) if parallelism == self.parallelism else {}
         floor = [] if self.least_ms is None else [self.least_ms]

@@ -1,4 +1,4 @@
-"""The rows of the files of a version, several files read at once."""
+"""The rows of the files of a version. Several files are read at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def flatten(shape: StateShape, schema: pa.Schema) -> Callable[[Batches], pa.Table]:
-    """How the batches of a file become one table with the columns of `row_fold.flat_rows`."""
+    """Make a function that joins the batches of a file to a table with the columns of
+    `row_fold.flat_rows`."""
 
     def flat(batches: Batches) -> pa.Table:
         return concat_rows([flat_rows(batch, shape, schema) for batch in batches], shape, schema)
@@ -34,7 +35,7 @@ def flatten(shape: StateShape, schema: pa.Schema) -> Callable[[Batches], pa.Tabl
 
 
 def files_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
-    """The files that have rows of the key groups."""
+    """The files with rows of the key groups."""
     return tuple(file for file in files if file.key_groups.intersection(key_groups) is not None)
 
 
@@ -44,8 +45,8 @@ def read_files(
     key_groups: KeyGroupRange,
     taken: Callable[[Batches], pa.Table],
 ) -> list[pa.Table]:
-    """What `taken` makes of each file that has rows of the key groups, in order. A file that
-    follows itself, for several ranges of key groups, is read once, and makes one table."""
+    """Apply `taken` to each file with rows of the key groups, in order. Consecutive handles of one
+    file, for several ranges of key groups, are read once and make one table."""
     (tables,) = read_files_of_each(history, [files], key_groups, taken)
     return tables
 
@@ -56,7 +57,7 @@ def read_files_of_each(
     key_groups: KeyGroupRange,
     taken: Callable[[Batches], pa.Table],
 ) -> list[list[pa.Table]]:
-    """As read_files, for the files of each of several versions. All are read at once."""
+    """As `read_files`, for the files of several versions. All files are read at once."""
     pieces = [_pieces(files_of(files, key_groups)) for files in versions]
     read = in_parallel(
         lambda handles: taken(_read_pieces(history, handles, key_groups)),
@@ -67,14 +68,14 @@ def read_files_of_each(
 
 
 def _pieces(files: Sequence[StateHandle]) -> list[tuple[StateHandle, ...]]:
-    """The handles of each file, where they follow one another."""
+    """Group consecutive handles of the same file."""
     return [tuple(handles) for _, handles in groupby(files, lambda handle: handle.name)]
 
 
 def _read_pieces(
     history: StateHistory, pieces: Sequence[StateHandle], key_groups: KeyGroupRange
 ) -> Batches:
-    """The rows of handles of one file."""
+    """Read the rows of several handles of one file."""
     if len(pieces) == 1:
         return history.read(pieces[0], key_groups)
     first = min(handle.key_groups.start for handle in pieces)
@@ -87,7 +88,7 @@ def _read_pieces(
 
 
 def _is_of_any(column: Any, pieces: Sequence[StateHandle]) -> Any:
-    """For each key group of a column, whether one of the handles has it."""
+    """For each key group of `column`: True if a handle has the key group."""
     of_each = (
         pc.and_(
             pc.greater_equal(column, handle.key_groups.start),

@@ -1,6 +1,6 @@
-"""Keys as numbers, by which rows are grouped. Pure.
+"""Keys as numbers, to group rows. Pure.
 
-Null is the same as null, NaN as NaN. Columns are dictionary-encoded, so no two keys get one number.
+Null equals null, NaN equals NaN. Columns are dictionary-encoded, so no two keys get one number.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ pc: Any = pyarrow.compute
 
 
 def key_codes(rows: pa.Table, key_names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """A number for each row, the same for the same key; 0, 1 … in the order of appearance."""
+    """Number the rows by key: equal keys have equal numbers, 0, 1 … in the order of appearance."""
     return _joined([value_codes(rows[name]) for name in key_names], rows.num_rows)
 
 
 def value_codes(column: Any) -> npt.NDArray[np.int64]:
-    """The same number for the same value of a column, a ChunkedArray; 0, 1 … in the order of
-    appearance. Structs are the same if all fields are, lists and maps if all elements are, in
-    order."""
+    """Number the values of a column, a ChunkedArray: equal values have equal numbers, 0, 1 … in the
+    order of appearance. Structs are equal if all fields are equal, lists and maps if all elements
+    are equal, in order."""
     if pa.types.is_struct(column.type):
         fields = [pa.chunked_array(parts) for parts in _fields(column)]
         return _joined(
@@ -41,26 +41,26 @@ def value_codes(column: Any) -> npt.NDArray[np.int64]:
 
 
 def _joined(codes: Sequence[npt.NDArray[np.int64]], count: int) -> npt.NDArray[np.int64]:
-    """The same number where all codes are the same."""
+    """One code for several codes of a row: equal if all codes are equal."""
     joined = codes[0] if codes else np.zeros(count, np.int64)
     for next_codes in codes[1:]:
-        # The two codes are digits of one number, so different pairs are different numbers. Encoded
-        # again, the numbers stay below the number of rows, and its square fits in 64 bits. They
-        # keep their order too: encoding numbers values as they appear.
+        # The two codes are the digits of one number, so different pairs make different numbers.
+        # Encoding again keeps the numbers below the number of rows, whose square fits in 64 bits,
+        # and in the order of appearance.
         together = joined * (next_codes.max(initial=0) + 1) + next_codes
         joined = value_codes(pa.chunked_array([pa.array(together)]))
     return joined
 
 
 def _fields(column: Any) -> list[list[Any]]:
-    """The chunks of each field of a struct; null where the struct is."""
+    """The chunks of each field of a struct; null where the struct is null."""
     chunks = column.chunks or [pa.array([], column.type)]
     return [list(parts) for parts in zip(*(chunk.flatten() for chunk in chunks), strict=True)]
 
 
 def _elements_as_bytes(column: Any) -> Any:
-    """The codes of each list's elements, or of each map's entries, one after the other."""
-    # What is taken has no elements of others before it, behind it, or where it is null.
+    """The codes of the elements of each list, or of the entries of each map, joined to bytes."""
+    # `take` copies the valid lists, so no hidden elements lie before, behind or between the lists.
     taken = column.take(pc.indices_nonzero(pc.is_valid(column))).combine_chunks()
     if pa.types.is_map(column.type):
         entries = (taken.keys, taken.items)

@@ -1,7 +1,7 @@
-"""Keys as hashes, by which rows are found again. Pure.
+"""Keys as hashes, to find rows again. Pure.
 
-Equal keys have equal hashes. Others may have them, too. So what is looked up by hash is more than
-what was asked for, never less.
+Equal keys have equal hashes; different keys may have equal hashes, too. So a lookup by hash finds
+at least the rows of the wanted keys, and perhaps more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NULL = np.uint64(0x5851F42D4C957F2D)
 
 
 def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
-    """A hash for each row, of the columns of its key."""
+    """Hash the key columns of each row."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for name in key_names:
         column: Any = rows[name]
@@ -36,7 +36,7 @@ def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
 
 
 def _column_hashes(array: Any) -> Hashes:
-    """Null is the same as null."""
+    """Hash the values of an array. All nulls have the same hash."""
     hashes = _value_hashes(array)
     if array.null_count:
         hashes = np.where(array.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL)
@@ -55,7 +55,7 @@ def _value_hashes(array: Any) -> Hashes:
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         return _bytes_hashes(array)
     if pa.types.is_floating(arrow_type):
-        # Equal values need equal bits: adding 0.0 makes -0.0 to 0.0, and all NaNs become one value.
+        # Equal values need equal bits: adding 0.0 turns -0.0 into 0.0, and all NaNs become 1.0.
         values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
         return np.where(np.isnan(values), 1.0, values).view(np.uint64)
     if pa.types.is_decimal128(arrow_type):
@@ -70,7 +70,7 @@ def _value_hashes(array: Any) -> Hashes:
 
 
 def _list_hashes(array: Any) -> Hashes:
-    """The sum of the hashes of a list's elements with their places, and its length."""
+    """Hash lists: the sum of the hashes of elements with their places, and the length."""
     array = array.fill_null([])
     offsets = array.offsets.to_numpy().astype(np.int64)
     starts, lengths = offsets[:-1], np.diff(offsets)
@@ -91,7 +91,7 @@ def _numbers(array: Any) -> Hashes:
 
 
 def _bytes_hashes(array: Any) -> Hashes:
-    """The first word of all values, then the second of those that have one, and so on."""
+    """Hash the first word of all values, then the second word of the longer values, and so on."""
     _, offset_buffer, data = array.buffers()
     if not len(array):
         return np.empty(0, np.uint64)
@@ -105,7 +105,7 @@ def _bytes_hashes(array: Any) -> Hashes:
     #     its words  a b c d e f g h
     #                                i J K L M N O P      shifted left by 7 bytes: the i alone
     #
-    # Words are little-endian, so it is the later bytes that a shift to the left drops.
+    # Words are little-endian, so a shift to the left drops the later bytes.
     padded = np.concatenate([text[: offsets[-1]], np.zeros(_WORD_BYTES, np.uint8)])
     words = np.ndarray(len(padded) - _WORD_BYTES + 1, np.dtype("<u8"), padded, strides=(1,))
     # With the length, a text and the same text with zero bytes behind it have different hashes.
@@ -120,8 +120,8 @@ def _bytes_hashes(array: Any) -> Hashes:
 
 
 def _mixed(hashes: Hashes, values: Hashes) -> Hashes:
-    # Each step can be undone (an odd factor, a shift by half the bits), so different values never
-    # meet in one hash here: keys of one number do not collide.
+    # Each step can be undone (an odd factor, a shift by half the bits), so different values keep
+    # different hashes: keys of a single number do not collide.
     mixed = (hashes ^ values) * _PRIME
     mixed ^= mixed >> _SHIFT
     mixed *= _PRIME

@@ -1,14 +1,14 @@
-"""States that a process has read, kept for the next changes: who follows a state then reads only
-what was added to it (I7).
+"""States that a process has read, kept in memory for the next changes. A reader of a state then
+reads only the rows added since (I7).
 
-    KnownState    the rows of one state at one version, which find those of given keys
-    KnownStates   several of them, within a bound of bytes
+    KnownState    the rows of one state at one version; finds the rows of given keys
+    KnownStates   several known states, within a bound of bytes
 
-A known state is immutable, and is the state of exactly the files that it names (I1): a version that
-was rolled back and written again names others. It is a few tables of rows, each with the places of
-its rows by the hash of their key. What is added becomes one more table; tables are folded when the
-older one is not twice as large, so a row is moved about log(state / changes) times, and looking
-up a key costs as many searches.
+A known state is immutable, and belongs to exactly the files in its field `files` (I1): a version
+rolled back and written again has other files. A known state is a few tables of rows, each with an
+index from hashes of keys to rows. Added rows become one more table. Two tables are folded if the
+older table is at most twice as large as the newer table, so a row is moved about log(state /
+changes) times, and the lookup of a key costs as many searches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STATES_OF_PART = 3
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """The part of a state that a known state holds: some key groups, with rows of this shape."""
+    """The part of a state in a known state: some key groups, with rows of the shape."""
 
     url: str
     shape: StateShape
@@ -47,7 +47,8 @@ class StatePart:
 
 @dataclass(frozen=True)
 class _IndexedRows:
-    """Rows in the order in which they apply, and their places by the hash of their key."""
+    """Rows in the order in which they apply. `hashes`: the hashes of the keys, sorted. `places`:
+    the place of the row for each hash."""
 
     rows: pa.Table
     hashes: Hashes
@@ -58,9 +59,9 @@ class _IndexedRows:
         return self.rows.nbytes + self.hashes.nbytes + self.places.nbytes
 
     def of_keys(self, hashes: Hashes) -> pa.Table:
-        """The rows whose key has one of the hashes, in their order."""
+        """The rows whose key has one of the hashes, in the order of `rows`."""
         # One range of indexes for each hash, without a loop: starts 4, 9, 20 with counts 2, 0, 3
-        # give 0 1 | 2 3 4 counted through, and so 4 5 | 20 21 22.
+        # give the running numbers 0 1 | 2 3 4, and so the indexes 4 5 | 20 21 22.
         starts = np.searchsorted(self.hashes, hashes, "left")
         counts = np.searchsorted(self.hashes, hashes, "right") - starts
         skipped = np.cumsum(counts) - counts
@@ -70,8 +71,8 @@ class _IndexedRows:
 
 @dataclass(frozen=True)
 class KnownState:
-    """The state of `files`, in the order in which they apply. These are the files of version
-    `version`; `added` are those of them that this version added."""
+    """The state of the files of a version. `files`: all files, in the order in which files apply.
+    `added`: the files that the version itself added."""
 
     version: int
     files: tuple[StateHandle, ...]
@@ -80,25 +81,26 @@ class KnownState:
     added: tuple[StateHandle, ...] = ()
 
     def is_of(self, files: tuple[StateHandle, ...], added: tuple[StateHandle, ...]) -> bool:
-        """Whether this is the state of a version that has these files now.
+        """True if this is the state of a version with the files `files` and `added` now.
 
-        A version has other files after a compaction. The files that it added itself are not
-        replaced, and no other version has added them.
+        A version has other files after a compaction. But the files added by the version itself are
+        never replaced, and no other version has added the same files.
         """
         return self.files == files or (self.added != () and self.added == added)
 
     @cached_property
     def nbytes(self) -> int:
-        """What it holds in memory."""
+        """The bytes of the state in memory."""
         return sum(part.nbytes for part in self.parts)
 
     def rows_of(self, keys: pa.Table) -> list[pa.Table]:
-        """All rows of the keys, to be applied in this order; perhaps also some of other keys."""
+        """All rows of the keys, in the order in which rows apply; perhaps also rows of other
+        keys."""
         hashes = np.unique(key_hashes(keys, self.rules.key_names))
         return [part.of_keys(hashes) for part in self.parts]
 
     def rows(self) -> list[pa.Table]:
-        """All rows, to be applied in this order."""
+        """All rows, in the order in which rows apply."""
         return [part.rows for part in self.parts]
 
     def followed_by(
@@ -108,13 +110,13 @@ class KnownState:
         files: tuple[StateHandle, ...],
         added: tuple[StateHandle, ...],
     ) -> KnownState:
-        """The state after `rows` have been applied, too: that of `files`."""
+        """The state of `files`: this state with `rows` applied."""
         parts = [part.rows for part in self.parts]
         kept = len(parts)
         if rows.num_rows:
             parts.append(rows)
-        # Afterwards every table has more than twice the rows of the next one, so there are few; and
-        # a row is moved only together with half as many newer ones, or more.
+        # Afterwards every table has more than twice the rows of the next table, so tables are few.
+        # Rows are moved only together with at least half as many newer rows.
         #
         #     100 000 | 8 000 | 900  + 500  ->  100 000 | 8 000 | 1 400
         #     100 000 | 8 000 | 900  + 5000 ->  100 000 | 13 900
@@ -128,14 +130,15 @@ class KnownState:
         return replace(self, version=version, files=files, parts=parts_now, added=added)
 
     def _folded(self, rows: pa.Table, *, whole: bool) -> pa.Table:
-        """`whole`: nothing comes before the rows."""
+        """Fold rows. `whole`: nothing comes before the rows."""
         if self.rules.ignores_nulls and not whole:
-            # The put that a delete and later puts are folded to does not show the delete, after
-            # which a null keeps nothing of what older tables have.
+            # Folding a delete and later puts makes one put, which hides the delete. A null in the
+            # put would then keep the value of an older table, although the delete removed the
+            # value.
             return rows
         folded = fold_state(rows, self.rules, keep_tombstones=True)
         if whole and not self.rules.sequenced:
-            # A tombstone hides rows of older tables and late rows to come; here there is neither.
+            # A tombstone hides rows of older tables and late rows to come. Here are none.
             folded = folded.filter(pc.equal(folded[OP], pa.scalar(PUT)))
         return folded
 
@@ -147,9 +150,9 @@ class KnownState:
 
 
 class KnownStates:
-    """Known states within a bound of bytes, which every call gives; what was not used for longest
-    goes first. A part keeps the last few that were used: the start of a batch, which may be read
-    again, its end, and where a reader that is behind goes on. Safe for several threads."""
+    """Known states within a bound of bytes, which every call gives. The least recently used state
+    goes first. A part keeps the last few states: the start of a batch, for reading the batch again,
+    the end of the batch, and the state of a reader that is behind. Safe for several threads."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
@@ -158,12 +161,12 @@ class KnownStates:
 
     @property
     def nbytes(self) -> int:
-        """What all states together hold in memory."""
+        """The bytes of all states in memory."""
         with self._lock:
             return self._held()
 
     def get(self, part: StatePart, version: int) -> KnownState | None:
-        """The state of a part at the newest version that is known up to `version`."""
+        """The newest known state of a part, up to `version`; None if there is none."""
         with self._lock:
             states = self._states.get(part, ())
             older = [state for state in states if state.version <= version]
@@ -175,13 +178,14 @@ class KnownStates:
             return newest
 
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
-        """Whether the state in files of so many bytes may be within the bound. Files are
-        compressed, so mostly only reading them tells; what was too large is remembered."""
+        """True if a state in `file_bytes` bytes of files may be within the bound. Files are
+        compressed, so mostly only reading tells; a size that was too large is remembered."""
         too_large = self._too_large.get(part)
         return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 
     def put(self, part: StatePart, state: KnownState, file_bytes: int, most_bytes: int) -> None:
-        """Keep a state, instead of what is known of its version, if it is within the bound."""
+        """Keep a state in place of the known state of the same version, if the state is within the
+        bound."""
         with self._lock:
             others = [s for s in self._states.pop(part, ()) if s.version != state.version]
             if state.nbytes > most_bytes:
@@ -192,7 +196,7 @@ class KnownStates:
                 self._drop_one()
 
     def _held(self) -> int:
-        """States of a part have most of their rows in common."""
+        """The bytes of all states. States of a part have most rows in common, which count once."""
         rows = {
             id(part): part.nbytes
             for states in self._states.values()
@@ -202,7 +206,8 @@ class KnownStates:
         return sum(rows.values())
 
     def _drop_one(self) -> None:
-        # Further states of a part first: without the last one all its files are read again.
+        # Further states of a part go first: without its last state all files of the part are read
+        # again.
         for part, states in self._states.items():
             if len(states) > 1:
                 self._states[part] = states[1:]

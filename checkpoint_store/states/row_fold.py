@@ -1,25 +1,25 @@
 """Rows of state files folded to a state, or to the changes of versions. Pure, and vectorised.
 
-Rows are a table whose columns `flat_rows` makes from the rows of a file:
+Rows are a table with columns that `flat_rows` makes from the rows of a file:
 
-    key columns, value columns   by the names and of the types that users see
+    key columns, value columns   with the names and types that users see
     _key_group, _op              as in the file; `_op` is put or delete
     _sequence                    if the state is sequenced
     _commit_version              int64, for changes only: the version that added the row
 
-Rows are in the order in which they apply. Two keys are the same if all their columns are; null is
-the same as null, and NaN as NaN. The rules:
+Rows are in the order in which they apply. Two keys are equal if all their columns are equal; null
+equals null, and NaN equals NaN. The rules:
 
     plain          the last row of a key wins; a delete removes the key
-    sequenced      a row whose sequence is below the greatest one before it of its key is late and
-                   does not count; of equal ones the later wins. Deletes have sequences too, so
-                   a state that more rows will be applied to keeps them: its tombstones
-    ignores_nulls  a put whose column is null leaves what the column had since the last delete
+    sequenced      a row is late and does not count if an earlier row of the key has a greater
+                   sequence; of equal sequences the later row wins. Deletes have sequences, too, so
+                   a state keeps its deletes as tombstones if more rows will be applied
+    ignores_nulls  a put with null in a column keeps the column's value since the last delete
 
 Rows of a list or map state are rows of elements, with the columns and rules of `element_fold`.
 
-A fold is exact for rows from the first one of the state on: a put alone does not say whether a
-delete came before it.
+A fold is exact for rows that begin with the first row of the state: a put alone does not show
+whether a delete came before.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class FoldRules:
-    """Which rows of a state are of one key, and which of these win."""
+    """The columns that tell keys apart, and the rules by which a row of a key wins."""
 
     key_names: tuple[str, ...]
     value_names: tuple[str, ...]
@@ -90,12 +90,12 @@ class FoldRules:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the key, then the others."""
+        """The key columns, then the value columns."""
         return [*self.key_names, *self.value_names]
 
 
 def fold_rules(shape: StateShape, schema: pa.Schema) -> FoldRules:
-    """The rules of a state for rows that have the columns of `schema`."""
+    """The rules of a state for rows with the columns of `schema`."""
     if shape.kind == "timers":
         return FoldRules(tuple(schema.names), ())
     values: Collection[str] = _value_fields(shape)
@@ -111,7 +111,7 @@ def fold_rules(shape: StateShape, schema: pa.Schema) -> FoldRules:
 
 
 def folded_schema(shape: StateShape) -> pa.Schema:
-    """The columns by which a state is folded: those of `flat_schema`, or of elements."""
+    """The columns by which a state is folded: `flat_schema`, or the columns of elements."""
     schema = flat_schema(shape)
     if not shape.has_elements:
         return schema
@@ -122,7 +122,7 @@ def folded_schema(shape: StateShape) -> pa.Schema:
 
 
 def flat_schema(shape: StateShape) -> pa.Schema:
-    """All columns of a state: those of the key, then the others, by the names that users see."""
+    """All columns of a state, key columns first, with the names that users see."""
     keys = parse_spark_schema(shape.key_schema_json).fields
     values = parse_spark_schema(shape.value_schema_json).fields
     names = [*(name for name, _ in keys), *_value_fields(shape)]
@@ -133,7 +133,7 @@ def flat_schema(shape: StateShape) -> pa.Schema:
 def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Schema) -> pa.Table:
     """The rows of `shape.state` with the columns of `schema`, some or all of `folded_schema`.
 
-    A column that the file does not have yet is null; one of another type is cast.
+    A column that the file does not have yet is null. A column of another type is cast.
     """
     rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     wanted = pc.equal(rows[STATE], shape.state)
@@ -160,7 +160,8 @@ def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Sc
 
 
 def concat_rows(tables: Sequence[pa.Table], shape: StateShape, schema: pa.Schema) -> pa.Table:
-    """One table of what `flat_rows` made, which may be nothing; the widest `_sequence` is taken."""
+    """Join tables of `flat_rows`, perhaps none, to one table; the widest type of `_sequence` is
+    taken."""
     fields = [*schema, pa.field(KEY_GROUP_COLUMN, pa.int32()), pa.field(OP, pa.string())]
     if shape.sequenced:
         fields.append(pa.field(SEQUENCE, pa.null()))
@@ -170,11 +171,10 @@ def concat_rows(tables: Sequence[pa.Table], shape: StateShape, schema: pa.Schema
 
 
 def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) -> pa.Table:
-    """One row for each key, or each element, in the order of the rows that won.
+    """One row for each key, or each element, in the order of the winning rows.
 
-    Has the columns of the key and the others. `keep_tombstones`: all columns that `rows` has, and
-    the keys that are deleted too; folding the result together with later rows gives the same as
-    folding all rows.
+    Has the key columns and the value columns. `keep_tombstones`: has all columns of `rows`, and
+    deleted keys, too. Folding the result with later rows then equals folding all rows.
     """
     if rules.has_elements:
         folded = fold_elements(rows, rules.key_names, keep_tombstones)
@@ -188,25 +188,27 @@ def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) 
 
 
 def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
-    """What each version in `rows` did to `base`: its columns, `_change_type`, `_commit_version`.
+    """The changes that each version in `rows` made to `base`: columns of the state, `_change_type`,
+    `_commit_version`.
 
-    `base` has the rows of the state before, with their tombstones; keys that `rows` lacks do not
-    matter. `rows` come in the order of their versions. What a version did to a key is one of
+    `base` has the rows of the state before, with tombstones; keys that `rows` lacks do not matter.
+    `rows` are in the order of their versions. The change of a key in a version is one of
 
         insert                              the key was not there
-        update_preimage, update_postimage   a value is another one than before
+        update_preimage, update_postimage   a value has changed
         delete                              with the values that the key had
-        (nothing)                           the key is as it was before
+        (nothing)                           the key is as before
 
-    Ordered by version, within it by key (keys in the order of their first row), a preimage before
-    its postimage.
+    Ordered by version, within a version by key (keys in the order of their first row), a preimage
+    before its postimage.
     """
     before = pa.repeat(pa.scalar(_BASE_VERSION, pa.int64()), base.num_rows)
     everything = pa.concat_tables(
         [base.append_column(COMMIT_VERSION, before), rows], promote_options="permissive"
     )
-    # Codes count keys as they appear. With the rows in front, the keys of the rows come in the
-    # order of their first row, whatever the base holds; the roll puts the base in front again.
+    # Codes number keys in the order of appearance. With `rows` in front, the keys of `rows` are
+    # numbered in the order of their first row, whatever the base holds. The roll puts the codes of
+    # the base in front again.
     keyed = pa.concat_tables([table.select([*rules.key_names, OP]) for table in (rows, base)])
     codes = np.roll(key_codes(keyed, rules.key_names), base.num_rows)
     timeline = _timeline(everything, rules, codes)
@@ -215,12 +217,12 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
-    """The outcome of one version for the keys that it wrote, without the state before: the columns
-    and `_change_type`.
+    """The outcome of one version for the keys written by the version, without the state before: the
+    columns and `_change_type`.
 
-    As `fold_changes`, but every put is an update_postimage, and every delete a delete whose values
-    are null; a version that left a key as it was shows as an update. For plain states only: in
-    others the rows before say which rows count. In the order of the rows that won.
+    As `fold_changes`, but every put is an update_postimage, and every delete is a delete with null
+    values. An unchanged key shows as an update. For plain states only: in other states earlier rows
+    decide which rows count. In the order of the winning rows.
     """
     assert not rules.sequenced, "which rows are late depends on those before"
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
@@ -236,26 +238,26 @@ def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
-    """Whether hashes show that all keys differ, which they mostly do in one version. Comparing
-    hashes is faster than comparing keys; two keys with one hash only cost the comparison."""
+    """True if hashes show that all keys differ, as mostly in one version. Comparing hashes is
+    faster than comparing keys. Two keys with one hash only cost the comparison of keys."""
     hashes = np.sort(key_hashes(rows, key_names))
     return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
-    """Those of `rows` whose key is in `keys`; both have the columns `key_names` and `_op`."""
+    """The rows whose key is in `keys`; both tables have the columns `key_names` and `_op`."""
     keys_then_rows = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
-    # Codes count keys as they appear, so those of `keys` are the ones up to its last new key.
+    # Codes number keys in the order of appearance, so the keys of `keys` have the lowest codes.
     codes = key_codes(keys_then_rows, key_names)
     last_code = codes[: keys.num_rows].max(initial=-1)
     return rows.filter(pa.array(codes[keys.num_rows :] <= last_code))
 
 
 def distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> pa.Table:
-    """One row of each key, with the columns `key_names` and `_op`: there may be no `key_names`, and
-    a table without columns has no rows."""
+    """One row of each key, with the columns `key_names` and `_op`. `_op` is there because
+    `key_names` may be empty, and a table without columns has no rows."""
     codes = key_codes(rows, key_names)
-    # Codes are given in order, so a key comes for the first time where they grow.
+    # Codes ascend in the order of appearance, so a key is new where the greatest code grows.
     highest = np.maximum.accumulate(codes)
     first = np.diff(highest, prepend=-1) > 0
     return rows.select([*key_names, OP]).filter(pa.array(first))
@@ -263,17 +265,18 @@ def distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Timeline:
-    """The rows sorted by key, and those of a key in the order in which they apply.
+    """The rows sorted by key, and the rows of a key in the order in which rows apply.
 
-    Each array has an element for each row in this order; an index into them is a *moment*: what
-    a key has once this row was applied. `order`: the places in `rows`. `codes`: of their keys.
-    `first`: of its key. `counts`: not late. `puts`: not a delete.
+    Each array has an element for each row in this order. An index into the arrays is a *moment*:
+    the state of a key right after the row was applied. `order`: the row's place in `rows`. `codes`:
+    the code of its key. `first`: the row is the first of its key. `counts`: the row is not late.
+    `puts`: the row is not a delete.
 
         moment     0    1    2    3    4     5
         key        a    a    a    a    b     b
         row        put  del  put  put  put   del
                                        seq 2 seq 1
-        counts     yes  yes  yes  yes  yes   no, it is late
+        counts     yes  yes  yes  yes  yes   no, the row is late
         decided    0    1    2    3    4     4
         born       0    1    1    1    4     4
     """
@@ -288,40 +291,40 @@ class _Timeline:
 
     @cached_property
     def decided(self) -> _Numbers:
-        """The moment of the row that decided: the last one so far that counts."""
+        """The moment of the deciding row: the last row so far that counts."""
         return self._latest(self.counts)
 
     @cached_property
     def born(self) -> _Numbers:
-        """The moment since which values are kept: the key's first row, or its last delete."""
+        """The moment since which values are kept: the key's first row, or the key's last delete."""
         return self._latest(self.first | (self.counts & ~self.puts))
 
     def present(self, moments: _Numbers) -> _Flags:
-        """Whether the key is there."""
+        """True at moments when the key exists."""
         return self.puts[self.decided[moments]]
 
     def at(self, moments: _Numbers, name: str) -> Any:
-        """The values of a column."""
+        """The values of a column at some moments."""
         column: Any = self.rows[name]
         if self.rules.ignores_nulls and name in self.rules.value_names:
             valid = pc.is_valid(column).to_numpy()[self.order]
-            # The last row that wrote the column; it may be one of another key, or from before the
-            # last delete. Both come before the key was born, and mean that there is no value.
+            # The last row that wrote the column. A row of another key, or from before the last
+            # delete, comes before the key was born, and means that there is no value.
             written = self._latest(self.counts & valid, nothing=-1)[moments]
             absent = written < self.born[moments]
             return column.take(pa.array(self.order[written], mask=absent))
         return column.take(pa.array(self.order[self.decided[moments]]))
 
     def _latest(self, flags: _Flags, nothing: int = 0) -> _Numbers:
-        """The last moment so far that has the flag. A key's first row counts, so where it is
-        flagged none of another key is found."""
+        """The last moment so far with the flag. If the first row of each key has the flag, the
+        moment is of the same key. The first row of a key always counts."""
         return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), nothing))
 
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """One element for each version and each key that it has rows of: the moments after and
-    before."""
+    """One element for each version and each key with rows of the version: the moments after and
+    before the version."""
 
     after: _Numbers
     before: _Numbers
@@ -337,8 +340,9 @@ def _timeline(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> _Timeline:
     counts = np.ones(len(codes), np.bool_)
     if rules.sequenced:
         ranks = _ranks(rows[SEQUENCE])[order]
-        # A code weighs more than all ranks, and codes ascend, so the greatest so far is always one
-        # of the same key. A row counts if it is not below that; an equal one counts, too.
+        # A code weighs more than all ranks, and codes ascend, so the greatest number so far is
+        # always of the same key. A row counts if its number is not below the greatest; equal
+        # numbers count, too.
         placed = codes * (ranks.max(initial=0) + 1) + ranks
         counts = placed == np.maximum.accumulate(placed)
     puts = pc.equal(rows[OP], PUT).to_numpy()[order]
@@ -346,9 +350,10 @@ def _timeline(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> _Timeline:
 
 
 def _winners(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
-    """The row of each key that wins: that of the greatest sequence, and of these the last."""
-    # The last row that counts is the last of the greatest sequence: any of a smaller one comes
-    # before the first of these, or is late. Places are below len(codes), so no scores are equal.
+    """The winning row of each key: the last row with the greatest sequence."""
+    # The last row that counts is the last row of the greatest sequence: a row of a smaller sequence
+    # comes before the first row of the greatest sequence, or is late. Places are below len(codes),
+    # so no scores are equal.
     places = np.arange(len(codes))
     scores = _ranks(rows[SEQUENCE]) * len(codes) + places if rules.sequenced else places
     best = np.full(codes.max(initial=-1) + 1, -1)
@@ -368,8 +373,9 @@ def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
     versions, codes = versions[timeline.order], timeline.codes
     ends = np.ones(len(codes), np.bool_)
     ends[:-1] = (codes[1:] != codes[:-1]) | (versions[1:] != versions[:-1])
-    # What was before an event is what was after the one in front of it, if that is of the same key.
-    # The base comes first of each key, so it can only be what was before, and is no event itself.
+    # The moment before an event is the moment after the preceding event, if both are of the same
+    # key. The base comes first in each key, so the base is only ever the moment before, not an
+    # event.
     after = np.flatnonzero(ends)
     before = np.concatenate([after[:1], after[:-1]])
     same_key = (codes[before] == codes[after]) & (before != after)
@@ -381,7 +387,7 @@ def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
 
 
 def _images(timeline: _Timeline, events: _Events) -> pa.Table:
-    """The rows that the events leave behind."""
+    """The change rows of the events."""
     updated = np.flatnonzero(events.existed & events.exists)
     old, new = events.before[updated], events.after[updated]
     changed = np.zeros(len(updated), np.bool_)
@@ -398,7 +404,7 @@ def _images(timeline: _Timeline, events: _Events) -> pa.Table:
     moments = np.concatenate([images[places] for _, places, images in kinds])
     kind = np.repeat(np.arange(len(kinds)), [len(places) for _, places, _ in kinds])
     versions, codes = events.versions[which], timeline.codes[moments]
-    # Stable, so of one key the kinds stay in the order of `kinds`.
+    # The sort is stable, so the kinds of one key stay in the order of `kinds`.
     order = np.lexsort((codes, versions))
     columns = [timeline.at(moments[order], name) for name in timeline.rules.names]
     kind_names: Any = pa.array([name for name, _, _ in kinds])
@@ -408,7 +414,7 @@ def _images(timeline: _Timeline, events: _Events) -> pa.Table:
 
 
 def _ranks(column: Any) -> _Numbers:
-    """0, 1 … in the order of the values; the same for equal ones."""
+    """Number the values 0, 1 … in ascending order; equal values have equal numbers."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
     return _numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense")) - 1
@@ -425,8 +431,8 @@ def _array(column: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _value_fields(shape: StateShape) -> dict[str, str]:
-    """The names of the value columns in the file, by the names that users see, which
-    `shape.columns` has in the order of the value schema."""
+    """The names of the value columns in the file, by the names that users see. `shape.columns` has
+    the users' names in the order of the value schema."""
     keys = {field["name"] for field in json.loads(shape.key_schema_json)["fields"]}
     fields = [field["name"] for field in json.loads(shape.value_schema_json)["fields"]]
     return dict(zip((name for name in shape.columns if name not in keys), fields, strict=True))

@@ -1,13 +1,14 @@
-"""The versions of a state, whoever wrote it: what readers of all stores share.
+"""The versions of a state in any kind of store, as all readers see the versions.
 
 A version is a table's version, an epoch of a Python operator, or a batch of a query on the
-provider. A StateShape and a list of files say what it holds; `row_fold` applies the files in order.
+provider. A StateShape and a list of files describe the state; `row_fold` applies the files in
+order.
 
-    StateHistory       versions, what each holds, and the rows of its files
+    StateHistory       versions, the files of each version, and the rows of each file
       TableHistory     a table: table.json, versions/
       OperatorHistory  one state of a Python operator: store.json, manifests/
       ProviderHistory  one store of a query on the provider: commits/, state/
-    open_history       finds out which of them a URL is
+    open_history       finds the kind of history at a URL
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from checkpoint_store.states.event_time import WriterWatermarks
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A version that can be read, and when it was committed (ms since 1970; grows).
+    """A readable version, and the time of its commit (ms since 1970; grows).
 
-    `watermark_ms`: how far in event time all its writers are (ms since 1970), None if its rows have
-    no event time; see event_time. `failed_upkeep`: how often the writer of a table has failed to
-    fold files or to delete old ones since it last succeeded.
+    `watermark_ms`: event time that all writers have reached (ms since 1970), None if the rows have
+    no event time; see event_time. `failed_upkeep`: how often the table's writer has failed to fold
+    files or to delete old files since the last success.
     """
 
     version: int
@@ -42,16 +43,22 @@ class VersionInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """What the rows of a state are made of.
+    """The form of the rows of a state.
 
-    `state`: its name in the files (`_state`). `key_schema_json`, `value_schema_json`: key columns
-    and the others, as Spark's StructType writes itself. `columns`: the names of all, in the order
-    in which users see them; a value column that is called like a key column has underscores
-    appended. `sequenced`: files have a column `_sequence`, and the greatest value wins.
-    `ignores_nulls`: a null in a row keeps what the key has. `kind`: of an operator's state; a list
-    or map state has one value column, which holds the whole list or map. `key_groups_follow_keys`:
-    whether `spark_state.key_group_assignment` says in which key group a key is; if not, only its
-    writer knows. `expires`: files say when values, elements or entries expire.
+    Fields:
+
+        state                   name of the state in the files (`_state`)
+        key_schema_json         key columns, as JSON of Spark's StructType
+        value_schema_json       all other columns, in the same form
+        columns                 names of all columns, in the order that users see; a value column
+                                with the name of a key column gets underscores appended
+        sequenced               files have a column `_sequence`, and the greatest value wins
+        ignores_nulls           a null in a row keeps the value of the key
+        kind                    kind of an operator's state; a list or map state has one value
+                                column, with the whole list or map
+        key_groups_follow_keys  `spark_state.key_group_assignment` tells the key group of a key;
+                                if false, only the writer knows
+        expires                 files tell when values, elements or entries expire
     """
 
     state: str
@@ -66,24 +73,31 @@ class StateShape:
 
     @property
     def has_elements(self) -> bool:
-        """Whether files have a row for each element of a list or map. A value that expires is the
+        """True if files have a row for each element of a list or map. A value that expires is the
         one element of its key."""
         return self.kind in ("list", "map") or self.expires
 
     @property
     def needs_state_before(self) -> bool:
-        """Whether only the state before a change says what the change makes of it."""
+        """True if the effect of a change depends on the state before the change."""
         return self.sequenced or self.ignores_nulls or self.has_elements
 
 
 @dataclass(frozen=True, slots=True)
 class StateVersion:
-    """A version: `changes` are the files that it added, `state` those of the whole state, both in
-    the order in which they apply. `watermarks`: how far in event time its writers are. `base`: the
-    version that it was built upon, None if it is the first. `now_ms`: the time of the version's
-    batch, in ms since 1970: what has expired by then is not there; None: nothing has. `regroups`:
-    keys are in other key groups in `state` than in `changes` and in the version before.
-    `partitions`: how many of them `state` has if a rescale may change it; None: none can."""
+    """A version of a state, with its files.
+
+    Fields:
+
+        changes     files that the version added, in the order in which files apply
+        state       files of the whole state, in the same order
+        watermarks  progress of the writers in event time
+        base        version on which this version was built, None for the first version
+        now_ms      time of the version's batch, in ms since 1970: everything with an expiry up to
+                    this time is gone; None: nothing has expired
+        regroups    `state` has keys in other key groups than `changes` and the version before
+        partitions  number of partitions of `state`, if a rescale may change the number; else None
+    """
 
     info: VersionInfo
     shape: StateShape
@@ -108,24 +122,25 @@ class StateHistory(Protocol):
         """The number of key groups."""
 
     def versions(self) -> list[int]:
-        """The versions that are there now, oldest first; numbers may be missing between them. Takes
-        few listings. Damaged versions are among them: only reading one shows that it is."""
+        """The versions there are now, oldest first; numbers between may be missing. Takes few
+        listings. Damaged versions are included: only reading a version shows damage."""
 
     def at(self, version: int) -> StateVersion:
-        """Raises VersionNotRetainedError, which names the versions that there are, and
-        CorruptObjectError."""
+        """The version with this number. Raises VersionNotRetainedError, which names the existing
+        versions, and CorruptObjectError."""
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
-        """The error for a version that is not among `versions`, which are all that there are. It is
-        a VersionMissingError if the version should be there."""
+        """The error for a version outside `versions`, the list of all existing versions: a
+        VersionMissingError if the version should be there."""
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of a file that are of `handle.key_groups` and of `key_groups`."""
+        """Read the rows of a file in the key groups of both `handle.key_groups` and
+        `key_groups`."""
 
 
 def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[int]) -> int | None:
-    """A version after `start` that is gone although one of the `later` versions was built upon it,
-    so that their changes do not lead from `start` to the last of them. None if there is none."""
+    """Find a lost version after `start`: one of the `later` versions was built on the lost version.
+    The changes then do not lead from `start` to the last version. None if no version is lost."""
     bases = (version.base for version in later)
     return next((b for b in bases if b is not None and b > start and b not in versions), None)
 
@@ -133,8 +148,8 @@ def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[i
 def absent_version(
     url: str, version: int, versions: Sequence[int], objects: str
 ) -> VersionNotRetainedError:
-    """The error of `StateHistory.absent` where versions are numbered without gaps. `objects`: what
-    to restore if it is missing."""
+    """The error of `StateHistory.absent` for versions that are numbered without gaps. `objects`:
+    the objects to restore, if the version is missing."""
     oldest, newest = min(versions, default=None), max(versions, default=None)
     place = bisect_left(versions, version)
     if oldest is None or newest is None or not 0 < place < len(versions):

@@ -1,9 +1,9 @@
 """The states that a process keeps in memory between two looks at a store.
 
-Whoever follows a state asks for the changes since the version that it saw last. The state at that
-version is then in memory, and only the files of the changes are read. A state that another process
-has followed meanwhile is behind: the changes in between are read, if that is less than reading the
-state again.
+A reader that follows a state asks for the changes since the last version that the reader saw. The
+state at that version is then in memory, and only the files of the changes are read. If another
+process has followed the state meanwhile, the state in memory is behind. Then the changes between
+are read, unless reading the whole state takes less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REQUEST_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class StateMemory:
-    """`states` within `most_bytes`. Readers of one process share the states."""
+    """Keeps `states` within `most_bytes`. All readers of a process share the states."""
 
     states: KnownStates = field(default_factory=KnownStates)
     most_bytes: int = 128 << 20
@@ -35,8 +35,8 @@ class StateMemory:
     def state_at(
         self, history: StateHistory, version: StateVersion | None, part: StatePart
     ) -> KnownState | None:
-        """The state at a version, from memory or read. With `version` None it is the state before
-        the first version, which has no rows. Returns None if the state is too large to be kept."""
+        """The state at a version, from memory or read. With `version` None: the state before the
+        first version, without rows. Returns None if the state is too large to keep."""
         schema = folded_schema(part.shape)
         nothing = KnownState(-1, (), fold_rules(part.shape, schema))
         if version is None:
@@ -55,7 +55,7 @@ class StateMemory:
     def followed(
         self, part: StatePart, known_state: KnownState, rows: pa.Table, version: StateVersion
     ) -> KnownState:
-        """The state at `version`, to which `rows` lead from `known_state`. It is kept."""
+        """Keep and return the state at `version`: `known_state` with `rows` applied."""
         files = files_of(version.state, part.key_groups)
         state = known_state.followed_by(rows, version.info.version, files, version.changes)
         self.states.put(part, state, _bytes_of(files, part.key_groups), self.most_bytes)
@@ -65,8 +65,8 @@ class StateMemory:
 def _missing(
     history: StateHistory, known_state: KnownState, version: StateVersion, key_groups: KeyGroupRange
 ) -> tuple[StateHandle, ...] | None:
-    """The files that lead from the known state to a version. None if no files do, if a version on
-    the way is damaged or lost, or if reading the whole state takes less."""
+    """The files that lead from the known state to a version. None if no files do, if a version
+    between is damaged or lost, or if reading the whole state takes less."""
     files = files_of(version.state, key_groups)
     if known_state.version == version.info.version:
         return () if known_state.is_of(files, version.changes) else None
@@ -89,7 +89,7 @@ def _missing(
 
 
 def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
-    """About how many bytes of the files belong to the key groups."""
+    """The approximate number of bytes in the files that belong to the key groups."""
     size = 0.0
     needed: Counter[str] = Counter()
     for file in files:
@@ -102,5 +102,5 @@ def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
 
 
 def _cost(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
-    """What it costs to read them, in bytes."""
+    """The cost of reading the files, in bytes."""
     return _bytes_of(files, key_groups) + len(files) * _REQUEST_BYTES

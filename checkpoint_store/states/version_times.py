@@ -1,7 +1,8 @@
-"""Which version is meant by a time. Times grow with the versions.
+"""Finds the version for a time. Times grow with the versions.
 
-A version that is damaged or lost does not say when it was committed, only that it was after the one
-before. A time at which it may have been the newest is an error; every other time is answered.
+The commit time of a damaged or lost version is unknown, but later than the time of the version
+before. A time at which such a version may have been the newest is an error; every other time is
+answered.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ _BEFORE_ALL = float("-inf")
 
 
 class VersionTimes:
-    """The times of `versions`, oldest first, of which there is one at least; all are ms since 1970.
+    """The times of `versions`, oldest first, at least one version. All times are ms since 1970.
 
-    Raises what `StateHistory.at` does.
+    Raises the errors of `StateHistory.at`.
     """
 
     def __init__(self, history: StateHistory, versions: Sequence[int]) -> None:
@@ -26,11 +27,11 @@ class VersionTimes:
         self._versions = versions
 
     def newest_at(self, timestamp_ms: int) -> int:
-        """The version that was the newest at a time.
+        """The newest version at a time.
 
-        Raises TimestampOutOfRangeError for a time before the oldest version or after the newest:
-        what that time's newest version is may still change. VersionMissingError if it may be one
-        that is lost.
+        Raises TimestampOutOfRangeError for a time before the oldest version, or after the newest
+        version: a version that is still to come may be the answer. Raises VersionMissingError if
+        the answer may be a lost version.
         """
         place = bisect_right(self._places, float(timestamp_ms), key=self._time_up_to) - 1
         if place < 0:
@@ -43,11 +44,11 @@ class VersionTimes:
         return version
 
     def first_since(self, timestamp_ms: int) -> int | None:
-        """The first version that was committed at a time or later, None if none was yet."""
+        """The first version committed at a time or later; None if there is none yet."""
         place = bisect_left(self._places, float(timestamp_ms), key=self._time_up_to)
         later = self._versions[place:][:1]
         if place and not (later and self._time_up_to(place) == timestamp_ms):
-            # One that is damaged or lost may be the first.
+            # A damaged or lost version may be the first.
             before = self._history.at(self._versions[place - 1])
             self._check_nothing_lost(before.info.version, later)
         return later[0] if later else None
@@ -57,8 +58,8 @@ class VersionTimes:
         return range(len(self._versions))
 
     def _time_up_to(self, place: int) -> float:
-        """When the version at a place was committed; for a damaged one, the earliest time that is
-        possible."""
+        """The commit time of the version at a place; for a damaged version, the earliest possible
+        time."""
         for version in reversed(self._versions[: place + 1]):
             try:
                 time_ms = self._history.at(version).info.timestamp_ms

@@ -1,1 +1,1 @@
-"""Tables: versions, their files, and how they are read."""
+"""Tables: versions, the files of versions, commits and reads."""

@@ -1,14 +1,14 @@
-"""Finds out whether a commit took the number of a version that retention had deleted. Pure.
+"""Finds out if a commit took the number of a version that retention had deleted. Pure.
 
-A writer reads version n, and puts n + 1. If it pauses between the two until others have committed
-many versions and retention has deleted n and n + 1, the name of n + 1 is free again: the put
-succeeds, and the version counts for nobody. Retention deletes the oldest version first, so while n
-is there, no n + 1 was deleted. If n is gone, the newest version tells:
+A writer reads version n, and puts n + 1. Suppose that the writer pauses between the two until
+others have committed many versions and retention has deleted n and n + 1. Then the name of n + 1 is
+free again: the put succeeds, and no reader counts the version. Retention deletes the oldest version
+first, so while n is there, n + 1 was never deleted. If n is gone, the newest version tells:
 
-    it holds the batch, or the files, of the commit     the put came in time
-    it is of a query whose batch it does not hold       too late
-    versions between the two are missing                too late, for retention leaves no gap
-    otherwise                                           nobody can tell
+    it has the batch, or the files, of the commit         the put came in time
+    the commit is of a query, whose batch is missing      too late
+    versions between the two are missing                  too late, for retention leaves no gap
+    otherwise                                             nobody can tell
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Standing = Literal["counts", "late", "unknown"]
 def standing_of(
     put: TableVersion, writer: str, newest: TableVersion, numbers: Sequence[int]
 ) -> Standing:
-    """The fate of a version that was put when the version before it is gone. `newest` and
-    `numbers`: the versions that are there."""
+    """The fate of a version that was put while the version before is gone. `newest` and `numbers`:
+    the versions that are there."""
     if {handle.name for handle in put.changes} & newest.object_names():
         return "counts"
     if put.run is not None:

@@ -1,4 +1,4 @@
-"""Versions of a table, for a clean-up that goes on where one of them cannot be read."""
+"""Versions of a table, read for a clean-up that goes on past damaged versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from checkpoint_store.tables.table_version import TableVersion
 
 
 def version_or_damage(table: TableStore, number: int) -> TableVersion | CorruptObjectError | None:
-    """A version, or what is wrong with it, which is told once; None if it is not there any more."""
+    """A version, or its damage, logged once; None if the version is gone."""
     try:
         return table.read_version(number)
     except CorruptObjectError as error:

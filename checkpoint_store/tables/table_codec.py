@@ -1,4 +1,4 @@
-"""The JSON documents of a table: bytes to values and back. Pure. See document."""
+"""Encodes and decodes the JSON documents of a table. Pure. See document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
 
 
 def encode_table(metadata: TableMetadata) -> bytes:
-    """`table.json`."""
+    """Encode `table.json`."""
     body = {
         "table_id": metadata.table_id,
         "key_schema_json": metadata.key_schema_json,
@@ -35,7 +35,7 @@ def encode_table(metadata: TableMetadata) -> bytes:
 
 
 def decode_table(data: bytes, source: Source) -> TableMetadata:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode `table.json`. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> TableMetadata:
         sequence_by, ignores = body["sequence_by"], body["ignore_null_updates"]
@@ -53,7 +53,7 @@ def decode_table(data: bytes, source: Source) -> TableMetadata:
 
 
 def encode_version(version: TableVersion) -> bytes:
-    """A version. A handle that is in `changes` and in `state` is written once."""
+    """Encode a version. A handle in both `changes` and `state` is written once."""
     added = {handle: index for index, handle in enumerate(version.changes)}
     body = {
         "version": version.version,
@@ -77,7 +77,7 @@ def encode_version(version: TableVersion) -> bytes:
 
 
 def decode_version(data: bytes, source: Source) -> TableVersion:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode a version. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> TableVersion:
         owner, run = body["owner"], body["run"]
@@ -95,7 +95,7 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
                 for entry in body["state"]
             ),
             watermarks=_decode_watermarks(body["watermarks"]),
-            # Tables of 0.1.0 do not have it.
+            # Tables of 0.1.0 have no such number.
             failed_upkeep=decode_number(body.get("failed_upkeep", 0)),
         )
 
@@ -103,7 +103,7 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
 
 
 def _decode_writer(value: object) -> str:
-    """The id of a writer, which is the name of its directory."""
+    """The id of a writer, which is the name of the writer's directory."""
     writer = decode_text(value)
     decode_name(str(BatchDirectory(writer, 0)), parse_batch_directory)
     return writer
@@ -120,7 +120,7 @@ def _decode_watermarks(body: Body) -> WriterWatermarks:
 
 
 def encode_compaction(compaction: TableCompaction) -> bytes:
-    """A compaction."""
+    """Encode a compaction."""
     body = {
         "version": compaction.version,
         "replaces": list(compaction.replaces),
@@ -130,7 +130,7 @@ def encode_compaction(compaction: TableCompaction) -> bytes:
 
 
 def decode_compaction(data: bytes, source: Source) -> TableCompaction:
-    """Raises CorruptObjectError, UnsupportedFormatError."""
+    """Decode a compaction. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> TableCompaction:
         return TableCompaction(

@@ -1,16 +1,17 @@
-"""Fewer files for the same state: what keeps reads of a table fast.
+"""Folds the files of a table's state to fewer files, so that reads stay fast.
 
-A commit adds a file for each task, and a reader applies all files of the state. So now and then
-files that follow each other are folded to one: the newest ones, back to one that is so much larger
-that its turn has not come. A row is then rewritten about log(state / commit) times, and a state
-has about as many files as `MergeBounds.files` times that.
+A commit adds a file for each task, and a reader applies all files of the state. So now and then the
+newest files of the state are folded to one file. The fold stops at an older file so much larger
+that its turn has not come. A row is then rewritten about log(state / commit) times, and a state has
+about `MergeBounds.files` times as many files.
 
-Files that reach back to the first are the whole state: they become a snapshot, which keeps no
-deleted keys (but with a sequence, so that late rows go on losing). Where nulls keep what a key has,
-a put alone does not say whether a delete came before it, so nothing but the whole is folded.
+If the fold goes back to the first file, the result is the whole state: a snapshot without deleted
+keys. With a sequence a snapshot keeps deleted keys, so that late rows go on losing. If nulls keep
+the values of a key, a put alone does not show whether a delete came before. Then all files are
+folded, or none.
 
-A state beyond `MergeBounds.bytes` is for `compact_key_groups`, which a job runs for ranges of key
-groups, on any machine, and publishes as a TableCompaction.
+A state larger than `MergeBounds.bytes` is for `compact_key_groups`. A job runs `compact_key_groups`
+for ranges of key groups, on any machine, and publishes a TableCompaction.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MergeBounds:
-    """At least `files` files are folded at once, and at most `bytes` bytes of them."""
+    """Bounds of one fold: at least `files` files, and at most `bytes` bytes."""
 
     bytes: int
     files: int = 10
 
 
 def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: bool) -> int:
-    """The index from which on the files of a state are to be folded; their number if none are.
+    """The index of the first file to fold; the number of files if none are folded.
 
-    A file is taken in unless it is more than twice as large as all newer ones together. `whole`:
-    whether all or nothing is folded.
+    A file is folded unless it is more than twice as large as all newer files together. `whole`:
+    fold all files or none.
     """
     size, index = 0, len(state)
     while index:
@@ -80,8 +81,9 @@ def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: 
 def merge_files(
     table: TableStore, version: TableVersion, bounds: MergeBounds
 ) -> tuple[StateHandle, ...]:
-    """The files of the state of a version that is about to be committed, some of them folded; as
-    they are, if one of them is damaged: the version is whole without folding."""
+    """Fold some files of a version that is about to be committed. Returns the files of the state;
+    the same files if a file is damaged or missing, because the version is complete without
+    folding."""
     metadata = table.metadata()
     assert metadata is not None, "the table was opened"
     shape = shape_of(metadata, version.schema_json)
@@ -101,8 +103,8 @@ def merge_files(
 def compact_key_groups(
     table: TableStore, version: TableVersion, key_groups: KeyGroupRange, part: int
 ) -> StateHandle:
-    """Write some key groups of a version's state as one snapshot. `part`: which of the ranges of a
-    compaction it is."""
+    """Write some key groups of a version's state as one snapshot. `part`: the number of the range
+    in the compaction."""
     metadata = table.metadata()
     assert metadata is not None, "the table was opened"
     shape = shape_of(metadata, version.schema_json)
@@ -119,7 +121,8 @@ def folded(
     *,
     whole: bool,
 ) -> pa.Table:
-    """The rows of files, in the form of a file, folded. `whole`: nothing came before them."""
+    """Fold the rows of files, and return rows in the form of a file. `whole`: nothing came before
+    the files."""
     schema = flat_schema(shape)
 
     def flat(file: StateHandle) -> pa.Table:

@@ -1,12 +1,12 @@
-"""The rows of a table's file: its columns, and rows folded from other files in that form. Pure.
+"""The columns of a table's file, and the conversion of folded rows to these columns. Pure.
 
 key columns…    under their own names
 _key_group      int32
 _state          "row"
 _op             put or delete
-row             struct of all other columns, null for a delete; underscores are appended to its
-                name if a key column has it
-_sequence       the value that decides which row of a key wins; only if the table has one
+row             struct of all value columns, null for a delete; underscores are appended to the
+                name `row` if a key column has the name
+_sequence       value that decides which row of a key wins; only if the table has a sequence
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ pc: Any = pyarrow.compute
 def file_schema(
     keys: Sequence[pa.Field[Any]], values: Sequence[pa.Field[Any]], sequence: pa.DataType | None
 ) -> pa.Schema:
-    """The columns of a file. `sequence`: the type of `_sequence`, None if the table has none."""
+    """The columns of a file. `sequence`: the type of `_sequence`, None if the table has no
+    sequence."""
     row = ROW_STATE
     while row in (key.name for key in keys):
         row += "_"
@@ -42,27 +43,28 @@ def file_schema(
         pa.field(row, pa.struct(list(values)), metadata={STATE_METADATA: ROW_STATE.encode()}),
     ]
     if sequence is not None:
-        # Without any rows the type is not known.
+        # Without any rows the type of the sequence is not known.
         fields.append(pa.field(SEQUENCE, sequence, nullable=pa.types.is_null(sequence)))
     return pa.schema(fields)
 
 
 def row_structs(columns: Sequence[Any], row_type: pa.DataType, present: Any) -> pa.Array[Any]:
-    """The column `row` of columns (ChunkedArrays) where `present` (a BooleanArray), else null.
+    """Build the column `row` from columns (ChunkedArrays): a struct where `present` (a
+    BooleanArray) is true, else null.
 
-    From buffers, because from arrays a struct without fields has no length.
+    Built from buffers, because a struct without fields gets no length from arrays.
     """
     children = [
         pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         for column in columns
     ]
-    # The bits of a slice begin somewhere in a byte; those of a struct do not.
+    # The bits of a slice may begin inside a byte; the bits of a struct begin at a byte.
     whole = pa.concat_arrays([present, pa.array([], pa.bool_())]) if present.offset else present
     return pa.Array.from_buffers(row_type, len(whole), [whole.buffers()[1]], children=children)
 
 
 def file_rows(rows: pa.Table, shape: StateShape) -> pa.Table:
-    """What `row_fold` made of a table's files, in the form that files have."""
+    """Convert rows that `row_fold` made of a table's files to the form of a file."""
     keys = column_names(shape.key_schema_json)
     values = column_names(shape.value_schema_json)
     schema = file_schema(

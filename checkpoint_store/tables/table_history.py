@@ -1,4 +1,4 @@
-"""The versions of a table, as its readers see them. See state_history."""
+"""The versions of a table, as readers see versions. See state_history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REMEMBERED_VERSIONS = 256
 
 @dataclass
 class TableHistory:
-    """The StateHistory of a table. `metadata` is the table's."""
+    """The StateHistory of a table. `metadata`: the table's metadata."""
 
     table: TableStore
     metadata: TableMetadata
@@ -97,7 +97,7 @@ class TableHistory:
 
 
 def shape_of(metadata: TableMetadata, schema_json: str) -> StateShape:
-    """The shape of a table's rows when its columns are those of `schema_json`."""
+    """The shape of a table's rows, with the columns of `schema_json`."""
     keys = column_names(metadata.key_schema_json)
     columns = column_names(schema_json)
     return StateShape(

@@ -9,11 +9,11 @@
 
 Numbers are decimal and padded with zeros: version, batch and attempt to 19 digits, subtask to 5; a
 length is not padded. `unique` is 12 hex digits that the writer draws (I1). `writer` is the id of
-the query or batch job whose rows a file holds, or `compacted`; `batch` is the number of the query's
-batch, 0 for a batch job, and the version for a compaction.
+the query or batch job that wrote the file's rows, or `compacted`. `batch` is the number of the
+query's batch, 0 for a batch job, and the version for a compaction.
 
-A version's name is the same for every writer: creating it is how one of them wins. All other names
-are their writer's own. Names that do not parse are not ours and are left alone.
+A version has the same name for every writer: the writer that creates the name first wins. Every
+other name belongs to one writer. Names that do not parse are not cowstate's and are left alone.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _BATCH = re.compile(rf"{DATA}/(?!\.{{1,2}}/)(?P<writer>[^/]+)/(?P<batch>\d{{19}}
 
 
 def may_be_beside_a_table(name: str) -> bool:
-    """Whether something with this name may lie in a table's directory: it is ours, or it is no
-    data, which Spark, too, takes for granted of names that begin with `_` or `.`."""
+    """True if an object or directory of this name may lie in a table's directory: the name is a
+    table's, or begins with `_` or `.` and so is no data, as in Spark."""
     return name in (TABLE, VERSIONS, COMPACTIONS, DATA) or name.startswith(("_", "."))
 
 
@@ -43,14 +43,14 @@ def version_name(version: int) -> str:
 
 
 def parse_version(name: str) -> int | None:
-    """The version of a name under `versions/`; None if it is not ours."""
+    """The version of a name under `versions/`; None if the name does not parse."""
     match = _VERSION.fullmatch(name)
     return None if match is None else int(match["version"])
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionName:
-    """A compaction."""
+    """The name of a compaction's document."""
 
     version: int
     unique: str
@@ -61,7 +61,7 @@ class CompactionName:
 
 
 def parse_compaction(name: str) -> CompactionName | None:
-    """The parts of a name under `compactions/`; None if it is not ours."""
+    """Parse a name under `compactions/`; None if the name does not parse."""
     match = _COMPACTION.fullmatch(name)
     if match is None:
         return None
@@ -80,12 +80,12 @@ class BatchDirectory:
 
 
 def batches_of_writer(writer: str) -> str:
-    """The directory of a writer, with a directory for each of its batches that has files."""
+    """The directory of a writer, with a directory for each batch that has files."""
     return f"{DATA}/{writer}"
 
 
 def parse_batch_directory(name: str) -> BatchDirectory | None:
-    """The parts of a directory's name below that of a writer; None if it is not ours."""
+    """Parse the name of a directory of a batch; None if the name does not parse."""
     match = _BATCH.fullmatch(name)
     return None if match is None else BatchDirectory(match["writer"], int(match["batch"]))
 
@@ -97,6 +97,6 @@ def is_sign_of_life(name: str) -> bool:
 
 
 def parse_table_file(name: str) -> BatchDirectory | None:
-    """The directory of a file of rows; None if the name is not that of one."""
+    """The batch directory in the name of a file of rows; None if the name is not a file of rows."""
     file = parse_state_file_name(name)
     return None if file is None else parse_batch_directory(file.directory)

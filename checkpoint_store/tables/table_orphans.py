@@ -1,14 +1,14 @@
-"""What may be an orphan in a table, and what its versions need (I8). See deletion.
+"""The possible orphans of a table, and the objects needed by versions (I8). See deletion.
 
-Files of rows may be orphans: those of killed writers, of commits that were given up, and of
-compactions that were not used; signs of life always are. Each is as old as the newest object of its
-batch, so that a batch that is still being written stays whole, see unnamed_files. A version needs
-the files that it names, and so does a compaction.
-While a version is lost, every file counts as needed: the lost version may have named it.
+Files of rows may be orphans: files of killed writers, of abandoned commits, and of unused
+compactions. Signs of life are always orphans. Each object counts as old as the newest object of its
+batch, so a batch stays whole as long as a writer writes the batch, see unnamed_files. A version
+needs the files named in the version; a compaction likewise. While a version is lost, every file
+counts as needed, because the lost version may have named the file.
 
-A damaged version counts as needing what it may name: a file of a compaction of it or of an older
-version, a file of a batch that the next version knows as committed, and all files of writers of
-which that version knows nothing, such as batch jobs.
+A damaged version counts as needing every file that it may name: files of compactions of the version
+or of an older version, files of batches committed according to the next version, and all files of
+writers unknown to the next version, such as batch jobs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 
 
 class TableOrphans:
-    """The SweptObjects of the table in `store`. `coming`: a version that is about to be committed,
-    which needs its files, too."""
+    """The SweptObjects of the table in `store`. `coming`: a version that is about to be committed;
+    its files are needed, too."""
 
     def __init__(
         self, store: ObjectStore, table: TableStore, coming: TableVersion | None = None
@@ -74,9 +74,9 @@ def _is_ours(name: str) -> bool:
 def _by_damaged(
     numbers: Sequence[int], versions: Sequence[TableVersion | CorruptObjectError | None]
 ) -> IsNeeded:
-    """Whether one of the damaged versions may name a file of this name.
+    """Make a function: True if a damaged version may name the file.
 
-    It goes by names and not by times, since a backup that is restored changes these.
+    The function decides by names and not by times, because restoring a backup changes the times.
     """
     damaged = [n for n, read in enumerate(versions) if isinstance(read, CorruptObjectError)]
     if not damaged:

@@ -1,12 +1,13 @@
 """Retention of the versions of a table (I8). See deletion for the words.
 
-A file is named by versions that follow each other without a gap: once a version does not name it,
-no later one does. So what the oldest retained version does not name, and an expired one does, is
-not needed any more, and retention reads the expired versions and one more. Versions are deleted
-before files, one after the other, the oldest first: one that is missing between others is lost.
+The versions that name a file follow each other without a gap: once a version does not name the
+file, no later version does. So a file of an expired version is needed only if the oldest retained
+version names the file. Retention reads the expired versions and the oldest retained version.
+Versions are deleted before files, one after the other, the oldest first: a version missing between
+others counts as lost.
 
-A damaged version is passed over. The oldest retained version is one that can be read, so a few more
-may be retained. What only a damaged version named becomes an orphan.
+A damaged version is passed over. The oldest retained version must be readable, so a few more
+versions may be retained. A file that only a damaged version named becomes an orphan.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableVersion
 
 _VERSIONS_AT_ONCE = 10
-# A commit waits for this, so some of very many are left for the next time.
+# A commit waits for retention, so a great number of versions is deleted in several turns.
 _MOST_AT_ONCE = 100
 
 
@@ -37,11 +38,11 @@ class TableRetention:
         self._table = table
 
     def retain(self, min_to_retain: int) -> int:
-        """Delete what is expired; the number of objects deleted.
+        """Delete expired versions and their files; return the number of deleted objects.
 
-        Deletes some versions at once, so a few more than `min_to_retain` may stay. Raises
-        CorruptObjectError when no version can be read that may be the oldest retained one: nothing
-        is deleted then.
+        Versions are deleted several at once, so a few more than `min_to_retain` may stay. Raises
+        CorruptObjectError, and deletes nothing, if every version is damaged that may be the oldest
+        retained version.
         """
         check_min_to_retain("minVersionsToRetain", min_to_retain)
         numbers = self._table.versions()
@@ -53,7 +54,7 @@ class TableRetention:
             return 0
         expired = [number for number in numbers if number < oldest_retained.version]
         # A version before a gap was put too late, see late_commits: its files may be committed
-        # again under a later number. The orphan sweep takes them if they are not.
+        # again under a later number. If not, the orphan sweep deletes the files.
         gone_or_kept = pairwise([*expired, oldest_retained.version])
         after_gaps = [later for earlier, later in gone_or_kept if later > earlier + 1]
         first = max(after_gaps, default=0)
@@ -71,8 +72,8 @@ class TableRetention:
     def _oldest_retained(
         self, numbers: Sequence[int], wanted: int, most: int
     ) -> TableVersion | None:
-        """The version before which `wanted` versions may go; one that can be read, with fewer
-        before it rather than more, and `most` at most. None if another process deletes them
+        """Choose the oldest retained version: a readable version with `wanted` versions before,
+        rather fewer than more, and `most` at most. None if another process deletes versions
         meanwhile."""
         damage: list[CorruptObjectError] = []
         for count in (*range(wanted, 0, -1), *range(wanted + 1, most + 1)):
@@ -83,6 +84,6 @@ class TableRetention:
         raise damage[0]
 
     def _files_of(self, number: int) -> frozenset[str]:
-        """None of a version that is damaged."""
+        """The files that a version names; empty for a damaged version."""
         version = version_or_damage(self._table, number)
         return version.object_names() if isinstance(version, TableVersion) else frozenset()

@@ -1,9 +1,9 @@
-"""How the columns of a table may change. Pure.
+"""The rules by which the columns of a table may change. Pure.
 
-A table's schema is what Spark's StructType writes as JSON. Nullability is not part of it: any
-column but a key may be null. New columns are added at the end, if the writer allows it; nothing
-else ever changes, because files that were written stay as they are (I1). Columns, and the fields of
-structs, are matched by name: rows and files may have them in any order.
+A table's schema is the JSON of Spark's StructType. Nullability is not part of the schema: any
+column but a key may be null. New columns are added at the end, if the writer allows new columns.
+Nothing else ever changes, because written files stay unchanged (I1). Columns, and fields of
+structs, are matched by name: rows and files may have columns and fields in any order.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def without_nullability(schema_json: str) -> str:
 
 
 def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
-    """The schema of a table after rows of another schema were written into it; both are as
-    `without_nullability` gives them.
+    """The schema of a table after rows of another schema are written. Both schemas come from
+    `without_nullability`.
 
-    With `merge` the rows may have columns that the table does not have. Raises TableSchemaError,
-    which names the column and both types.
+    `merge`: the rows may have columns that the table does not have. Raises TableSchemaError, which
+    names the column and both types.
     """
     of_table, of_rows = _types(table), _types(rows)
     for name, type_ in of_table.items():
@@ -66,8 +66,8 @@ def _types(schema_json: str) -> dict[str, Any]:
 
 
 def _by_name(described: Any) -> Any:
-    """A type with the fields of structs in the order of their names. Fields that share a name stay
-    in their order."""
+    """A type with the fields of structs in the order of names. Fields that share a name stay in
+    order."""
     if isinstance(described, list):
         return [_by_name(part) for part in described]
     if not isinstance(described, dict):

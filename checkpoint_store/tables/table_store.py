@@ -1,19 +1,19 @@
-"""A table: its rows are written by many, its versions by one at a time.
+"""A table: many writers write rows, and one writer at a time commits a version.
 
     writers of rows    each puts a file under a name of its own, durable on return
-    one committer      puts versions/<n>.json, which names the files: now they are the table's
+    one committer      puts versions/<n>.json, which names the files: now the table has the files
 
-A version's name is taken by whoever creates it first; the others find that out, and try the next
-one on top of it. Where a store cannot tell that a name is taken, reading the version back tells
-whose bytes are there by then; one that is overwritten after that is lost, so there only the rule
-of one writer protects from two at the same instant.
+The writer that first creates a version's name owns the version. Any other writer finds the name
+taken, and tries the next version on top. If a store cannot tell that a name is taken, the writer
+reads the version back to see whose bytes are there. A version overwritten after that read is lost.
+On such a store only the rule of one writer protects from two commits at the same instant.
 
-A table has one writer: the streaming query whose batches it holds; any other is refused before it
-could commit (I9). A batch that the table holds already changes nothing (I6), so a query may repeat
-its last one after any failure.
+A table has one writer: the streaming query whose batches are in the table. Any other writer is
+refused before its commit (I9). A batch that is already in the table changes nothing (I6), so a
+query may repeat its last batch after any failure.
 
-A version is created whole or not at all, and never deleted or replaced but by retention. So one
-that is not what was written is damaged, for readers and for writers.
+A version is created whole or not at all, and only retention deletes versions. So a version with
+other bytes than the written bytes is damaged, for readers and for writers.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _LONGEST_PAUSE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TableFileWriter:
-    """Who writes a file: the query or batch job, its batch, and the task."""
+    """The writer of a file: the query or batch job, its batch, and the task."""
 
     writer: str
     batch: int
@@ -89,15 +89,20 @@ class TableFileWriter:
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """Files to publish as one version, in the order in which they apply.
+    """Files to publish as one version, in the order in which files apply.
 
-    `writer`: the query or batch job. `run`: which start of a query, None of a job. A query goes on
-    writing: the table then belongs to it. `batch`: which of its batches. `schema_json`: the columns
-    of the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
-    table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
-    `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
-    `after_all`: the query writes each of its batches, so the one before this is in the table.
-    `written_since`: when the first of the files was written, in seconds since 1970; None: lately.
+    Fields:
+
+        writer          query or batch job
+        run             start of the query, which then owns the table; None for a job
+        batch           batch of the query
+        schema_json     columns of the rows
+        merges_schema   new columns are added to the table
+        takes_over      a table of another query is taken over
+        writers         number of tasks that wrote
+        watermarks_ms   progress in event time, by task; only tasks with event times are listed
+        after_all       the query writes every batch, so the batch before is in the table
+        written_since   time of writing of the first file, in seconds since 1970; None: lately
     """
 
     writer: str
@@ -117,16 +122,16 @@ Finish = Callable[[TableVersion], TableVersion]
 
 
 def pause_between_tries(number: int) -> None:
-    """Wait for a random part of a time that grows, so that writers do not come back at once."""
+    """Wait for a random part of a growing time, so that writers do not come back at once."""
     time.sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**number)))
 
 
 class TableStore:
     """The table in `store`. Safe to use from several processes.
 
-    `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
-    the time in seconds since 1970; `metadata` is known to be the table's; `pause` waits between
-    the tries of a commit, by number.
+    `unique`: draws the part of a name that belongs to one writer, 12 hex digits. `now`: tells the
+    time in seconds since 1970. `metadata`: the table's metadata, if known. `pause`: waits between
+    the tries of a commit; takes the number of the try.
     """
 
     def __init__(
@@ -143,7 +148,7 @@ class TableStore:
         self._files = StateFileStore(store, unique)
         self._now = now
         self._metadata = metadata
-        # A damaged one is None.
+        # A damaged compaction is None.
         self._known_compactions: dict[CompactionName, TableCompaction | None] = {}
 
     @property
@@ -152,7 +157,7 @@ class TableStore:
         return self._store.url
 
     def metadata(self) -> TableMetadata | None:
-        """What was fixed when the table was created; None if there is no table.
+        """The options fixed when the table was created; None if there is no table.
 
         Raises CorruptObjectError, UnsupportedFormatError.
         """
@@ -165,7 +170,8 @@ class TableStore:
         return self._metadata
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
-        """Create the table, or check that the one that is there is the same. Raises as `check`."""
+        """Create the table, or check that the existing table is the same. Raises the errors of
+        `check`."""
         self.check(metadata)
         data = read_or_create(self._store, object_names.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, object_names.TABLE))
@@ -177,19 +183,20 @@ class TableStore:
         """Check that this table is here, or could be created here.
 
         Raises TableMismatchError, which names the option and both values; NotATableError if the
-        place is taken: by the store of an operator, or by what others have put there;
-        ObjectMissingError if it has versions but not what is fixed.
+        place is taken by an operator's store or by foreign objects; ObjectMissingError if there are
+        versions but no `table.json`.
         """
         stored = self.stored()
         if stored is not None:
             self._check_same(stored, metadata)
 
     def stored(self) -> TableMetadata | None:
-        """What is fixed of the table; None if there is none, and one may be created here. Raises
-        NotATableError and ObjectMissingError, as `check`."""
+        """The metadata in the store; None if there is no table, and a table may be created here.
+        Raises NotATableError and ObjectMissingError, as `check`."""
         stored = self.metadata()
         if stored is None and self.versions():
-            # What is fixed is written first, so it is looked for last.
+            # A create writes the metadata first, so the metadata is looked for again after the
+            # versions.
             stored = self.metadata()
             if stored is None:
                 raise ObjectMissingError(self.url, object_names.TABLE)
@@ -221,7 +228,7 @@ class TableStore:
         return sorted(number for number in names if number is not None)
 
     def read_version(self, number: int) -> TableVersion | None:
-        """A version; None if it is not there.
+        """Read a version; None if the version is not there.
 
         Raises CorruptObjectError, UnsupportedFormatError.
         """
@@ -233,21 +240,21 @@ class TableStore:
         return decode_version(data, Source(self.url, name, number))
 
     def newest(self) -> TableVersion | None:
-        """The newest version, None if there is none. Raises as `read_version`; never an older one
-        instead of the newest."""
+        """The newest version, never an older version in its place; None if there is none. Raises
+        the errors of `read_version`."""
         numbers = self.versions()
         return self._read_listed(numbers[-1]) if numbers else None
 
     def _read_listed(self, number: int) -> TableVersion:
-        """The newest version of a listing: retention never deletes it."""
+        """Read the newest version of a listing, which retention never deletes."""
         version = self.read_version(number)
         if version is None:
             raise ObjectMissingError(self.url, layout.version_name(number), number)
         return version
 
     def compactions(self) -> tuple[TableCompaction, ...]:
-        """All compactions: one listing, and a read of each that is new. One that is damaged is
-        passed over, because versions name all that they need themselves."""
+        """All compactions: one listing, and a read of each new compaction. A damaged compaction is
+        passed over, because versions themselves name every needed file."""
         names = [
             layout.parse_compaction(i.name) for i in self._store.list(object_names.COMPACTIONS)
         ]
@@ -256,14 +263,14 @@ class TableStore:
             if name in self._known_compactions:
                 compactions[name] = self._known_compactions[name]
                 continue
-            # It may have been deleted since it was listed.
+            # The compaction may have been deleted since the listing.
             with suppress(ObjectMissingError):
                 compactions[name] = self._read_compaction(name)
         self._known_compactions = compactions
         return tuple(compaction for compaction in compactions.values() if compaction is not None)
 
     def _read_compaction(self, name: CompactionName) -> TableCompaction | None:
-        """None if it is damaged."""
+        """Read a compaction; None if the compaction is damaged."""
         data = self._store.get(str(name))
         try:
             return decode_compaction(data, Source(self.url, str(name), name.version))
@@ -278,8 +285,8 @@ class TableStore:
         writer: TableFileWriter,
         key_groups: KeyGroupRange | None = None,
     ) -> StateHandle:
-        """Write a file of rows sorted by `_key_group`, durable on return; it is not part of the
-        table until a version names it. `key_groups`: those that rows may have, None: any."""
+        """Write a file of rows sorted by `_key_group`, durable on return. The file is part of the
+        table once a version names the file. `key_groups`: the key groups of the rows; None: any."""
         assert self._metadata is not None, "open the table first"
         header = StateFileHeader(
             kind=kind,
@@ -295,8 +302,8 @@ class TableStore:
     def shown_alive(
         self, writer: TableFileWriter, written_since: float | None = None
     ) -> AbstractContextManager[None]:
-        """Keeps the files of a batch from the orphan sweep for the time of a `with`: of a task, and
-        until the commit begins; or of a commit, with files that were `written_since` then."""
+        """Protect the files of a batch from the orphan sweep for the time of a `with`: the files of
+        a task, until the commit begins; or, with `written_since`, the files of a commit."""
         directory = str(BatchDirectory(writer.writer, writer.batch))
         return shown_alive(
             self._store,
@@ -306,23 +313,23 @@ class TableStore:
         )
 
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
+        """Read the rows of `handle` in `key_groups`. The file is read and verified at once.
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
         return self._files.read(handle, key_groups)
 
     def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:
-        """Publish a version, and return it. A batch that the table holds already publishes nothing,
-        and returns the newest version.
+        """Publish a version, and return the version. For a batch already in the table, publish
+        nothing, and return the newest version.
 
-        Versions are listed once. Where the listing may have been old, the next version is asked
-        for by its name. `finish` may replace the files of the new version's state by others that
-        hold the same, and `failed_upkeep`, which is that of the version before. It is called once:
-        a version that has to be built anew keeps its files as they are.
-        Raises ConflictingWriterError, TableSchemaError, LostVersionError, LostFilesError,
-        UncertainCommitError, CorruptObjectError, and WrittenTwiceError when one run of a query
-        writes a batch again: it is no repetition after a failure.
+        Versions are listed once. If the listing may be old, the next version is read by its name.
+        `finish` may replace the files of the new version's state by files with the same content,
+        and may change `failed_upkeep`, taken from the version before. `finish` is called once: a
+        version built anew keeps its files. Raises ConflictingWriterError, TableSchemaError,
+        LostVersionError, LostFilesError, UncertainCommitError, CorruptObjectError, and
+        WrittenTwiceError if one run of a query writes a batch again, which is no repetition after a
+        failure.
         """
         newest = self._newest_for(commit)
         for number in range(_COMMIT_TRIES):
@@ -354,8 +361,7 @@ class TableStore:
         return newest
 
     def _after(self, version: TableVersion | None) -> TableVersion | None:
-        """The newest of the versions that follow this one, found by their names; None if there is
-        none."""
+        """The newest version that follows `version`, found by names; None if there is none."""
         newest, number = None, 0 if version is None else version.version + 1
         while (later := self.read_version(number)) is not None:
             newest, number = later, number + 1
@@ -390,7 +396,7 @@ class TableStore:
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
 
     def _check_files_there(self, commit: TableCommit) -> None:
-        """Raise LostFilesError if files of a batch that took long are gone."""
+        """Raise LostFilesError if files of a slow batch are gone."""
         since = commit.written_since
         if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
             self._check_there(commit.files, _named(commit))
@@ -430,8 +436,8 @@ class TableStore:
     def _put_version(
         self, version: TableVersion, before: TableVersion | None, commit: TableCommit
     ) -> bool:
-        """Put a version. False if another version took its name, or if retention had deleted its
-        number before the put: the version then is deleted again, see late_commits."""
+        """Put a version. False if another version took the name, or if retention had deleted the
+        number before the put. In the latter case the version is deleted again, see late_commits."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False
@@ -460,7 +466,7 @@ class TableStore:
     def publish_compaction(self, compaction: TableCompaction) -> None:
         """Let readers, and the next commit, use other files for the same state.
 
-        Raises LostFilesError if one of them is gone.
+        Raises LostFilesError if a file of the compaction is gone.
         """
         self._check_there(compaction.files, "the compaction")
         data = encode_compaction(compaction)
@@ -469,7 +475,7 @@ class TableStore:
 
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
-    """What is fixed when a table is created, by the name of its option."""
+    """The options fixed when a table is created, by name."""
     return [
         ("keys", schema_text(metadata.key_schema_json)),
         ("sequenceBy", str(metadata.sequence_by)),

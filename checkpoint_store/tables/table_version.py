@@ -1,12 +1,13 @@
-"""What a table says of itself, and of each of its versions.
+"""The documents of a table: the table itself, versions, and compactions.
 
     table.json                         TableMetadata: fixed when the table is created
     versions/<version>.json            TableVersion: one commit, and all that a reader needs
     compactions/<version>-<unique>-<length>.json    TableCompaction: the same state in fewer files
 
-A version names every file of the state at that version and, apart from those, the files that it
-added itself (I2), so one read tells what to read next, and the change feed of a version outlives
-the merging of its files. Versions are numbered from 0 without gaps, each built upon the one before.
+A version names every file of the state at the version and, separately, the files added by the
+version itself (I2). So one read tells a reader all further files to read, and the change feed of a
+version outlives the merging of the version's files. Versions are numbered from 0 without gaps, each
+built upon the version before.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ ROW_STATE = "row"
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """How rows of a table are told apart and which of them win.
+    """The columns that tell the rows of a table apart, and the rule by which a row of a key wins.
 
-    `key_schema_json`: the key columns, in order, as Spark's StructType writes itself.
-    `sequence_by`: the column whose greatest value wins; None: the row written last wins.
-    `ignore_null_updates`: a null in a row keeps what the key has.
+    `key_schema_json`: the key columns, in order, as JSON of Spark's StructType. `sequence_by`: the
+    column whose greatest value wins; None: the row written last wins. `ignore_null_updates`: a null
+    in a row keeps the value of the key.
     """
 
     table_id: str
@@ -38,7 +39,7 @@ class TableMetadata:
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """All there are."""
+        """All key groups."""
         return KeyGroupRange(0, self.max_parallelism - 1)
 
 
@@ -46,13 +47,18 @@ class TableMetadata:
 class TableVersion:
     """One commit.
 
-    `owner`: the streaming query that the table belongs to, if any; `run`: which start of it wrote
-    this version. `batches`: by query, the last
-    batch that the table holds. `schema_json`: all columns, in order, as Spark's StructType writes
-    itself. `changes`: the files that this version added; `state`: those of the whole state. Both in
-    the order in which they apply: of two rows of a key the later one counts. `watermarks`: how far
-    in event time the tasks of the commits were, if the rows have an event time. `failed_upkeep`:
-    how often the writers have failed to fold files or to clean up since that last worked.
+    Fields:
+
+        owner          streaming query to which the table belongs, if any
+        run            start of the query that wrote the version; None for a batch job
+        batches        last batch in the table, by query
+        schema_json    all columns, in order, as JSON of Spark's StructType
+        changes        files added by the version, in the order in which files apply
+        state          files of the whole state, in the same order: of two rows of a key the later
+                       row counts
+        watermarks     progress of the commits' tasks in event time, if rows have an event time
+        failed_upkeep  how often the writers have failed to fold files or to clean up since the last
+                       success
     """
 
     version: int
@@ -67,21 +73,22 @@ class TableVersion:
     failed_upkeep: int = 0
 
     def object_names(self) -> frozenset[str]:
-        """The state files that a reader of this version may need."""
+        """All state files for readers of this version."""
         return frozenset(handle.name for handle in (*self.changes, *self.state))
 
 
 @dataclass(frozen=True, slots=True)
 class TableCompaction:
-    """`files` hold the state of `version` just as the files `replaces` do, in order."""
+    """`files` hold the state of `version`, exactly as the files `replaces` hold the state, in
+    order."""
 
     version: int
     replaces: tuple[str, ...]
     files: tuple[StateHandle, ...]
 
     def applied_to(self, state: tuple[StateHandle, ...]) -> tuple[StateHandle, ...] | None:
-        """`state` with these files in the place of those that they replace; None if it does not
-        begin with those."""
+        """Replace the files `replaces` in `state` by `files`; None if `state` does not begin with
+        `replaces`."""
         count = len(self.replaces)
         if tuple(handle.name for handle in state[:count]) != self.replaces:
             return None
@@ -89,8 +96,8 @@ class TableCompaction:
 
 
 def compacted(version: TableVersion, compactions: tuple[TableCompaction, ...]) -> TableVersion:
-    """The version with its state compacted, by the newest compaction that fits. Among several for
-    one version it is the one with the fewest files."""
+    """The version with its state compacted by the newest fitting compaction. Among compactions of
+    one version the compaction with the fewest files is taken."""
     newest_first = sorted(
         compactions, key=lambda compaction: (-compaction.version, len(compaction.files))
     )

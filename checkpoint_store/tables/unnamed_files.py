@@ -1,10 +1,10 @@
-"""Files of rows that no version names yet, and how they outlive the orphan sweep (I8).
+"""Files of rows that no version names yet, and their protection from the orphan sweep (I8).
 
-    sweep     takes a file for as old as the newest object of its batch
-    writer    puts a sign of life into its batch's directory while a task, or the commit, takes long
-    commit    looks for files that may be older than the grace of a sweep, before it names them
+    sweep     takes a file for as old as the newest object of the file's batch
+    writer    puts a sign of life into the batch's directory while a task, or the commit, takes long
+    commit    checks, before naming files, that files old enough for a sweep are still there
 
-A writer does not know the grace of the writer that sweeps, so both go by the least grace.
+A writer does not know the grace of the sweeping writer, so both use the least grace.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def shown_alive(
     until_commit: bool = False,
     at_once: bool = False,
 ) -> Iterator[None]:
-    """Put signs of life for the time of a `with`, and delete them at its end.
+    """Put signs of life for the time of a `with`, and delete the signs at the end.
 
-    `until_commit`: if any was needed, a last one stays, so that the files are young when the commit
-    begins. The orphan sweep deletes it. `at_once`: the first sign is put at the beginning.
+    `until_commit`: if a sign was needed, a last sign stays, so that the files are young when the
+    commit begins. The orphan sweep deletes the last sign. `at_once`: put the first sign at the
+    beginning.
     """
     signs = SignsOfLife(store, next_sign)
     if at_once:
@@ -51,7 +52,7 @@ def shown_alive(
 
 
 def missing_files(store: ObjectStore, names: Iterable[str]) -> list[str]:
-    """The files that are not in the store: a listing for each batch."""
+    """The files missing from the store. One listing for each batch."""
     names = set(names)
     directories = sorted({name.rpartition("/")[0] for name in names})
     present = {info.name for infos in in_parallel(store.list, directories) for info in infos}

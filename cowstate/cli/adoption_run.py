@@ -32,10 +32,11 @@ from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 
 def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) -> None:
-    """Runs the command. to: a key of adoption_plan.TARGETS. store: where the state goes, as
-    `plan_adoption` takes it.
+    """Run the command. `to`: a key of adoption_plan.TARGETS. `store`: the new place of the state,
+    as `plan_adoption` takes the place.
 
-    Raises ConfigurationError and UnsupportedOperationError if it refuses, and AdoptionError.
+    Raises ConfigurationError and UnsupportedOperationError if the command refuses, and
+    AdoptionError.
     """
     target = adoption.AdoptionTarget(to, store)
     run_and_print(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """The key and the value in the text of an option. Raises ArgumentTypeError."""
+    """Parse the key and the value in the text of an option. Raises ArgumentTypeError."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -19,8 +19,8 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The JSON object in the text of an option. Raises ArgumentTypeError; its message does not show
-    the text, which may hold credentials."""
+    """Parse the JSON object in the text of an option. Raises ArgumentTypeError; the message does
+    not show the text, which may hold credentials."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -31,14 +31,14 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def positive_number(text: str) -> int:
-    """The number in the text of an option. Raises ArgumentTypeError."""
+    """Parse a whole number from 1 in the text of an option. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def natural_number(text: str) -> int:
-    """The number in the text of an option. Raises ArgumentTypeError."""
+    """Parse a whole number from 0 in the text of an option. Raises ArgumentTypeError."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
     return int(text)

@@ -1,4 +1,4 @@
-"""`cowstate attach`: lets a query go on with its stores from the checkpoint that it is given."""
+"""`cowstate attach`: lets a query go on with its stores from the checkpoint in the argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_attach(commands: Commands) -> None:
-    """Add the command."""
+    """Add the command to the command line."""
     attach = commands.add_parser(
         "attach",
         help="let a query's operators go on from a checkpoint that was moved or taken back",

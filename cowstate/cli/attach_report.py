@@ -13,9 +13,9 @@ from checkpoint_store.operators.completed_checkpoint import Run
 
 @dataclass(frozen=True, slots=True)
 class AttachedOperator:
-    """An operator, with how it goes on.
+    """An operator, and the epoch and run from which the operator goes on.
 
-    `belongs_to`: the location of the checkpoint that its store belonged to, None if not known;
+    `belongs_to`: the location of the checkpoint to which the store belonged, None if not known;
     `run`: the run that attached the store, None if there was none.
     """
 
@@ -27,7 +27,7 @@ class AttachedOperator:
 
     @property
     def left_out(self) -> list[tuple[int, int, int]]:
-        """Epochs that do not count any more: the number of a run, its first and last epoch."""
+        """Epochs that no longer count: the number of a run, its first epoch and its last epoch."""
         if not self.attachment.is_needed:
             return []
         by_run = groupby(self.attachment.left_out, key=lambda each: each.run_number)
@@ -35,14 +35,14 @@ class AttachedOperator:
         return [(number, min(each), max(each)) for number, each in epochs]
 
     def run_id(self, number: int) -> str | None:
-        """The id of a run; None if the store does not tell."""
+        """The id of a run; None if the store does not say."""
         name = self.stored.begun_as(number)
         return None if name is None else name.run.run_id
 
 
 @dataclass(frozen=True, slots=True)
 class AttachReport:
-    """The findings and changes of the command. `committed`: the last batch that Spark committed."""
+    """Findings and changes of the command. `committed`: the last batch that Spark committed."""
 
     checkpoint: str
     query_id: str

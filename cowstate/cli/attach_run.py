@@ -34,10 +34,10 @@ class AttachOptions:
 
 
 def attach_and_print(options: AttachOptions) -> None:
-    """Runs the command.
+    """Run the command.
 
-    Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if it refuses, and the errors
-    of the stores.
+    Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if the command refuses, and
+    the errors of the stores.
     """
     run_and_print(
         "cowstate attach", options.session, lambda spark: _run(spark, options), ConfigurationError
@@ -49,8 +49,8 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
     query_id = _query_id(checkpoint)
     histories = _operators(checkpoint.url, options, query_id)
     stores = [history.store for history in histories]
-    # The stores before the commit log: an epoch that a running query has written then is at most
-    # one batch ahead of the log.
+    # Read the stores before the commit log: then an epoch of a running query is at most one batch
+    # ahead of the log.
     runs = [stored_runs(store) for store in stores]
     committed, planned_batch = (
         max(checkpoint.numbers(log), default=-1) for log in ("commits", "offsets")

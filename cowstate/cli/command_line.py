@@ -50,7 +50,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line. Returns the exit code."""
+    """Run the command line, and return the exit code."""
     parsed = argument_parser().parse_args(arguments)
     try:
         with in_words_of(COMMAND):
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cowstate: {error}", *notes_of(error), sep="\n", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupt:
-        # What is not as it should be after it says so itself.
+        # A command that leaves something wrong behind says so in the notes.
         told = "\n".join(notes_of(interrupt)) or parsed.stopped
         print(f"cowstate: stopped; {told}", file=sys.stderr)
         return INTERRUPTED

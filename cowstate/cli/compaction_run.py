@@ -1,9 +1,8 @@
-"""Runs `cowstate compact`: a Spark job that folds the files of a table into one for each range of
-key groups.
+"""Runs `cowstate compact`: a Spark job that folds the files of a table.
 
-The command is not a writer of the table. It publishes the new files beside the versions: readers
-use them from then on, and the next commit builds upon them. If the command is stopped, it leaves
-files that nothing names.
+Each range of key groups gets a file. The command is not a writer of the table. The command
+publishes the new files beside the versions. From then on readers use the new files, and the next
+commit builds upon the new files. A stopped command leaves files that nothing names.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _PART_BYTES = 64 << 20
 
 
 class CompactionError(CowstateError):
-    """Files of a table could not be folded; the table is as it was."""
+    """Files of a table cannot be folded. The command does not change the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """The arguments of the command. parts: how many files to make; None: decide by size."""
+    """Arguments of the command. `parts`: the number of files to make; None: by size."""
 
     url: str
     parts: int | None
@@ -50,7 +49,7 @@ class CompactOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """The number and bytes of the files of a version's state, before and after."""
+    """Number and bytes of the files of a version's state, before and after."""
 
     version: int
     files_before: int
@@ -60,7 +59,7 @@ class CompactReport:
 
 
 def compact_and_print(options: CompactOptions) -> None:
-    """Runs the command. Raises NotAStoreError, VersionNotRetainedError, the errors of the store."""
+    """Run the command. Raises NotAStoreError, VersionNotRetainedError, the errors of the store."""
     table = _opened(options.url, options.storage_options)
     if table.metadata() is None:
         raise NotAStoreError(options.url)
@@ -102,7 +101,7 @@ def compact(spark: SparkSession, options: CompactOptions, version: TableVersion)
         reason = str(error).strip().splitlines()[-1]
         raise CompactionError(f"{url} cannot be compacted: {reason}") from error
     files = tuple(file for file in made if file.rows)
-    # The files that the version itself names, not the files of an earlier compaction.
+    # The files in the version itself, not the files of an earlier compaction.
     replaced = tuple(file.name for file in version.state)
     table.publish_compaction(TableCompaction(version.version, replaced, files))
     return CompactReport(

@@ -1,4 +1,4 @@
-"""What is to be told of an error beside its message."""
+"""The notes of an error, to print after the message."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def notes_of(error: BaseException) -> Sequence[str]:
-    """The notes that were added to an error, in their order."""
+    """The notes of an error, in order."""
     notes: Sequence[str] = getattr(error, "__notes__", ())
     return notes

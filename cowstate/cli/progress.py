@@ -1,4 +1,4 @@
-"""`cowstate progress`: prints what the epochs of operators did."""
+"""`cowstate progress`: prints the progress of operators, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_progress(commands: Commands) -> None:
-    """Add the command."""
+    """Add the command to the command line."""
     progress = commands.add_parser(
         "progress",
         help="print what the epochs of a query's operators did",

@@ -20,7 +20,7 @@ _HEADINGS = (
 
 
 def as_json(progress: Sequence[OperatorProgress]) -> str:
-    """One array, with an object for each operator and epoch."""
+    """A JSON array, with an object for each operator and epoch."""
     return json.dumps([asdict(told) for told in progress])
 
 

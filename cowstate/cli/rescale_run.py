@@ -22,9 +22,10 @@ from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 
 def rescale_and_print(options: StoppedQueryOptions, partitions: int | None) -> None:
-    """Runs the command. partitions: None with `revert`.
+    """Run the command. `partitions`: None with `revert`.
 
-    Raises ConfigurationError and UnsupportedOperationError if it refuses, and RescaleError.
+    Raises ConfigurationError and UnsupportedOperationError if the command refuses, and
+    RescaleError.
     """
     if options.revert == (partitions is not None):
         raise ConfigurationError(

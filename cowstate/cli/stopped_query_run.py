@@ -67,10 +67,9 @@ def run_and_print(
     run: Callable[[SparkSession], Report],
     error_class: Callable[[str], CowstateError],
 ) -> None:
-    """Run the command `name` in a session, and print what it reports.
+    """Run the command `name` in a session, and print the report of `run`.
 
-    Raises what `run` raises; for an error of the JVM, one of `error_class` that names the
-    checkpoint.
+    Raises the errors of `run`; for an error of the JVM, an `error_class` that names the checkpoint.
     """
     with command_session(name, options.master, options.settings) as spark:
         try:

@@ -1,7 +1,7 @@
 """Computes the answer of the flights job a second time, in one batch and in another way.
 
-It reads the CSV itself and uses pandas over whole columns. It shares no code with the replay or the
-processor, so an error in either of them shows as a difference.
+This module reads the CSV itself and uses pandas over whole columns. The replay and the processor
+share no code with this module, so an error in either shows as a difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = [
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Legs that only one of the two computations has; both empty when they agree."""
+    """Legs that only one of the two computations has; both empty when the computations agree."""
 
     only_stream: pd.DataFrame
     only_batch: pd.DataFrame
@@ -40,7 +40,7 @@ class Differences:
 
 
 def read_flights_with_pandas(limit: int | None = None) -> pd.DataFrame:
-    """The flights in order of scheduled departure; only the first `limit`, if it is set."""
+    """Read the flights in order of scheduled departure; only the first `limit`, if set."""
     with zipfile.ZipFile(flights_csv()) as archive, archive.open("flights.csv") as file:
         flights = pd.read_csv(file)
     hours = pd.to_datetime(flights["time_hour"], utc=True)
@@ -52,7 +52,7 @@ def read_flights_with_pandas(limit: int | None = None) -> pd.DataFrame:
 
 
 def expected_legs(flights: pd.DataFrame, layover_limit_minutes: int) -> pd.DataFrame:
-    """The rows that the stream must have emitted for these flights, one row for each leg."""
+    """The rows that the stream must emit for these flights, a row for each leg."""
     legs = flights[flights["tailnum"].notna() & flights["dep_delay"].notna()]
     legs = legs.sort_values(["tailnum", *_ORDER], ignore_index=True)
     arrived = legs["scheduled_minute"] + legs["dep_delay"] + legs["air_time"]
@@ -80,7 +80,7 @@ def _comparable(legs: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(stream: pd.DataFrame, batch: pd.DataFrame) -> Differences:
-    """Compares the two answers as multisets of rows: a leg that came twice is a difference."""
+    """Compare the two answers as multisets of rows: a leg that came twice is a difference."""
     merged = pd.merge(
         _numbered(_comparable(stream)), _numbered(batch), how="outer", indicator="side"
     )

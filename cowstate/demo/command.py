@@ -14,7 +14,7 @@ AGREES, DIFFERS_OR_FAILED, INTERRUPTED = 0, 1, 130
 
 
 def run_and_print(options: DemoOptions, *, json_report: bool) -> int:
-    """Runs or resumes the job and prints its report. Returns the exit code."""
+    """Run or resume the job, print its report, and return the exit code."""
     try:
         result = run_demo(options)
     except StreamingQueryException as error:

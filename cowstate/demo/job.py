@@ -3,8 +3,8 @@
     <out>/run.json         the facts of this run; written last, when the input is complete
          /input/           the flights as files in time order
          /legs/            the result: Spark's file sink, exactly once
-         /checkpoint/      Spark's checkpoint, unless it is elsewhere
-         /store/           the state, unless it is elsewhere
+         /checkpoint/      Spark's checkpoint, unless placed elsewhere
+         /store/           the state, unless placed elsewhere
          /carried_by_hour.png
 
 To resume a stopped run, run the job again with the same directory.
@@ -46,7 +46,8 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Where the job runs and stores its files; None stands for a place below `out`."""
+    """Options of the job: master, number of flights, and places of files. None stands for a place
+    below `out`, or for all flights."""
 
     out: Path
     store: str | None
@@ -65,7 +66,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFacts:
-    """The content of run.json: the facts of the one run that a directory holds."""
+    """Content of run.json: the facts of the only run in a directory."""
 
     flights: int
     files: int
@@ -74,7 +75,8 @@ class ReplayFacts:
 
 
 def prepare_replay(options: DemoOptions) -> ReplayFacts:
-    """Writes the input, unless it exists. Raises ConfigurationError if `out` has another run."""
+    """Write the input, unless the input exists. Raises ConfigurationError if `out` has another
+    run."""
     path = options.out / "run.json"
     flights = read_flights(options.flights)
     wanted = (flights.num_rows, options.store_url, options.checkpoint_url)
@@ -102,7 +104,7 @@ def prepare_replay(options: DemoOptions) -> ReplayFacts:
 
 @contextmanager
 def demo_session(options: DemoOptions) -> Iterator[SparkSession]:
-    """The session of the job. Raises ConfigurationError without Java."""
+    """Yield the session of the job. Raises ConfigurationError without Java."""
     java = Path(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if shutil.which("java") is None and not java.exists():
         raise ConfigurationError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
@@ -116,7 +118,7 @@ def demo_session(options: DemoOptions) -> Iterator[SparkSession]:
 
 
 def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
-    """Starts the stream: one file an epoch, in time order, through the processor into the sink."""
+    """Start the stream: a file an epoch, in time order, through the processor into the sink."""
     flights = (
         spark.readStream.schema(FLIGHT_SCHEMA)
         .option("maxFilesPerTrigger", 1)
@@ -140,8 +142,9 @@ def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
 
 
 class Interruption:
-    """Notes Ctrl-C instead of raising KeyboardInterrupt, so that a query is stopped between two
-    calls into the JVM and not in the middle of a call. A second Ctrl-C raises as usual."""
+    """Handler of Ctrl-C that notes the signal and does not raise KeyboardInterrupt. So a query is
+    stopped between two calls into the JVM and not in the middle of a call. A second Ctrl-C raises
+    as usual."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -160,7 +163,7 @@ class Interruption:
 
 
 def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> StreamOutcome:
-    """Shows the progress of the query until it ends or Ctrl-C asks to stop it.
+    """Show the progress of the query until the query ends or Ctrl-C asks to stop.
 
     Raises StreamingQueryException if the query fails.
     """
@@ -188,15 +191,15 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
 
 
 class EpochProgress:
-    """The progress of the stream. Epochs are counted from 0. Each reads one file, or two if the
-    query was stopped after Spark had noted the first and before it planned an epoch."""
+    """Progress of the stream. Epochs are counted from 0. Each epoch reads one file, or two files if
+    the query was stopped after Spark had noted the first file and before Spark planned an epoch."""
 
     def __init__(self) -> None:
         self.first_epoch: int | None = None
         self.epochs_done = 0
 
     def show(self, progress: StreamingQueryProgress | None, bar: tqdm[NoReturn]) -> None:
-        """Moves the bar to the query's epoch. The bar never goes back."""
+        """Move the bar to the query's epoch. The bar never goes back."""
         if progress is None or not progress["numInputRows"] or progress["batchId"] < bar.n:
             return
         epoch = progress["batchId"]
@@ -208,13 +211,13 @@ class EpochProgress:
 
 
 def read_legs(spark: SparkSession, options: DemoOptions) -> pd.DataFrame:
-    """The result of the stream, read from its sink."""
+    """Read the result of the stream from its sink."""
     legs: pd.DataFrame = spark.read.parquet(str(options.out / "legs")).toArrow().to_pandas()
     return legs
 
 
 def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
-    """Runs or resumes the job. Returns the report, or how the stream ended if it was stopped."""
+    """Run or resume the job. Return the report, or the StreamOutcome if the stream was stopped."""
     facts = prepare_replay(options)
     with demo_session(options) as spark:
         stream = follow_query(spark, start_query(spark, options), facts.files)

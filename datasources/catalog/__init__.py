@@ -1,1 +1,1 @@
-"""The columns that a source offers, and tables that Spark's catalog declares."""
+"""Columns of a source, and the check of tables that Spark's catalog declares."""

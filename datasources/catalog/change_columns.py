@@ -1,4 +1,4 @@
-"""The columns that a change feed adds to the columns of the state."""
+"""Columns that a change feed adds to the columns of a state."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ CHANGE_FIELDS = (
 
 
 def with_change_fields(schema: StructType) -> StructType:
-    """The schema of a change feed for rows with this schema."""
+    """The schema of a change feed for rows with schema `schema`."""
     return StructType([*schema.fields, *CHANGE_FIELDS])
 
 
 def with_watermark(rows: pa.Table, watermark_ms: int | None) -> pa.Table:
-    """The rows with the watermark as an additional column."""
+    """Add the watermark to the rows as a column of timestamps; null if there is no watermark."""
     value = None if watermark_ms is None else watermark_ms * 1000
     moment = pa.scalar(value, pa.timestamp("us", "UTC"))
     return rows.append_column(COMMIT_WATERMARK, pa.repeat(moment, rows.num_rows))
 
 
 def with_change_columns(rows: pa.Table, info: VersionInfo) -> pa.Table:
-    """The rows of a state as inserts of one version."""
+    """Add the columns of a change feed to a state's rows: each row is an insert of one version."""
     moment = pa.scalar(info.timestamp_ms * 1000, pa.timestamp("us", "UTC"))
     columns = (
         (CHANGE_TYPE, pa.scalar(INSERT)),

@@ -1,4 +1,4 @@
-"""The columns that `format("cowstate")` offers, before Spark says which of them it reads."""
+"""Columns of `format("cowstate")`, before Spark selects columns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from spark_state.processor.stored_schema import struct_from_json
 def source_schema(options: Mapping[str, str]) -> StructType:
     """The columns of the state, in order; with readChangeFeed, followed by the columns of changes.
 
-    Spark does not say whether it asks for a batch or for a stream, so this function accepts the
-    options of both. Later `reader` and `streamReader` check them.
+    Spark does not say whether the schema is for a batch or a stream, so this function accepts the
+    options of both. Later `reader` and `streamReader` check the options.
     """
     parsed = parse_read_options(options)
     schema = _schema_of(parsed)
@@ -32,7 +32,10 @@ def source_schema(options: Mapping[str, str]) -> StructType:
 
 
 def check_columns(options: StreamOptions, schema: StructType) -> None:
-    """Raises UnknownColumnError if the state exists and lacks a column of `schema`."""
+    """Check that the state has every column of `schema`. Raises UnknownColumnError.
+
+    A state that does not exist yet passes the check.
+    """
     try:
         readable = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
     except (NotAStoreError, VersionNotRetainedError):
@@ -43,7 +46,7 @@ def check_columns(options: StreamOptions, schema: StructType) -> None:
 
 
 def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
-    """The columns of a state in the version that is read; for a stream, in the newest version."""
+    """The columns of a state in the version to read; for a stream, in the newest version."""
     history = history_of(options)
     if isinstance(options, ReaderOptions):
         version = end_version(history, options)

@@ -1,15 +1,18 @@
-"""Checks the declaration of a table before Spark's catalog stores it.
+"""Checks the declaration of a table before Spark's catalog stores the table.
 
-Spark does not ask a format about OPTIONS and columns of CREATE TABLE, so the jar asks here. It
-passes the options of the table, and option `declaration`, which is JSON:
+Spark does not ask a format about OPTIONS and columns of CREATE TABLE, so the jar asks this module.
+The jar passes the options of the table, and option `declaration`, which is JSON:
 
     {"columns": {"type": "struct", …}, "properties": ["owner", …], "warehouse": "file:/…",
      "mayLackKeys": true}
 
-`columns`: all columns of the new table; empty for a table that exists; null if only the properties
-are to be checked. `properties`: the names in TBLPROPERTIES, which must not be options. `warehouse`:
-where Spark will put the table, under its name, if it has no option `path`. `mayLackKeys`: whether a
-write may come with the declaration (`saveAsTable`, `toTable`) and name the keys itself.
+    columns       all columns of a new table; empty for an existing table; null for a check of
+                  the properties only
+    properties    the names in TBLPROPERTIES; the name of an option is an error
+    warehouse     Spark's place for a table of this name, used if option `path` is not set
+    mayLackKeys   true if a write may come with the declaration (`saveAsTable`, `toTable`) and
+                  name the keys itself
+
 The answer is the schema of the source: the columns that the table has or will have.
 """
 
@@ -42,9 +45,9 @@ from spark_state.errors import ConfigurationError
 def declared_schema(options: Mapping[str, str]) -> StructType:
     """The columns of a declared table.
 
-    Raises ConfigurationError for options that neither reads nor writes have, for bad values, and
-    for keys that are missing or are not columns. If the place is taken, or the table there has
-    other options, raises the errors of a write. Also raises the errors of the store.
+    Raises ConfigurationError for an option that neither reads nor writes have, for a bad value, and
+    for a key that is missing or is not a column. Raises the errors of a write if the place is
+    taken, or if the table at the place has other options. Also raises the errors of the store.
     """
     declaration = json.loads(options[DECLARATION])
     own = {name: text for name, text in options.items() if name.lower() != DECLARATION}
@@ -73,15 +76,16 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
 
 
 def _parsed_read(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """The options of reads. A table of changes may have options that only streams have; any other
-    table may have only options that batch reads have, too."""
+    """Parse the options of reads. A table of changes may have options that only streams have; for
+    any other table, batch reads must have all options, too."""
     parse_stream_options(options)
     read = parse_read_options(options)
     return read if read.read_change_feed else parse_reader_options(options)
 
 
 def _check_only_read(written: SinkOptions, *, is_placed: bool) -> None:
-    """Raises ConfigurationError for a table that has other columns than its rows, and keys."""
+    """Check a table whose columns differ from the columns of its rows. Raises ConfigurationError if
+    the table has keys, or has no place."""
     if written.keys or not is_placed:
         raise ConfigurationError(
             "options readChangeFeed, columns and flattenCollectionTypes are for a table that is "

@@ -1,9 +1,9 @@
 """Recognizes tables of Spark's catalog by the options of a read or write. Pure.
 
-Spark does not tell a source in Python what its catalog knows about a table. The jar that
-`spark_state.configure` adds tells it: the jar passes the OPTIONS of CREATE TABLE, the location as
-option `path`, and option `inCatalog`. Before Spark creates or alters a table, the jar asks with
-option `declaration`, too; see table_declaration.
+Spark tells a source in Python nothing about tables of its catalog. The jar of
+`spark_state.configure` fills the gap: the jar passes the OPTIONS of CREATE TABLE, the location as
+option `path`, and option `inCatalog`. Before Spark creates or alters a table, the jar passes option
+`declaration`, too; see table_declaration.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 IN_CATALOG = "incatalog"
 DECLARATION = "declaration"
-# Options that Spark itself passes when such a table is created in a session without the jar.
+# Options that Spark passes when a session without the jar creates a table in the catalog.
 OF_CATALOG = frozenset({"owner", "provider", "location"})
 NO_CATALOG = (
     "Spark tells a source in Python neither the path nor the options of a table of its catalog. "
@@ -22,19 +22,19 @@ NO_CATALOG = (
 
 
 def are_of_catalog(options: Mapping[str, str]) -> bool:
-    """Whether the table is in Spark's catalog."""
+    """True if the table is in Spark's catalog."""
     return _has(options, IN_CATALOG)
 
 
 def is_declared(options: Mapping[str, str]) -> bool:
-    """Whether the catalog asks before it creates or alters a table."""
+    """True if the catalog asks before Spark creates or alters the table."""
     return are_of_catalog(options) and _has(options, DECLARATION)
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:
-    """Whether the table's first write creates it, because CREATE TABLE named its keys.
+    """True if CREATE TABLE named keys, so that the first write creates the table.
 
-    Any other table of the catalog that does not exist is lost.
+    A missing table of the catalog without keys in its options is lost.
     """
     return are_of_catalog(options) and _has(options, "keys")
 

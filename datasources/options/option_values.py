@@ -1,10 +1,13 @@
 """Parses the texts of options: each function takes the name and the text, and returns the value.
 
-A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
-"2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
-1024), durations are seconds, lists are separated by commas. A column whose name has a comma, or a
-space at an end, is quoted as in Spark: `a,b`, with `` for a backtick. Any other text raises a
-ConfigurationError that says what is allowed.
+    time        whole milliseconds since 1970, or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
+                "2026-01-31T12:00:00+01:00"); UTC without a zone
+    size        bytes; the number may end in k, m, g or t (powers of 1024)
+    duration    seconds
+    list        separated by commas
+
+A column name with a comma, or with a space at an end, is quoted as in Spark: `a,b`, with `` for a
+backtick. Any other text raises a ConfigurationError that lists the allowed values.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ def _bad(name: str, text: str, allowed: str) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number from `low` to `high`."""
+    """Parser of a whole number from `low` to `high`."""
 
     low: int
     high: int = _MOST
@@ -53,7 +56,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words, in any case."""
+    """Parser of a word among `allowed`, in any case."""
 
     allowed: tuple[str, ...]
 
@@ -65,7 +68,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class IntegerOrChoice:
-    """A whole number, or a word."""
+    """Parser of a whole number or a word."""
 
     integer: Integer
     choice: Choice
@@ -84,25 +87,25 @@ def _unquoted(text: str) -> str:
 
 
 def a_boolean(name: str, text: str) -> bool:
-    """true or false."""
+    """Parse "true" or "false", in any case."""
     return Choice(("true", "false"))(name, text) == "true"
 
 
 def a_text(name: str, text: str) -> str:
-    """Any text that is not empty."""
+    """Parse any text that is not empty; spaces at the ends are cut off."""
     if not text.strip():
         raise ConfigurationError(f"option {name} is empty; set it, or leave it out")
     return text.strip()
 
 
 def a_column(name: str, text: str) -> str:
-    """The name of a column, which may be quoted."""
+    """Parse the name of a column, which may be quoted."""
     stripped = a_text(name, text)
     return _unquoted(stripped) if _QUOTED.fullmatch(stripped) else stripped
 
 
 def column_list(name: str, text: str) -> tuple[str, ...]:
-    """Names of columns; no name may come twice."""
+    """Parse names of columns; no name may come twice."""
     if re.fullmatch(r"\s*[\[(].*[\])]\s*", text, re.DOTALL):
         raise ConfigurationError(
             f"option {name} is the list {text.strip()}, and is read as one text: write the names "
@@ -122,7 +125,7 @@ def column_list(name: str, text: str) -> tuple[str, ...]:
 
 
 def a_size(name: str, text: str) -> int:
-    """Bytes."""
+    """Parse a number of bytes."""
     match = _SIZE.fullmatch(text.strip())
     value = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else _MOST + 1
     if value > _MOST:
@@ -131,7 +134,7 @@ def a_size(name: str, text: str) -> int:
 
 
 def a_positive_size(name: str, text: str) -> int:
-    """Bytes, at least one."""
+    """Parse a number of bytes, at least 1."""
     size = a_size(name, text)
     if not size:
         raise _bad(name, text, "1 byte or more")
@@ -139,7 +142,7 @@ def a_positive_size(name: str, text: str) -> int:
 
 
 def a_duration(name: str, text: str) -> float:
-    """Seconds."""
+    """Parse a number of seconds, at least 0."""
     try:
         value = float(text)
     except ValueError:
@@ -150,7 +153,7 @@ def a_duration(name: str, text: str) -> float:
 
 
 def a_time(name: str, text: str) -> int:
-    """Milliseconds since 1970. Digits alone are milliseconds, never a date of ISO 8601."""
+    """Parse a time to milliseconds since 1970. Digits alone are milliseconds, never ISO 8601."""
     try:
         if re.fullmatch(r"-?[0-9]+", text.strip()):
             return int(text)
@@ -165,7 +168,7 @@ def a_time(name: str, text: str) -> int:
 
 
 def a_json_object(name: str, text: str) -> dict[str, Any]:
-    """A JSON object. Messages do not show its text, because it may hold credentials."""
+    """Parse a JSON object. Error messages do not show the text, which may hold credentials."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -178,7 +181,7 @@ def a_json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def a_table_url(name: str, text: str) -> str:
-    """The URL of a store, or a local path made absolute."""
+    """Parse the URL of a store, or a local path, which is made absolute."""
     a_text(name, text)
     # A path may begin or end in spaces.
     url = text.strip() if "://" in text else text

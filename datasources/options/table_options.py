@@ -1,11 +1,11 @@
 """The options of `format("cowstate")`, parsed once: for sinks, batch reads and streams.
 
 Option names are camel case, but their case does not count, as in Spark. `path` is the table's path.
-Unknown options, bad values and options that contradict each other raise ConfigurationErrors that
-say what is allowed.
+Unknown options, bad values and contradictory options raise a ConfigurationError that lists the
+allowed names or values.
 
-option_values says which values an option takes. `storeRetrySeconds` says how long a call to the
-store that fails is tried again.
+option_values parses the values. `storeRetrySeconds` is the number of seconds for which a failing
+call to the store is tried again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OnNullKey = Literal["error", "drop", "keep"]
 CheckpointingMode = Literal["exactly_once", "at_least_once"]
 
 _MEBIBYTE = 1 << 20
-# Looking for new versions takes a request or two, and an idle query looks 100 times a second.
+# A look for new versions takes a request or two, and an idle query looks 100 times a second.
 _REMOTE_POLL_SECONDS = 1.0
 
 
@@ -53,17 +53,17 @@ class SinkOptions:
 
     keys: the key columns, in order; empty: the key columns of the table.
     sequence_by: the column whose greatest value wins.
-    delete_when: a boolean column, or a predicate; rows for which it is true delete their key.
+    delete_when: a boolean column, or a predicate; a row with value true deletes its key.
     ignore_null_updates: a null keeps the value that the key has.
     max_parallelism: number of key groups; fixed when a table is created.
-    merge_schema: whether rows may bring new columns.
-    on_duplicate: which of several rows of a key in one batch wins, without sequence_by.
-    on_null_key: what happens to a row with a null in its key.
-    take_over: whether this query replaces another query as the table's writer.
+    merge_schema: True if rows may bring new columns.
+    on_duplicate: the winner among several rows of a key in one batch, without sequence_by.
+    on_null_key: the treatment of a row with a null in its key.
+    take_over: True if this query replaces another query as the table's writer.
     min_versions_to_retain: at least this many newest versions stay readable.
-    auto_compact_bytes: the query itself compacts a state of up to this many bytes.
-    orphan_grace_seconds: files that no version names are deleted if nothing was written beside them
-    for this long.
+    auto_compact_bytes: the query itself folds files of up to this many bytes together.
+    orphan_grace_seconds: a file that no version names is deleted after this many seconds without a
+    write beside the file.
     given: the fields that the user has set; the other fields have their defaults.
     """
 
@@ -89,16 +89,16 @@ class SinkOptions:
 class ReaderOptions:
     """The options of `spark.read`.
 
-    version_as_of: read this version.
-    timestamp_as_of: read the version that was the newest at this time (ms since 1970). If neither
-    is set, the newest version is read.
+    version_as_of: the version to read.
+    timestamp_as_of: read the version that was the newest at this time (ms since 1970). Without
+    version_as_of and timestamp_as_of, the newest version is read.
     read_change_feed: read changes instead of state, between two versions or times, inclusive.
-    preimages: whether an update or a delete comes with the row before it.
-    state: which state of a Python operator to read, by its name, or which store of a query's
-    checkpoint; None: the only one, or that of operator 0.
+    preimages: True if an update or a delete comes with the row before the change.
+    state: the name of a Python operator's state, or the store of a query's checkpoint; None: the
+    only state, or the state of operator 0.
     columns: the columns to read; empty: all.
     flatten_collection_types: a row for each element of a list state or entry of a map state.
-    push_filters: whether filters keep key groups and files from being read, see table_source.
+    push_filters: True if filters limit the key groups and files to read; see table_source.
     num_partitions: the greatest number of partitions.
     """
 
@@ -125,12 +125,12 @@ class StreamOptions:
     """The options of `spark.readStream`.
 
     starting_version, starting_timestamp: the first changes to read, inclusive; both None: first
-    the state as inserts, then all changes after it.
+    the state as inserts, then all later changes.
     max_versions_per_trigger, max_bytes_per_trigger, max_files_per_trigger: the most in one batch.
-    fail_on_data_loss: whether the stream fails when changes are deleted before it reads them.
+    fail_on_data_loss: True if the stream fails when changes are deleted before the read.
     checkpointing_mode: exactly_once waits for all channels of an epoch, at_least_once does not.
-    read_change_feed: whether rows have the columns that describe the change.
-    preimages: whether an update or a delete comes with the row before it.
+    read_change_feed: True if rows have the columns that describe the change.
+    preimages: True if an update or a delete comes with the row before the change.
     poll_interval_seconds: the least time between two looks for new versions.
     state_cache_bytes: a worker keeps states of up to this size for preimages of later batches.
     state: the same as in ReaderOptions.
@@ -155,10 +155,10 @@ class StreamOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write. Raises ConfigurationError."""
+    """Parse the options of a write. Raises ConfigurationError."""
     values = _parsed(options, "writes")
     if are_of_catalog(options):
-        # Spark already refuses columns that the catalog does not know.
+        # Spark itself refuses columns that the catalog does not have.
         values.setdefault("mergeSchema", True)
     _refuse_both(values, "sequenceBy", "onDuplicate", "the row with the greatest value wins")
     parsed = SinkOptions(**_as_fields(values), given=frozenset(_as_fields(values)) - {"url"})
@@ -171,7 +171,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
-    """The options of a batch read. Raises ConfigurationError."""
+    """Parse the options of a batch read. Raises ConfigurationError."""
     values = _parsed(options, "batch reads")
     state_names = ("versionAsOf", "timestampAsOf")
     feed_names = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
@@ -203,7 +203,7 @@ def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """The options of a stream. Raises ConfigurationError."""
+    """Parse the options of a stream. Raises ConfigurationError."""
     values = _parsed(options, "streams")
     names = ("startingVersion", "startingTimestamp")
     _refuse_both(values, *names, "each names the first change to read")
@@ -213,10 +213,10 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """The options of a batch read, or of a stream if a batch read refuses them.
+    """Parse the options of a batch read, or of a stream if a batch read refuses the options.
 
-    Raises ConfigurationError: about an option that neither of them has, if there is one; else the
-    stream's error if the options are a stream's, and the batch read's error if they are not.
+    Raises ConfigurationError: if an option is unknown to both, about the unknown option; otherwise
+    the stream's error if the options are a stream's, and the batch read's error if not.
     """
     try:
         return parse_reader_options(options)
@@ -229,9 +229,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """Whether a stream has all these options, and a batch read does not.
+    """True if a stream has all these options, and a batch read lacks some option.
 
-    If both have all of them, readChangeFeed makes them a stream's.
+    If both have all options, option readChangeFeed decides for the stream.
     """
     given = {_meant_name(name) for name in options} - _SPARK_OPTIONS
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
@@ -241,7 +241,7 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
-    """Whether a table of the catalog shows other columns than its rows have.
+    """True if a table of the catalog shows other columns than the columns of its rows.
 
     Nobody can write into such a table.
     """
@@ -251,7 +251,7 @@ def has_other_columns(options: Mapping[str, str]) -> bool:
 
 
 def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
-    """Whether a read returns other columns than the rows of a table have."""
+    """True if a read returns other columns than the columns of the table's rows."""
     if options.read_change_feed:
         return True
     return isinstance(options, ReaderOptions) and bool(
@@ -260,7 +260,7 @@ def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
 
 
 def is_an_option(name: str) -> bool:
-    """Whether reads or writes have an option of this name, in any case."""
+    """True if reads or writes have an option of this name, in any case."""
     return name.lower() in _NAMES
 
 
@@ -268,7 +268,7 @@ def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
     given = {_meant_name(name): name for name in options}
     uses = ["batch reads", "streams"]
     if "readchangefeed" in given:
-        # It is most likely a stream: a session that `configure` built sets the option there.
+        # Most likely a stream: a session that `configure` built sets readChangeFeed for streams.
         uses.reverse()
     readable = {name.lower() for use in uses for name in _OPTIONS[use]} | _SPARK_OPTIONS
     if are_of_catalog(options):
@@ -278,7 +278,7 @@ def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
 
 
 def missing_keys_error(url: str) -> ConfigurationError:
-    """The error of a write that would create a table without saying its keys."""
+    """The error of a write that would create a table without keys."""
     return ConfigurationError(
         f"there is no table at {url} yet, and option keys is not set: name the columns that tell "
         'rows apart, as in option("keys", "id") or option("keys", "country,city"), or in OPTIONS '
@@ -287,7 +287,10 @@ def missing_keys_error(url: str) -> ConfigurationError:
 
 
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
-    """The column that a user names, in any case, as in Spark. `where` begins the error message."""
+    """Find a column by the name that a user gives, in any case, as in Spark.
+
+    Raises ConfigurationError, with a message that begins with `where`.
+    """
     if name in columns:
         return name
     meant = [column for column in columns if column.lower() == name.lower()]
@@ -304,14 +307,14 @@ def column_named(name: str, columns: Sequence[str], where: str) -> str:
 
 
 def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
-    """The values of the options that are set, by name in our spelling."""
+    """The values of the options that are set, by option name in our spelling."""
     spelled = {name.lower(): name for name in _OPTIONS[use]}
     ignored = set(_SPARK_OPTIONS)
     if are_of_catalog(options):
         # OPTIONS of CREATE TABLE hold options of reads beside options of writes.
         ignored |= _NAMES - set(spelled)
     values: dict[str, Any] = {}
-    # Aliases come last, so that an alias meets the value of the name that it stands for.
+    # Aliases come last, so that the value of an alias meets the value of the option's own name.
     for given, text in sorted(options.items(), key=lambda option: option[0].lower() in _MEANT):
         name = _meant_name(given)
         if name in ignored:
@@ -335,12 +338,12 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
 
 
 def _meant_name(given: str) -> str:
-    """The name in lower case of the option that a user gives, maybe by an alias."""
+    """The name of an option in lower case, for a user's spelling, which may be an alias."""
     return _MEANT.get(given.lower(), given.lower())
 
 
 def _with_state(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with one value `state` for those that choose a state."""
+    """Replace the options that choose a state by one value `state`."""
     for name in _CHECKPOINT_CHOICES:
         why = f"stateVarName is for the store of a Python operator, {name} for a checkpoint"
         _refuse_both(values, "stateVarName", name, why)
@@ -371,12 +374,13 @@ def _unknown(name: str, *uses: str) -> ConfigurationError:
 
 
 def _hint(name: str, uses: Sequence[str]) -> str:
-    """Says what a user may mean by an option that these uses do not have; ends in a space."""
+    """Guess the option that a user means by an unknown name. The text ends in a space, or is
+    empty."""
     for use, options in _OPTIONS.items():
         for option in options:
             if option.lower() == _meant_name(name):
                 return f"{option} is an option of {use}; "
-    # Spark does not say whether a read is a batch read or a stream, so try all options, too.
+    # Spark does not tell batch reads from streams, so try all options, too.
     return _near(name, [option for use in uses for option in _OPTIONS[use]]) or _near(
         name, [option for options in _OPTIONS.values() for option in options]
     )
@@ -464,10 +468,11 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": a_size,
     },
 }
-# Spark's state reader has this name of an option.
+# Names of options in Spark's own state reader.
 _ALIASES = {"batchId": "versionAsOf"}
 _SPELLED_ALIASES = {alias.lower(): alias for alias in _ALIASES}
 _MEANT = {alias.lower(): name.lower() for alias, name in _ALIASES.items()}
 _NAMES = {name.lower() for names in _OPTIONS.values() for name in names} | set(_MEANT)
-# Options that are not for us but reach us: users set two of them for Spark, the jar sets the third.
+# Options that reach us but are for others: users set the first two for Spark, the jar sets the
+# third to mark a table of the catalog.
 _SPARK_OPTIONS = {"checkpointlocation", "queryname", IN_CATALOG}

@@ -16,7 +16,7 @@ from datasources.options.table_options import ReaderOptions
 
 
 class Located(Protocol):
-    """The part of the options that says where a state is."""
+    """Part of the options that locates a state."""
 
     @property
     def url(self) -> str:
@@ -28,15 +28,15 @@ class Located(Protocol):
 
     @property
     def store_retry_seconds(self) -> int:
-        """How long a failing call to the store is tried again."""
+        """The number of seconds for which a failing call to the store is tried again."""
 
     @property
     def state(self) -> str | ProviderStore | None:
-        """Which state of an operator, or which store of a checkpoint; None: the only one."""
+        """The state of an operator, or the store of a checkpoint; None: the only state or store."""
 
 
 def history_of(options: Located) -> StateHistory:
-    """Opens the state that options name.
+    """Open the state that the options name.
 
     Raises NotAStoreError, StateNotFoundError, StoreNotFoundError, StateChoiceError, and the errors
     of the object store.
@@ -51,7 +51,7 @@ def history_of(options: Located) -> StateHistory:
 
 
 def is_written(options: Located) -> bool:
-    """Whether the state has a version. Raises the errors of the object store."""
+    """True if the state has a version. Raises the errors of the object store."""
     try:
         return bool(history_of(options).versions())
     except NotAStoreError:
@@ -59,7 +59,7 @@ def is_written(options: Located) -> bool:
 
 
 def version_at(history: StateHistory, version: int) -> StateVersion | None:
-    """The version, or None if the history does not have it. Raises CorruptObjectError."""
+    """The version, or None if the history does not have the version. Raises CorruptObjectError."""
     try:
         return history.at(version)
     except VersionNotRetainedError:
@@ -75,7 +75,7 @@ def newest_version(history: StateHistory) -> int:
 
 
 def end_version(history: StateHistory, options: ReaderOptions) -> int:
-    """The version whose state is read, or the last version of the change feed."""
+    """The version to read, or the last version of the change feed."""
     for version in (options.version_as_of, options.ending_version):
         if version is not None:
             return history.at(version).info.version
@@ -86,9 +86,9 @@ def end_version(history: StateHistory, options: ReaderOptions) -> int:
 
 
 def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
-    """The first version that was committed at this time or later.
+    """The first version that was committed at time `timestamp_ms` or later.
 
-    If no version is that young, the number that the next version will have.
+    If no version is that late, the number of the next version.
     """
     versions = history.versions()
     if not versions:
@@ -98,10 +98,10 @@ def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
 
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:
-    """The version before version `first`; None if no version was before it.
+    """The version before version `first`; None if `first` is the beginning.
 
-    The changes from `first` on are computed against the state of that version. Raises
-    VersionNotRetainedError if it was deleted.
+    The changes from `first` on are computed against the state of the version before. Raises
+    VersionNotRetainedError if the version before was deleted.
     """
     older = [version for version in versions if version < first]
     if older:

@@ -1,1 +1,1 @@
-"""Reading a state, or a table, as a DataFrame."""
+"""Reads a state, or a table, as a DataFrame."""

@@ -1,8 +1,8 @@
-"""The columns that Spark asks a reader for: their order, and whether they may be null.
+"""The columns that Spark asks a reader for, with their order and nullability.
 
-Every column of a state may be null, but a schema of the user's own may say NOT NULL. Spark compares
-our batches with that schema, including nullability, and then trusts it: Spark would read a null in
-such a column as a value.
+Every column of a state may be null, but a user's own schema may say NOT NULL. Spark compares our
+batches with the user's schema, including nullability, and then trusts the schema: Spark would read
+a null in a NOT NULL column as a value.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ pc: Any = pyarrow.compute
 
 @dataclass(frozen=True, slots=True)
 class AskedColumns:
-    """`asked`: the columns with which Spark compares batches. `stored`: the same columns, where
-    every field may be null, as in states. `url`: where the state is, for the error."""
+    """Columns of a read. `asked`: the columns with which Spark compares batches. `stored`: the same
+    columns as in states, where every field may be null. `url`: the place of the state, for the
+    error."""
 
     url: str
     asked: pa.Schema
@@ -39,10 +40,10 @@ class AskedColumns:
         return list(self.asked.names)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """These columns of `rows`, which has all of them.
+        """Select the asked columns of `rows`. No column may be missing.
 
-        A column of another type stays as it is: Spark refuses it, and shows both types. Raises
-        ConfigurationError for a null in a column that is NOT NULL.
+        A column of another type stays unchanged: Spark refuses the column, and shows both types.
+        Raises ConfigurationError for a null in a NOT NULL column.
         """
         columns: list[Any] = []
         for asked, stored in zip(self.asked, self.stored, strict=True):
@@ -56,7 +57,7 @@ class AskedColumns:
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
     def of_some(self, rows: pa.Table) -> pa.Table:
-        """These columns of `rows`, with nulls in the columns that `rows` does not have."""
+        """Select the asked columns of `rows`. Missing columns are filled with nulls."""
         for column in self.stored:
             if column.name not in rows.column_names:
                 rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
@@ -81,8 +82,8 @@ class AskedColumns:
 
 
 def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
-    """The rows in pieces. Spark holds a whole piece in memory, and reads it while we send the next
-    one."""
+    """Cut the rows into batches. Spark holds a whole batch in memory, and reads a batch while we
+    send the next batch."""
     return rows.to_batches(max_chunksize=_BATCH_ROWS)
 
 
@@ -106,17 +107,18 @@ def asked_columns(url: str, schema: StructType) -> AskedColumns:
 
 
 def _of_type(array: Any, asked: pa.DataType) -> Any:
-    """The array with the nullability of `asked`. A cast would look at what a null hides, too."""
+    """Give the array the nullability of `asked`. A cast would also look at values hidden by a
+    null."""
     batch = pa.RecordBatch.from_arrays([array], ["column"])
     schema = pa.schema([pa.field("column", asked)])
     return pa.ipc.read_record_batch(batch.serialize(), schema).column(0)
 
 
 def _breaks(array: Any, field: pa.Field[Any]) -> bool:
-    """Whether the array has a null that the field does not allow, at any depth."""
+    """True if the array has a null that the field does not allow, at any depth."""
     if not field.nullable and array.null_count:
         return True
-    # `take` drops children that a slice or a null value would hide.
+    # `take` drops children outside a slice or under a null value.
     data_type, present = field.type, array.take(pc.indices_nonzero(array.is_valid()))
     if pa.types.is_struct(data_type):
         children = zip(present.flatten(), data_type, strict=True)

@@ -1,11 +1,11 @@
-"""List and map states with a row for each element: option flattenCollectionTypes.
+"""Rows for the elements of list and map states: option flattenCollectionTypes.
 
     kind   stored column   columns of a row
     list   list_value      list_element                    in the order of the list
     map    map_value       user_map_key, user_map_value    in the order of the map
 
-The names are those of Spark's own state reader. The key columns come before them and are repeated;
-a column that is called like a key column has underscores appended.
+Spark's own state reader has the same names. The key columns come first and are repeated; an element
+column with the name of a key column has underscores appended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _COLUMNS = {"list": (_ELEMENT,), "map": (_USER_KEY, _USER_VALUE)}
 
 @dataclass(frozen=True, slots=True)
 class FlattenedColumns:
-    """`stored`: the column of the lists or maps; `names`: the columns that replace it."""
+    """Columns of flattened rows. `stored`: the column of the lists or maps; `names`: the columns in
+    place of `stored`."""
 
     key_names: tuple[str, ...]
     stored: str
@@ -47,20 +48,21 @@ class FlattenedColumns:
         return cls(tuple(key_names), stored, names)
 
     def schema(self, schema: StructType) -> StructType:
-        """The schema of the flattened rows, for a state with this schema."""
+        """The schema of the flattened rows, for a state with schema `schema`."""
         types = _element_types(schema[self.stored].dataType)
         elements = map(StructField, self.names, types)
         return StructType([*(schema[name] for name in self.key_names), *elements])
 
     def stored_names(self, asked: Sequence[str]) -> list[str]:
-        """The columns of the state to read. They always include the lists or maps, because their
-        sizes say how many rows there are."""
+        """The columns of the state to read. The lists or maps are always among these columns,
+        because their sizes give the number of rows."""
         return [*(name for name in self.key_names if name in asked), self.stored]
 
     def rows(self, state: pa.Table) -> Iterator[pa.Table]:
-        """A row for each element of `state`, which has the `stored_names` of some columns."""
+        """Yield a row for each element of `state`, whose columns are the `stored_names` of some
+        columns."""
         for batch in state.to_batches():
-            # `take` drops elements that a slice or a null value would hide.
+            # `take` drops elements outside a slice or under a null value.
             collections: Any = batch.column(self.stored).take(_places(np.arange(len(batch))))
             if pa.types.is_map(collections.type):
                 elements = [collections.keys, collections.items]

@@ -3,14 +3,14 @@
 If filters fix every key column, only the key groups of these keys are read. If filters fix or bound
 some key column, only files with such keys are read, see checkpoint_store.files.key_bounds.
 
-Some literals change on their way from a query to the source, and Spark compares rows with the
-unchanged literal. What a filter asks for is known only if its literals are:
+Some literals change on the way from a query to the source, but Spark compares rows with the
+unchanged literal. So a filter is used only if its unchanged literals are known:
 
     literal    on the way                                              read as
     decimal    PySpark rounds to 28 digits                             unknown, from 28 digits
     text       Spark replaces bytes that are not UTF-8 by U+FFFD       unknown, with a U+FFFD
-    date       Spark moves a day that java.sql.Date cannot hold to     the day, and the days that
-               the next day: 5 to 14 October 1582, and days that the   may arrive as it
+    date       Spark moves a day that java.sql.Date cannot hold to     the day, and all days that
+               the next day: 5 to 14 October 1582, and days that the   may arrive as this day
                zone of the JVM skipped, as 30 December 2011 in Samoa
 """
 
@@ -50,13 +50,13 @@ _FIRST_GREGORIAN_DAY = datetime.date(1582, 10, 15)
 
 @dataclass
 class AskedValues:
-    """The values and ranges that filters allow for top-level columns. All filters must hold."""
+    """Values and ranges that filters allow for top-level columns. All filters must hold."""
 
     values: dict[str, KeyValues] = field(default_factory=dict)
     ranges: dict[str, ValueRange] = field(default_factory=dict)
 
     def add(self, condition: Filter) -> None:
-        """Remember a filter, if it allows only some values or a range."""
+        """Remember a filter if the filter allows only some values or a range."""
         name = _column_of(condition)
         literals = _literals_of(condition)
         if name is None or literals is None:
@@ -70,7 +70,7 @@ class AskedValues:
         try:
             self.ranges[name] = range_before.intersection(_range_of(condition, literals))
         except TypeError:
-            # The values have several types. Only Spark knows how to compare these.
+            # The values have several types, and only Spark knows the comparison.
             self.ranges[name] = ValueRange()
 
 
@@ -102,14 +102,14 @@ def _literals_of(condition: Filter) -> KeyValues | None:
 
 
 def _is_unknown(literal: object) -> bool:
-    """Whether a literal may have had another value in the query that nobody can tell."""
+    """True if the literal may have had another, unknown value in the query."""
     if isinstance(literal, Decimal):
         return len(literal.as_tuple().digits) >= _ROUNDED_DIGITS
     return isinstance(literal, str) and _REPLACED_BYTES in literal
 
 
 def _days_moved_to(literal: object) -> list[datetime.date]:
-    """The other days that may arrive as this day."""
+    """The other days that may arrive as the day `literal`."""
     if not isinstance(literal, datetime.date) or isinstance(literal, datetime.datetime):
         return []
     days_before = 10 if literal == _FIRST_GREGORIAN_DAY else 1
@@ -118,7 +118,7 @@ def _days_moved_to(literal: object) -> list[datetime.date]:
 
 
 def _is_same(value: object, other: object) -> bool:
-    """Whether two values are equal, for which Spark takes NaN and NaN, too."""
+    """True if two values are equal. NaN equals NaN, as in Spark."""
     both_are_nan = value != value and other != other
     return value == other or both_are_nan
 
@@ -143,7 +143,7 @@ def _range_of(condition: Filter, literals: KeyValues) -> ValueRange:
 def key_groups_asked_for(
     values: Mapping[str, KeyValues], key_schema_json: str, max_parallelism: int
 ) -> list[int] | None:
-    """The key groups of all keys that can be made of these values, which are by column name.
+    """The key groups of all keys that can be made of `values`, by column name.
 
     None if a key column has no values, or there are too many keys.
     """
@@ -159,5 +159,5 @@ def key_groups_asked_for(
         assignment = KeyGroupAssignment([field["type"] for field in fields], max_parallelism)
         return sorted({assignment.key_group(key) for key in itertools.product(*columns)})
     except KeyGroupError:
-        # A value has another type than its column. Only Spark knows how to compare these.
+        # A value has another type than its column, and only Spark knows the comparison.
         return None

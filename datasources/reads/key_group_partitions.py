@@ -1,4 +1,4 @@
-"""Cuts a read into partitions, which are ranges of key groups."""
+"""Cuts a read into partitions, each a range of key groups."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _MOST_PARTITIONS = 256
 def ranges_to_read(
     files: Iterable[StateHandle], max_parallelism: int, count: int | None
 ) -> list[KeyGroupRange]:
-    """Ranges that together cover all key groups: about `count`, or as many as the files ask for.
+    """Ranges that together cover all key groups: about `count`, or a number by the size of the
+    files.
 
-    Who reads some rows of a database downloads all of it. So each database is in one range, unless
-    the caller wants a certain number.
+    To read some rows of a database, a task downloads the whole database. So each database is in one
+    range, unless the caller wants a certain number of ranges.
     """
     read = list(files)
     if count:
@@ -35,8 +36,11 @@ def ranges_to_read(
 
 
 def check_not_rescaled(history: StateHistory, version: int, partitions: int | None) -> None:
-    """Raises ConfigurationError if a version has another number of partitions than when the ranges
-    were chosen: rows are in other key groups, and would be missed. None: that never changes."""
+    """Check that a version has as many partitions as when the ranges were chosen: `partitions`.
+
+    After a rescale, rows are in other key groups, and would be missed. None: the number never
+    changes. Raises ConfigurationError.
+    """
     if partitions is not None and (now := history.at(version).partitions) != partitions:
         raise ConfigurationError(
             f"{history.url} got {now} partitions instead of {partitions} while version {version} "
@@ -45,7 +49,7 @@ def check_not_rescaled(history: StateHistory, version: int, partitions: int | No
 
 
 def partition_count(size_bytes: int) -> int:
-    """The number of partitions for files of this size."""
+    """The number of partitions for files of `size_bytes` bytes."""
     return min(_MOST_PARTITIONS, 1 + size_bytes // _PARTITION_BYTES)
 
 

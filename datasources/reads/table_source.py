@@ -1,13 +1,13 @@
-"""Reading a state as a DataFrame: `spark.read.format("cowstate")`.
+"""Reads a state as a DataFrame: `spark.read.format("cowstate")`.
 
-    schema       Spark asks first: the columns of the version that is read
+    schema       Spark asks first: the columns of the version to read
     pushFilters  equality on all key columns: only the key groups of these keys are read;
                  equality and ranges on any key column: only files that may have such keys are read
     partitions   ranges of key groups
     read         in a task: the rows of one range, as Arrow batches
 
-Spark tells a source written in Python which filters a query has, but not which columns it uses.
-With `option("columns", "id, total")` or `.schema(...)` only the named columns are read.
+Spark tells a source in Python the filters of a query, but not the columns of the query. With
+`option("columns", "id, total")` or `.schema(...)` only the named columns are read.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What one DataFrame reads: `columns` of the state at version `end`, or, if `is_feed`, of the
-    changes after version `start` (None: from the beginning) up to `end`. `fills_columns`: columns
-    that Spark's catalog has and the version lacks are null."""
+    """Plan of one DataFrame's read: `columns` of the state at version `end`, or, if `is_feed`, of
+    the changes after version `start` (None: from the beginning) up to `end`. `fills_columns`:
+    columns of Spark's catalog that the version lacks are null."""
 
     options: ReaderOptions
     columns: AskedColumns
@@ -66,21 +66,22 @@ class ReadPlan:
 
 @dataclass
 class KeyGroupPartition(InputPartition):
-    """The rows of some key groups. `partitions`: see StateVersion, when these were chosen."""
+    """Rows of some key groups. `partitions`: see StateVersion; the number when the key groups were
+    chosen."""
 
     key_groups: KeyGroupRange
     partitions: int | None = None
 
 
 class TableReader(LoadedInWorkers, DataSourceReader):
-    """The reader of one DataFrame. It reads all rows, whatever the filters are."""
+    """Reader of one DataFrame. Reads all rows, whatever the query's filters are."""
 
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
         self._asked = AskedValues()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of key groups; a key group is in one range only."""
+        """Ranges of key groups. No key group is in two ranges."""
         history = history_of(self._plan.options)
         version = history.at(self._plan.end)
         most = history.max_parallelism
@@ -94,7 +95,7 @@ class TableReader(LoadedInWorkers, DataSourceReader):
         return [KeyGroupPartition(key_groups, version.partitions) for key_groups in ranges]
 
     def _files(self, history: StateHistory) -> list[StateHandle]:
-        """The files that all partitions together read."""
+        """The files of all partitions together."""
         plan, state = self._plan, history.at(self._plan.end).state
         if not plan.is_feed:
             return [*state]
@@ -132,14 +133,14 @@ class TableReader(LoadedInWorkers, DataSourceReader):
                 names = [name for name in names if name in history.at(plan.end).shape.columns]
             table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
         if plan.start is None:
-            # A feed from nothing has a whole state, too.
+            # A feed from the beginning has a whole state, too.
             check_not_rescaled(history, plan.end, partition.partitions)
         asked_of = plan.columns.of_some if plan.fills_columns else plan.columns.of
         yield from batches_of(asked_of(table))
 
 
 class FilteringTableReader(TableReader):
-    """The reader of one DataFrame. Spark tells it the filters of the query."""
+    """Reader of one DataFrame that gets the filters of the query from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Remember the values that filters ask for. Spark still applies all filters itself."""
@@ -149,7 +150,7 @@ class FilteringTableReader(TableReader):
 
 
 class EmptyTableReader(DataSourceReader):
-    """The reader of a table of Spark's catalog that was never written."""
+    """Reader of a table of Spark's catalog before the table's first write."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """No partition."""
@@ -161,7 +162,8 @@ class EmptyTableReader(DataSourceReader):
 
 
 def table_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """The reader that gives Spark `schema`. Raises ConfigurationError and the store's errors."""
+    """The reader that gives Spark rows of `schema`. Raises ConfigurationError and the store's
+    errors."""
     parsed = parse_reader_options(options)
     columns = asked_columns(parsed.url, schema)
     if may_be_unwritten(options) and not is_written(parsed):
@@ -174,19 +176,19 @@ def reader_of(plan: ReadPlan) -> TableReader:
     """The reader that the options ask for and the session permits.
 
     Spark keeps pushed filters as long as the DataFrame exists. A later query on the same DataFrame
-    gets the same rows, even if it has other filters. So pushing is an option, for DataFrames that
-    are used once.
+    gets the same rows, even with other filters. So pushing is an option, for DataFrames that are
+    used once.
 
     Spark refuses a reader with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is
-    false, and does not tell us the setting. Only the worker that pushes filters has loaded the
-    module _PUSHDOWN_WORKER, so the module tells us.
+    false, and does not tell us the setting. Only the worker that pushes filters loads the module
+    _PUSHDOWN_WORKER, so a loaded module means that the setting is true.
     """
     pushes = plan.options.push_filters and _PUSHDOWN_WORKER in sys.modules
     return FilteringTableReader(plan) if pushes else TableReader(plan)
 
 
 def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:
-    """The read that the options mean, with the versions that exist now.
+    """Plan the read that the options mean, with the versions that exist now.
 
     Raises ConfigurationError, VersionNotRetainedError.
     """

@@ -1,1 +1,1 @@
-"""Writing rows into a table."""
+"""Writes rows into a table."""

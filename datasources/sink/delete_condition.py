@@ -1,4 +1,4 @@
-"""Option `deleteWhen`: which rows delete their key instead of writing it.
+"""Option `deleteWhen`: rows that delete their key.
 
 The option is the name of a boolean column, or a predicate in Spark's SQL, with three-valued logic:
 
@@ -12,9 +12,10 @@ The option is the name of a boolean column, or a predicate in Spark's SQL, with 
 
 As in Spark, NaN equals NaN and is greater than any other number, and an overflow is an error.
 Unlike in Spark, a TIMESTAMP without a zone is UTC whatever the session's zone is, and nothing is
-cast between texts and other types. The columns that a condition uses are stored like all others.
+cast between texts and other types. The table stores the columns of a condition like all other
+columns.
 
-This is the only module that imports sqlglot.
+Only this module imports sqlglot.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ _ALLOWED = (
     "+ - * and parentheses"
 )
 _Value = Callable[[Rows], Any]
-# Part of a predicate as sqlglot parses it. sqlglot has renamed its base classes between releases.
+# Part of a parsed predicate. Any, because sqlglot has renamed its base classes between releases.
 _Node = Any
 _LONG = 1 << 63
 _ARGUMENTS = {"this", "expression", "expressions", "low", "high", "to", "is_string", "negate"}
 
 
 def compile_delete_condition(text: str, schema: pa.Schema) -> DeleteCondition:
-    """A function that says which rows of `schema` are deletions.
+    """Compile the condition into a function that flags the deletions among rows of `schema`.
 
-    It returns an array or a chunked array of booleans without nulls. Raises ConfigurationError for
-    a part that is not allowed, a missing column, and types that cannot be combined. The function
-    itself raises it only for an overflow.
+    The function returns an array or a chunked array of booleans without nulls. Raises
+    ConfigurationError for a part that is not allowed, a missing column, and types that cannot be
+    combined. The compiled function raises ConfigurationError only for an overflow.
     """
     compiler = _Compiler(schema)
     value = compiler.condition(_parsed(text, schema))
@@ -96,10 +97,10 @@ def _no_predicate(text: str, problem: str) -> ConfigurationError:
 
 
 class _Compiler:
-    """Turns parts of a predicate into functions of rows.
+    """Compiler of the parts of a predicate into functions of rows.
 
-    Each function is tried at once on a row of nulls. So types that cannot be combined are noticed
-    early, and the error names the smallest part that has them.
+    Each function is tried at once on a row of nulls. So types that cannot be combined are found
+    early, and the error names the smallest part with such types.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -107,7 +108,7 @@ class _Compiler:
         self._nulls = pa.RecordBatch.from_arrays(nulls, schema.names)
 
     def condition(self, node: _Node) -> _Value:
-        """The function of a part whose values must be true, false or null."""
+        """Compile a part whose values must be true, false or null."""
         value = self._value(node)
         value_type = value(self._nulls).type
         if pa.types.is_null(value_type):
@@ -138,7 +139,7 @@ class _Compiler:
         return value
 
     def _types_in(self, node: _Node) -> str:
-        """The types of the columns of a part, for messages."""
+        """The types of a part's columns, for messages."""
         schema = self._nulls.schema
         columns = node.find_all(sql.Column)
         names = dict.fromkeys(column_named(part.name, schema.names, _OPTION) for part in columns)
@@ -146,41 +147,42 @@ class _Compiler:
         return f": {', '.join(types)}" if types else ""
 
     def column(self, node: _Node) -> _Value:
-        """A column of the rows."""
+        """Compile the name of a column."""
         name = column_named(node.name, self._nulls.schema.names, f"{_OPTION} names")
         return lambda rows: rows.column(name)
 
     def connected(self, node: _Node) -> _Value:
-        """AND and OR. A chain of any length is compiled without recursion."""
+        """Compile AND or OR. A chain of any length needs no recursion."""
         function = pc.and_kleene if isinstance(node, sql.And) else pc.or_kleene
         conditions = [self.condition(part) for part in node.flatten()]
         return lambda rows: reduce(function, (condition(rows) for condition in conditions))
 
     def negated(self, node: _Node) -> _Value:
-        """NOT."""
+        """Compile NOT."""
         return _applied(pc.invert, self.condition(node.this))
 
     def in_parentheses(self, node: _Node) -> _Value:
-        """A part in parentheses."""
+        """Compile a part in parentheses."""
         return self._value(node.this)
 
     def binary(self, node: _Node) -> _Value:
-        """A comparison, or arithmetic, of two values."""
+        """Compile a comparison of two values, or arithmetic."""
         function = _BINARY[type(node)]
         return _applied(function, self._value(node.this), self._value(node.expression))
 
     def minus(self, node: _Node) -> _Value:
-        """A number with the other sign."""
+        """Compile a number with the other sign."""
         return _applied(pc.negate_checked, self._value(node.this))
 
     def is_null(self, node: _Node) -> _Value:
-        """IS NULL."""
+        """Compile IS NULL."""
         if not isinstance(node.expression, sql.Null):
             raise ConfigurationError(f"{_OPTION}: {_text(node)} is not allowed here; {_ALLOWED}")
         return _applied(pc.is_null, self._value(node.this))
 
     def in_list(self, node: _Node) -> _Value:
-        """IN: true if some value of the list is equal; else null if a value is null, else false."""
+        """Compile IN: true if a value of the list is equal; else null if a value is null, else
+        false."""
         sought = self._value(node.this)
         others = [self._value(other) for other in node.expressions]
 
@@ -191,7 +193,7 @@ class _Compiler:
         return contained
 
     def between(self, node: _Node) -> _Value:
-        """BETWEEN, both ends inclusive."""
+        """Compile BETWEEN; both ends are inclusive."""
         value = self._value(node.this)
         low, high = self._value(node.args["low"]), self._value(node.args["high"])
         return _applied(
@@ -201,7 +203,7 @@ class _Compiler:
         )
 
     def like(self, node: _Node) -> _Value:
-        """LIKE with a literal pattern."""
+        """Compile LIKE with a literal pattern."""
         pattern = node.expression
         if not (isinstance(pattern, sql.Literal) and pattern.is_string):
             raise ConfigurationError(
@@ -212,7 +214,7 @@ class _Compiler:
 
 
 def _type_text(arrow_type: pa.DataType) -> str:
-    """A type as Spark names it."""
+    """The name of a type in Spark."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(arrow_type, prefer_timestamp_ntz=True).simpleString()
@@ -253,7 +255,8 @@ def _null(_: _Compiler, __: _Node) -> _Value:
 
 
 def _typed_literal(_: _Compiler, node: _Node) -> _Value:
-    """A literal with a type, such as DATE '…'. CAST is another kind of node in this dialect."""
+    """Compile a literal with a type, such as DATE '…'. sqlglot parses a CAST in a query of this
+    dialect as another kind of node."""
     text = node.this.name
     try:
         if node.to.is_type("date"):
@@ -270,7 +273,7 @@ def _typed_literal(_: _Compiler, node: _Node) -> _Value:
 
 
 def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Lets `compare` take nulls of any type, and compares floating-point numbers as doubles."""
+    """Extend `compare` to nulls of any type, and compare floating-point numbers as doubles."""
 
     def compared(left: Any, right: Any) -> Any:
         if pa.types.is_null(left.type) or pa.types.is_null(right.type):

@@ -1,7 +1,7 @@
-"""Finds the columns that are event times, and computes the watermark of rows.
+"""Finds event-time columns in a schema, and computes the watermark of rows.
 
-Spark marks the column of `withWatermark` in the schema, together with the delay that its rows may
-have. The mark stays on columns that are selected from it, and on the ends of windows.
+Spark marks the column of `withWatermark` in the schema, with the greatest delay of its rows. The
+mark stays on columns selected from the marked column, and on the ends of windows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pc: Any = pyarrow.compute
 
 @dataclass(frozen=True, slots=True)
 class EventTimeColumn:
-    """A column of timestamps, and how late its rows may be."""
+    """A column of timestamps, and the greatest delay of its rows in milliseconds."""
 
     name: str
     delay_ms: int
@@ -38,9 +38,9 @@ def event_time_columns(schema: StructType) -> tuple[EventTimeColumn, ...]:
 
 
 def watermark_ms(rows: pa.Table, columns: Iterable[EventTimeColumn]) -> int | None:
-    """The greatest event time minus the delay, in ms since 1970; the least one of several columns.
+    """The watermark of the rows in ms since 1970: the greatest event time minus the delay.
 
-    None if the rows have no event time.
+    With several columns, the least of their watermarks. None if the rows have no event time.
     """
     watermarks = []
     for column in columns:

@@ -2,7 +2,7 @@
 
 planning   plan_of_sink   reads or creates the table, and plans the write
 declaring  check_sink     makes the same checks for CREATE TABLE, and creates nothing
-task       open_table     makes no request: the plan holds all that a task needs
+task       open_table     makes no request: the plan holds everything for a task
 commit     open_planned   checks that the table is still the table of the plan
 """
 
@@ -37,8 +37,8 @@ _MOST_OPENED = 64
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """The plan of one write, for its driver and its tasks. `schema_json`: the columns of the rows,
-    as Spark writes schemas, without nullability. `metadata`: the table's. `event_times`: the
+    """Plan of a write, for the driver and the tasks. `schema_json`: the columns of the rows, as
+    Spark writes schemas, without nullability. `metadata`: the table's metadata. `event_times`: the
     columns of `withWatermark`."""
 
     options: SinkOptions
@@ -49,7 +49,7 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table that exists, and the plan for rows that are written into it."""
+    """An existing table, and the plan for the rows of a write."""
 
     table: TableStore
     metadata: TableMetadata
@@ -57,10 +57,10 @@ class OpenedTable:
 
 
 def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
-    """The plan for writing rows of `schema`; creates the table if it does not exist.
+    """Plan a write of rows of `schema`; create the table if there is none.
 
-    Raises ConfigurationError for bad options, for a new table without keys, or for a column that
-    the rows do not have; KeyGroupError; TableMismatchError if the table was created with other
+    Raises ConfigurationError for bad options, for a new table without keys, or for an option that
+    names a missing column; KeyGroupError; TableMismatchError if the table was created with other
     options; the errors of the store.
     """
     if has_other_columns(options):
@@ -75,26 +75,26 @@ def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> None:
-    """Checks that rows of `schema` can be written. Raises as plan_of_sink, and creates nothing."""
+    """Check that rows of `schema` can be written. Raises like plan_of_sink, and creates nothing."""
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
     table.check(_plan(parsed, schema, table.stored(), table.url).metadata)
 
 
 def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
-    """The same check for a new table, without a look at the place that option `path` names."""
+    """Make the same check for a new table, without a look at the place in option `path`."""
     parsed = parse_sink_options(options)
     _plan(parsed, schema, None, parsed.url)
 
 
 @lru_cache(_MOST_OPENED)
 def open_table(plan: SinkPlan) -> OpenedTable:
-    """The table of a plan, from the tables that this process has opened."""
+    """The table of a plan. Each process keeps the tables that it has opened."""
     return _opened(plan)
 
 
 def open_planned(plan: SinkPlan) -> OpenedTable:
-    """The table of a plan. Raises TableMismatchError if another table has replaced it."""
+    """The table of a plan. Raises TableMismatchError if another table has taken its place."""
     opened = _opened(plan)
     opened.table.create(plan.metadata)
     return opened
@@ -103,8 +103,8 @@ def open_planned(plan: SinkPlan) -> OpenedTable:
 def _plan(
     options: SinkOptions, schema: StructType, stored: TableMetadata | None, url: str
 ) -> SinkPlan:
-    """The plan of a write, before the table exists. `stored`: the metadata of the existing table,
-    None if there is none."""
+    """Plan a write without creating a table. `stored`: the metadata of the existing table, None if
+    there is no table."""
     schema_json = without_nullability(schema.json())
     wanted = _wanted(options, schema_json, stored, url)
     rows = row_plan(options, wanted, schema_json)
@@ -125,7 +125,8 @@ def _store(options: SinkOptions) -> ObjectStore:
 
 
 def _check_collations(rows: RowPlan, schema: StructType) -> None:
-    """Raises KeyGroupError for a key with a collation, where texts of other bytes are equal."""
+    """Check that no key has a collation, under which texts of different bytes are equal. Raises
+    KeyGroupError."""
     for name in rows.key_names:
         data_type = schema[name].dataType
         if isinstance(data_type, StringType) and data_type != StringType():
@@ -136,8 +137,8 @@ def _check_collations(rows: RowPlan, schema: StructType) -> None:
 
 
 def _differ_in_case(keys: list[str], stored: TableMetadata) -> bool:
-    """Whether the rows spell the table's keys otherwise. Then these are not other keys, and the
-    check of the rows' columns says how to spell them."""
+    """True if the rows spell the table's keys in another case. The keys are then the same, and the
+    check of the rows' columns says how to spell the names."""
     spelled = list(column_names(stored.key_schema_json))
     return keys != spelled and [*map(str.lower, keys)] == [*map(str.lower, spelled)]
 
@@ -145,7 +146,7 @@ def _differ_in_case(keys: list[str], stored: TableMetadata) -> bool:
 def _wanted(
     options: SinkOptions, schema_json: str, stored: TableMetadata | None, url: str
 ) -> TableMetadata:
-    """The metadata that the options ask for. If an option is not set, the table's value counts."""
+    """The metadata that the options ask for. Options that are not set have the table's values."""
     columns = column_names(schema_json)
     if not options.keys and stored is None:
         raise missing_keys_error(options.url)

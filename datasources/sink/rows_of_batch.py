@@ -1,7 +1,8 @@
-"""All rows of a batch on the driver, before its commit: in parts that hold all rows of their keys.
+"""Reads all rows of a batch on the driver before the commit, in parts by key.
 
-A part has about a million rows, or 64 MiB of the batch's files, so the memory does not grow with
-the batch. Each file is read once, and its rows wait on the local disk; see spilled_parts.
+All rows of a key are in the same part. A part has about a million rows, or 64 MiB of the batch's
+files, so memory does not grow with the batch. Each file is read once, and its rows wait on the
+local disk; see spilled_parts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _PART_BYTES = 64 << 20
 def check_duplicates(
     opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
 ) -> None:
-    """Raises DuplicateKeyError for a key in several files. Tasks have checked their own rows."""
+    """Check that no key is in several files. Raises DuplicateKeyError. Tasks have checked their own
+    rows."""
     if opened.rows.sequence_by is not None or options.on_duplicate != "error":
         return
     names = opened.rows.key_names
@@ -42,11 +44,10 @@ def check_duplicates(
 def in_sequence(
     opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> tuple[StateHandle, ...]:
-    """Files with the rows of all files, in which the rows of a key have the order of their
-    sequence.
+    """Sort the rows of files: files in which the rows of a key have the order of their sequence.
 
-    With ignoreNullUpdates each row that is not late counts. Which rows are late must not depend on
-    the task that wrote them. Without it the files stay as they are.
+    With sequenceBy and ignoreNullUpdates, each row counts unless the row is late, and lateness must
+    not depend on the task that wrote the row. Without these options the files stay unchanged.
     """
     if opened.rows.sequence_by is None or not opened.rows.ignore_null_updates:
         return tuple(files)
@@ -63,7 +64,8 @@ def in_sequence(
 def _parts(
     opened: OpenedTable, files: Sequence[StateHandle], columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Some columns of the rows of files, the key columns among them."""
+    """Yield the rows of files in parts. `columns`: the columns to yield, the key columns among
+    them."""
     rows, size = sum(file.rows for file in files), sum(file.length for file in files)
     count = min(1 + max(rows // _PART_ROWS, size // _PART_BYTES), MOST_PARTS)
     names, types = list(opened.rows.key_names), opened.rows.key_types

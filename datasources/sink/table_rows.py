@@ -1,14 +1,14 @@
 """Turns the rows of a sink's task into the rows of a table's file. Pure.
 
     key columns…    first, under their own names; -0.0 becomes 0.0, every NaN the same NaN
-    _key_group      int32; the rows are sorted by it
+    _key_group      int32; the rows are sorted by key group
     _state          "row"
     _op             "put", or "delete" where deleteWhen is true
-    row             struct of all other columns, null for a delete; its name gets underscores at
-                    the end if a key column has the same name
+    row             struct of all other columns, null for a delete; if a key column is called
+                    "row", underscores are appended to the name
     _sequence       the value of the column of sequenceBy, for deletes too; only with sequenceBy
 
-A key comes once, with one exception: with sequenceBy and ignoreNullUpdates each row may count, so
+Each key comes once, with an exception: with sequenceBy and ignoreNullUpdates each row may count, so
 all rows come, in the order of their sequence.
 """
 
@@ -52,9 +52,9 @@ _Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """How the rows of one write become rows of a table. Can be pickled.
+    """Plan for turning the rows of a write into rows of a table. Can be pickled.
 
-    `schema_json`: all columns, in Spark's JSON of a StructType. `key_types`: Spark's JSON names of
+    `schema_json`: all columns, in Spark's JSON of a StructType. `key_types`: Spark's JSON names for
     the types of the columns `key_names`. `sequence_by` is not a key column.
     """
 
@@ -70,7 +70,7 @@ class RowPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns, with the types that they have in files."""
+        """All columns, with their types in files."""
         row_type: Any = parse_spark_schema(self.schema_json).arrow
         return pa.schema(list(row_type))
 
@@ -92,7 +92,7 @@ class RowPlan:
 
 
 def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) -> RowPlan:
-    """The plan of a write into a table; `schema_json`: all columns of the rows.
+    """Plan a write into a table. `schema_json`: all columns of the rows.
 
     Raises ConfigurationError for columns and conditions that a table cannot have, TableSchemaError
     for rows without a column that the table needs, and KeyGroupError for a key without a stable
@@ -126,9 +126,9 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
 
 
 def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
-    """The rows of a file, with `plan.file_schema`. `table` has the rows in the order of arrival.
+    """The rows of a file, with `plan.file_schema`. `table`: the rows in the order of arrival.
 
-    Raises DuplicateKeyError, NullKeyError and NullSequenceError, and ConfigurationError when the
+    Raises DuplicateKeyError, NullKeyError and NullSequenceError, and ConfigurationError if the
     delete condition overflows.
     """
     rows = _without_null_keys(_as_planned(table, plan), plan)
@@ -138,13 +138,13 @@ def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
         rows = rows.take(_places(counting))
     deleted = _deleted(rows, plan)
     groups = _key_groups(rows, plan)
-    # Key groups fit in 16 bits, for which the stable sort is a radix sort.
+    # Key groups fit in 16 bits, and NumPy's stable sort of 16-bit numbers is a radix sort.
     order = np.argsort(groups.astype(np.uint16), kind="stable")
     return _file_rows(rows, plan, groups, deleted, order)
 
 
 def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Up to three keys that come in several rows of these tables; empty if all keys differ."""
+    """Up to three keys with several rows in these tables; empty if all keys differ."""
     if not tables:
         return []
     keys = pa.concat_tables([table.select(list(key_names)) for table in tables])
@@ -158,7 +158,8 @@ def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list
 
 
 def _as_planned(table: pa.Table, plan: RowPlan) -> pa.Table:
-    """The planned columns, with the planned types. Spark's timestamps have the session's zone."""
+    """Select the planned columns, and cast to the planned types. Spark's timestamps have the
+    session's zone."""
     columns = []
     for field in plan.schema:
         column: Any = table.column(field.name)
@@ -193,7 +194,7 @@ def _check_sequence(rows: pa.Table, plan: RowPlan) -> None:
 
 
 def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
-    """The indices of the rows that become rows of the file, in order; None: all rows do."""
+    """Indices of the rows for the file, in order; None: all rows."""
     codes = key_codes(rows, plan.key_names)
     keys = codes.max(initial=-1) + 1
     if keys == len(codes):
@@ -224,7 +225,8 @@ def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
 
 
 def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
-    # Its parser takes longer to import than all our modules, and few tables have a condition.
+    # The parser of conditions takes longer to import than all our modules, and few tables have a
+    # condition.
     from datasources.sink.delete_condition import compile_delete_condition
 
     return compile_delete_condition(text, plan.schema)
@@ -269,7 +271,8 @@ def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
 
 
 def _check_needed(plan: RowPlan, url: str) -> None:
-    """Raises TableSchemaError if the rows lack a column that the table needs in every row."""
+    """Check that the rows have every column that the table needs in every row. Raises
+    TableSchemaError."""
     names = column_names(plan.schema_json)
     needed = dict.fromkeys(plan.key_names, "a key column of the table")
     if plan.sequence_by is not None:
@@ -323,7 +326,7 @@ def _check_columns(plan: RowPlan) -> None:
 
 
 def _holds_interval(data_type: pa.DataType) -> bool:
-    """Whether values hold months, at any depth. pyarrow has no type for Spark's form of them."""
+    """True if values hold months, at any depth. pyarrow has no type for Spark's form of months."""
     return pa.types.is_interval(data_type) or any(
         _holds_interval(data_type.field(child).type) for child in range(data_type.num_fields)
     )

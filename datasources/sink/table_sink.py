@@ -1,20 +1,19 @@
-"""Writing a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
+"""Writes a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
 
-    driver   plans: the table exists, and its columns fit the rows
+    driver   plans: the table exists, and the columns of the rows fit the table
     task     writes rows to files, each durable, named by query (or job), batch and attempt
-    driver   looks for keys that came in several files, and commits: versions/<n>.json names the
-             files
+    driver   looks for keys in several files, and commits: versions/<n>.json names the files
 
-A task's files count only when the driver's commit names them. So an attempt that failed or ran
-twice leaves files that nothing names. The table records the last batch of each query. If Spark did
-not see the commit of a batch, it repeats the batch, and then the commit changes nothing.
+A task's files count only when the driver's commit names the files. So a failed or repeated attempt
+leaves orphans and no other trace. The table records the last batch of each query. If Spark did not
+see the commit of a batch, Spark repeats the batch, and the second commit changes nothing.
 
-In foreachBatch `df.write` commits the query's batch, as the sink of the query would. Rows of output
-modes "append" and "update" are treated alike; the jar lets Spark use us in "update".
+In foreachBatch `df.write` commits the query's batch, like the sink of the query. Rows of output
+modes "append" and "update" are treated alike; the jar lets Spark use the sink in "update".
 
 Spark makes a new writer for every batch, in worker processes that end after about a minute without
-work. The plan holds all that tasks must know about the table, so tasks read nothing from the store.
-What the driver reads of a batch, rows_of_batch reads in parts of bounded size.
+work. The plan holds everything about the table that tasks need, so tasks read nothing from the
+store. On the driver, rows_of_batch reads a batch in parts of bounded size.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ _FILE_BYTES = 256 << 20
 
 @dataclass
 class FilesMessage(WriterCommitMessage):
-    """The files of one task, in order, with their table, their batch, and the watermark of their
-    rows. `written_since`: when the task began to write, in seconds since 1970."""
+    """Files of one task, in order, with their table, batch and watermark. `written_since`: the
+    start of the task's writing, in seconds since 1970."""
 
     table: TableMetadata
     batch: WrittenBatch
@@ -71,7 +70,7 @@ class FilesMessage(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """The batch that rows belong to: batch `number` of a run of a query, or all rows of a job.
+    """Batch that rows belong to: batch `number` of a run of a query, or all rows of a job.
 
     `writer`: the id of the query or job. `run`: the id of this start of the query, None for a job.
     """
@@ -90,7 +89,7 @@ class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        """Write the rows of one task; they are not part of the table yet."""
+        """Write the rows of one task. The rows belong to the table only after the commit."""
         context = _context()
         batch = _batch_of_query(context)
         if batch is None:
@@ -106,11 +105,12 @@ class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
         _commit(self._plan, messages, after_all=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """The files stay as orphans, and are deleted when they are old."""
+        """Leave the files as orphans, which are deleted when old."""
 
 
 class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
-    """The sink of a batch job. In a query's foreachBatch it writes as the query does."""
+    """The sink of a batch job. In foreachBatch of a query, the sink writes like the query's own
+    sink."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
@@ -119,23 +119,24 @@ class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
     def write(  # type: ignore[override]
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        """Write the rows of one task; they are not part of the table yet."""
+        """Write the rows of one task. The rows belong to the table only after the commit."""
         context = _context()
         return _write(self._plan, iterator, _batch_of_query(context) or self._job, context)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the rows. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError, and
-        WrittenTwiceError for a second write of one batch into one table."""
+        WrittenTwiceError for a second write of a batch into the same table."""
         _commit(self._plan, messages, after_all=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The files stay as orphans, and are deleted when they are old."""
+        """Leave the files as orphans, which are deleted when old."""
 
 
 def table_batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> TableBatchWriter:
-    """The sink of rows of `schema`; raises as plan_of_sink."""
+    """The sink of a batch job for rows of `schema`. Raises like plan_of_sink, and
+    ConfigurationError if `overwrite` is set for a table that has a version."""
     plan = plan_of_sink(options, schema)
     if overwrite and open_table(plan).table.versions():
         raise ConfigurationError(
@@ -147,7 +148,7 @@ def table_batch_writer(
 
 
 def table_stream_writer(options: Mapping[str, str], schema: StructType) -> TableStreamWriter:
-    """The sink of rows of `schema`; raises as plan_of_sink."""
+    """The sink of a query for rows of `schema`. Raises like plan_of_sink."""
     return TableStreamWriter(plan_of_sink(options, schema))
 
 
@@ -158,7 +159,7 @@ def _context() -> TaskContext:
 
 
 def _batch_of_query(context: TaskContext) -> WrittenBatch | None:
-    """The batch of the query whose task this is; None in a batch job."""
+    """The batch of the query that the task belongs to; None in a batch job."""
     batch = batch_identity(context)
     return None if batch is None else WrittenBatch(batch.query_id, batch.epoch, batch.run_id)
 
@@ -184,7 +185,7 @@ def _write(
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in tables of a bounded size."""
+    """Yield the rows in tables of a bounded size."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -203,7 +204,7 @@ def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _commit(
     plan: SinkPlan, messages: Sequence[WriterCommitMessage | None], *, after_all: bool
 ) -> None:
-    """Publish the rows of these tasks. `after_all`: whether the query writes every batch into the
+    """Publish the rows of the tasks. `after_all`: True if the query writes every batch into the
     table; a function of foreachBatch may leave batches out."""
     parts = sorted(
         (message for message in messages if isinstance(message, FilesMessage)),

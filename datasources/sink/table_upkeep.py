@@ -1,18 +1,18 @@
-"""Keeps a table small while queries write it: folds files, deletes old versions and orphans.
+"""Keeps a table small while queries write: folds files, deletes old versions and orphans.
 
-    before each commit    folds the newest files of the state into fewer, if it is time;
+    before each commit    folds the newest files of the state into fewer files, if due;
                           deletes expired versions, and now and then orphans
 
 Upkeep cannot fail a batch, because the query would fail again after every restart. A chore that
-fails leaves the table as it was. The failure is logged once for each kind of error, counted in the
-next version (`failed_upkeep`), and the chore is tried again some commits later: see
-checkpoint_store.objects.chore.
-`cowstate compact` is not upkeep: its user asks for it, so it fails if it cannot fold.
+fails leaves the table unchanged. The failure is logged once for each kind of error and counted in
+the next version (`failed_upkeep`). The chore is tried again some commits later: see
+checkpoint_store.objects.chore. `cowstate compact` is not upkeep: a user asks for the work, so the
+command fails if the files cannot be folded.
 
 Spark ends the process of a commit after a minute without work, so a query that commits less often
-has a new process each time. Each process goes on with the count of the newest version. It does not
-know which chore failed, so all chores wait, and the count is that of the chore that failed most.
-Upkeep comes before the commit so that the new version can store the count.
+has a new process each time. Each process goes on with the count of the newest version. The count
+does not tell which chore failed, so all chores wait, and the stored count is the greatest of all
+chores. Upkeep comes before the commit so that the new version can store the count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from datasources.options.table_options import SinkOptions
 
 _VERSIONS_BETWEEN_SWEEPS = 100
 _MOST_TABLES = 64
-# How long one call of a chore is tried again. A chore that fails is tried again at a later commit.
+# One call of a chore is tried again for this long. A failed chore is due again at a later commit.
 _RETRY_SECONDS = 5.0
 _UNFOLDED = "Until then its files stay as they are, and reads get slower."
 _FOLDING_NEEDS = (
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 
 class TableUpkeep:
-    """The upkeep of the table in `store`, and the failures of its chores."""
+    """Upkeep of the table in `store`, with the failures of its chores."""
 
     def __init__(self, store: ObjectStore, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class TableUpkeep:
 
     @property
     def failures(self) -> int:
-        """How often the chore that failed most has failed since it last worked."""
+        """Number of failures since the last success, of the chore with the most failures."""
         return max(chore.failures for chore in self._chores())
 
     def _chores(self) -> tuple[Chore, Chore, Chore]:
@@ -72,7 +72,7 @@ class TableUpkeep:
         bounds: MergeBounds,
         options: SinkOptions,
     ) -> TableVersion:
-        """Do the upkeep before `version` is committed, and return it with its files folded.
+        """Do the upkeep before the commit of `version`, and return the version with folded files.
 
         `version` holds the count of failures up to the version before. `metadata` is the table's.
         """
@@ -113,7 +113,7 @@ class TableUpkeep:
 
 
 def upkeep_of(options: SinkOptions) -> TableUpkeep:
-    """The upkeep of the table that the options name; this process keeps one for each table."""
+    """The upkeep of the table that the options name. The process keeps an upkeep for each table."""
     return _upkeep_at(options.url, json.dumps(dict(options.storage_options), sort_keys=True))
 
 

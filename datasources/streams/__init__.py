@@ -1,1 +1,1 @@
-"""Streaming a state and its changes."""
+"""Streams a state and its changes."""

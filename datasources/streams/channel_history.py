@@ -1,7 +1,7 @@
 """The versions of a state as one channel sees them: whole versions, then the channel's own epochs.
 
-A subtask may publish its barrier before the others do, and the barrier names all files of its key
-groups. So for these key groups an epoch that is not whole yet is as readable as any other.
+A subtask may publish its barrier before the other subtasks, and the barrier names all files of the
+subtask's key groups. So for these key groups an epoch is readable before the whole epoch is.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Ahead = Mapping[int, tuple[BarrierName, int]]
 
 @dataclass(frozen=True)
 class ChannelHistory:
-    """The StateHistory of one subtask's key groups.
+    """StateHistory of one subtask's key groups.
 
     `ahead`: the subtask's barriers of epochs that need not be whole, oldest first, with their times
-    of publication (ms since 1970). Whole versions count only up to the first of these epochs.
+    of publication (ms since 1970). Whole versions count only before the first of these epochs.
     """
 
     operator: OperatorHistory
@@ -80,7 +80,7 @@ class ChannelHistory:
 def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) -> dict[int, Ahead]:
     """`ChannelHistory.ahead` of the channels at these positions, by subtask, after epoch `after`.
 
-    A channel is left out if its barrier at the position does not exist any more.
+    A channel is left out if the barrier at its position does not exist any more.
     """
     barriers: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)

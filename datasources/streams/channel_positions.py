@@ -1,7 +1,7 @@
-"""How far each channel of an operator was read, and what lies between two such positions. Pure.
+"""Positions of an operator's channels in a stream, and the changes between positions. Pure.
 
 A stream with `at_least_once` passes on the changes of a channel before the epoch is whole. So some
-key groups belong to a channel that is ahead, and all others are at a version.
+key groups belong to a channel that is ahead, and all other key groups are at a version.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from checkpoint_store.operators.operator_layout import BarrierName, EpochDirecto
 
 @dataclass(frozen=True, slots=True)
 class ChannelPosition:
-    """The barrier up to which a channel was read.
+    """Barrier up to which a channel was read.
 
-    If a later attempt or run repeats the epoch, its barrier is another one.
+    A later attempt or run of the epoch publishes a different barrier.
     """
 
     subtask: int
@@ -29,7 +29,7 @@ class ChannelPosition:
     parallelism: int
 
     def includes(self, name: BarrierName) -> bool:
-        """Whether this barrier belongs to the channel, and is not after the position."""
+        """True if the barrier `name` belongs to the channel, and is not after the position."""
         channel = (name.subtask, name.parallelism, name.directory.run_number)
         epoch = name.directory.epoch
         if channel != (self.subtask, self.parallelism, self.run):
@@ -42,8 +42,8 @@ Positions = Mapping[int, ChannelPosition]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Key groups that are read from version `start` (None: from nothing) to version `end`.
-    `channel`: the subtask that is ahead at `end`, None if `end` is whole."""
+    """Key groups to read from version `start` (None: from nothing) to version `end`. `channel`: the
+    subtask that is ahead at `end`, None if `end` is whole."""
 
     key_groups: KeyGroupRange
     start: int | None
@@ -53,7 +53,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a stream has read: all channels up to `version` (None: nothing), and the channels in
+    """Progress of a stream: all channels up to `version` (None: nothing), and the channels in
     `ahead`, by subtask, further."""
 
     version: int | None
@@ -78,7 +78,7 @@ def position_of(name: BarrierName) -> ChannelPosition:
 
 
 def encode_positions(positions: Positions) -> dict[str, Any]:
-    """The positions as JSON values for an offset: by subtask, in order."""
+    """Encode the positions as JSON values for an offset: by subtask, in order."""
     channels = {}
     for subtask in sorted(positions):
         channels[str(subtask)] = asdict(positions[subtask])
@@ -87,7 +87,7 @@ def encode_positions(positions: Positions) -> dict[str, Any]:
 
 
 def decode_positions(channels: Mapping[str, Any]) -> Positions:
-    """The positions that `encode_positions` wrote."""
+    """Decode the positions of `encode_positions`."""
     return {
         int(subtask): ChannelPosition(int(subtask), **fields)
         for subtask, fields in channels.items()
@@ -99,10 +99,10 @@ def still_counts(
     end: Reached,
     checkpoint_at: Callable[[int], CompletedCheckpoint | None],
 ) -> bool:
-    """Whether the changes that were read up to `position` are part of the changes up to `end`.
+    """True if the changes that were read up to `position` are part of the changes up to `end`.
 
     If not, the epoch was run again, and the channel's changes come again. `checkpoint_at` returns
-    the barriers of a version, or None if the version does not exist.
+    the completed checkpoint of a version, or None if the version does not exist.
     """
     later = end.ahead.get(position.subtask)
     if end.version is None or position.epoch > end.version:
@@ -112,7 +112,7 @@ def still_counts(
 
 
 def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
-    """Whether the barrier at the position is one of the barriers of the whole epoch."""
+    """True if the barrier at the position is among the barriers of the whole epoch."""
     if whole.parallelism != position.parallelism:
         return False
     barrier = whole.barriers[position.subtask]
@@ -120,7 +120,8 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
 
 
 def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory]) -> bool:
-    """Whether a later run that counts has begun with the position's epoch, or with an earlier one.
+    """True if a later run that counts has begun with the position's epoch, or with an earlier
+    epoch.
 
     Then the channel delivers the epoch again. `timeline`: see Lineage.epochs.
     """
@@ -131,7 +132,7 @@ def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory
 
 
 def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretch]:
-    """What to read to get from `start` to `end`. Every position in `start.ahead` must count."""
+    """The stretches to read from `start` to `end`. Every position in `start.ahead` must count."""
     common: list[Stretch] = []
     for mine, before in start.ranges(max_parallelism):
         for other, after in end.ranges(max_parallelism):

@@ -1,10 +1,10 @@
-"""Whether the epochs of an operator that a stream has handed out still count.
+"""Checks that the epochs that a stream has handed out still count.
 
-An offset has the number of the run that wrote the epoch up to which the stream has read. The live
-timeline may have left this run's epoch behind (see run_lineage):
+An offset has the number of the run that wrote the stream's last epoch. The live timeline may have
+left this run's epoch behind (see run_lineage):
 
     another run wrote the epoch anew from the same base, with the same changes    go on
-    the epoch was not written anew yet                                            wait for it
+    no run has written the epoch anew yet                                         wait
     anything else                                                                 an error
 """
 
@@ -17,7 +17,7 @@ from datasources.streams.stream_offset import Offset
 
 
 def check_epochs_read(history: OperatorHistory, read: Offset) -> None:
-    """Raises EpochsTakenBackError if epochs up to the offset `read` do not count any more."""
+    """Check that all epochs up to the offset `read` still count. Raises EpochsTakenBackError."""
     if "run" not in read:
         return
     last = EpochDirectory(read["version"], read["run"])

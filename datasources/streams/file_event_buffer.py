@@ -1,9 +1,9 @@
-"""Holds waiting events in a temporary file. A MemoryEventBuffer spills to it.
+"""Holds waiting events in a temporary file, for a MemoryEventBuffer that is full.
 
     (length, 4 bytes, big endian | pickled event)*
 
-The file has no name, so the system deletes it when the buffer is closed or the process is killed.
-Only one process reads and writes the file, so pickles are safe.
+The file has no name, so the system deletes the file when the buffer is closed or the process is
+killed. Only one process reads and writes the file, so pickles are safe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH = struct.Struct(">I")
 
 
 class FileEventBuffer(Generic[T]):
-    """An EventBuffer; see spark_state.barriers.event_buffer. Values are pickled."""
+    """EventBuffer that pickles values; see spark_state.barriers.event_buffer."""
 
     def __init__(self) -> None:
         # Closed by `close`, not at the end of a block.

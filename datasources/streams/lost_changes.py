@@ -14,8 +14,9 @@ _START_ANEW = (
 
 @dataclass(eq=False)
 class ChangesLostError(VersionNotRetainedError):
-    """A stream needs a version of `url` that is gone. `what`: the objects to restore, None if
-    retention may have deleted the version; `was_read`: the stream has read up to the version."""
+    """Loss of a version of `url` that a stream needs. `what`: the objects to restore, None if
+    retention may have deleted the version; `was_read`: True if the stream has read up to the
+    version."""
 
     what: str | None
     was_read: bool
@@ -42,7 +43,7 @@ class ChangesLostError(VersionNotRetainedError):
         )
 
     def _gone(self) -> tuple[str, bool]:
-        """Says what is gone, and whether the stream can go on with later changes."""
+        """Say what is gone, and True if the stream can go on with later changes."""
         which = "the newest version" if self.version is None else f"version {self.version}"
         what = f"{which} of {self.url}"
         held = f"it holds versions {self.oldest} to {self.newest}"

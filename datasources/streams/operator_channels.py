@@ -1,19 +1,19 @@
-"""The subtasks of an operator as channels that deliver their changes and barriers of each epoch.
+"""The subtasks of an operator as channels that deliver changes and barriers of each epoch.
 
-A barrier object names the changes of its subtask, so it stands for both: the input gate gets it as
-a record and as a barrier. The gate says which epoch is aligned, and which records it lets through
-before that.
+A barrier object names the changes of its subtask, so the input gate gets each barrier object both
+as a record and as a barrier. The gate says which epoch is aligned, and lets some records through
+before the epoch is aligned.
 
     barriers_after      lists the barriers of the live timeline in the store
-    OperatorChannels    decides how far all channels are, and which channels are ahead; pure
+    OperatorChannels    finds the aligned epoch, and the channels that are ahead; pure
 
 Only epochs of the live timeline have channels (see run_lineage): the barriers of a stray run are no
-input. If channels have followed a run that proved to be a stray, the stream opens new ones.
+input. If channels have followed a run that proved to be a stray, the stream opens new channels.
 
-If a later attempt publishes a barrier again, the gate gets it as a record only, because the epoch
-has counted the barrier already. A new run of the operator, maybe with another parallelism, has new
-channels. The channels of the older run have ended. Their waiting records are dropped, because the
-new run repeats them.
+If a later attempt publishes a barrier again, the gate gets the barrier as a record only, because
+the epoch has counted the subtask's barrier already. A new run of the operator, maybe with another
+parallelism, has new channels. The channels of the older run have ended. The older run's waiting
+records are dropped, because the new run repeats the records.
 """
 
 from __future__ import annotations
@@ -41,18 +41,20 @@ def barriers_after(
 ) -> list[BarrierName]:
     """The barriers of the live `timeline` (newest epoch first) after its epoch `aligned`.
 
-    The newest epoch is listed first. A subtask publishes its epochs in order, so if the listing
-    shows its barrier of the newest epoch, the listings after it show its earlier barriers.
+    The newest epoch is listed first. A subtask publishes its epochs in order. So if the listing
+    shows a subtask's barrier of the newest epoch, the later listings show the subtask's earlier
+    barriers.
     """
     later = takewhile(lambda directory: directory != aligned, timeline)
     return [name for directory in later for name in published.barriers(directory)]
 
 
 class OperatorChannels:
-    """How far the channels are. `aligned`: the newest aligned epoch, None if there is none.
+    """Progress of an operator's channels. `aligned`: the newest aligned epoch, None if there is
+    none.
 
     Waiting events are kept in memory up to `bound_bytes` of barriers, then in a buffer that
-    `open_spill` opens. Close the channels when they are no longer used.
+    `open_spill` opens. Close the channels after use.
     """
 
     def __init__(
@@ -72,8 +74,8 @@ class OperatorChannels:
         self._ahead: dict[int, BarrierName] = {}
 
     def arrive(self, barriers: Iterable[BarrierName]) -> None:
-        """Take all barriers that exist now, new ones and old ones. Raises CorruptStreamError if a
-        subtask published an epoch after a later one."""
+        """Take all barriers that exist now, new and old. Raises CorruptStreamError if a subtask
+        published an epoch after a later epoch."""
         new = [name for name in barriers if self._is_new(name)]
         new.sort(key=lambda name: (_writer(name), name.directory.epoch, name.subtask, str(name)))
         for writer, names in groupby(new, _writer):
@@ -85,14 +87,14 @@ class OperatorChannels:
         self._arrived = {name for name in self._arrived if self._is_pending(name)}
 
     def are_on(self, timeline: Sequence[EpochDirectory]) -> bool:
-        """Whether the live timeline still has all epochs that these channels have followed."""
+        """True if the live timeline still has all epochs that these channels have followed."""
         followed = {name.directory for name in self._arrived}
         if self.aligned is not None:
             followed.add(self.aligned)
         return followed <= {*timeline}
 
     def ahead(self) -> dict[int, BarrierName]:
-        """By subtask, the newest barrier that the gate has let through, of epochs that are not
+        """By subtask, the newest barrier that the gate has let through, among epochs that are not
         aligned."""
         return dict(self._ahead)
 
@@ -140,7 +142,7 @@ class OperatorChannels:
 
 
 def _writer(name: BarrierName) -> tuple[int, int]:
-    """Run and parallelism. One gate aligns the channels of one writer."""
+    """The run and the parallelism. A gate aligns the channels of one writer."""
     return name.directory.run_number, name.parallelism
 
 

@@ -1,12 +1,12 @@
 """Finds the changes that can still be read when some versions are gone.
 
-A version names the files that it added, so these files alone give its changes. The rows before the
-changes come from the state of the version that it was built upon. For example, version 3 of the
-versions 0 to 5 is gone:
+A version names the files that the version added, and these files alone give its changes. The rows
+before the changes come from the state of the base, the version on which the version was built. For
+example, version 3 of the versions 0 to 5 is gone:
 
     changes after 0   1, 2 and 5 can be read; 4, too, without the rows before
 
-Whether the changes of a version can be read does not depend on the other versions of a batch. So
+The other versions of a batch have no influence on whether the changes of a version can be read. So
 batches of any size give the same changes.
 """
 
@@ -24,8 +24,8 @@ from datasources.options.version_choice import version_at
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """The changes after version `start` (None: from an empty state) up to `end`; none is lost.
-    `size_bytes`: the size of their files."""
+    """Changes after version `start` (None: from an empty state) up to `end`, without a gap.
+    `size_bytes`: the size of the files of the changes."""
 
     start: int | None
     end: int
@@ -34,7 +34,7 @@ class VersionRun:
 
 @dataclass(frozen=True, slots=True)
 class VersionGap:
-    """The changes after version `start` (None: from the beginning) up to `end` cannot be read,
+    """Changes after version `start` (None: from the beginning) up to `end` that cannot be read,
     because version `missing` is gone."""
 
     start: int | None
@@ -50,7 +50,7 @@ class VersionGap:
 
 @dataclass(frozen=True, slots=True)
 class ReadableChanges:
-    """The changes of a stretch of versions: `runs` can be read, `gaps` cannot. Both in order."""
+    """Changes of a stretch of versions: `runs` can be read, `gaps` cannot. Both in order."""
 
     runs: tuple[VersionRun, ...]
     gaps: tuple[VersionGap, ...]
@@ -64,11 +64,10 @@ def readable_changes(
     *,
     preimages: bool,
 ) -> ReadableChanges:
-    """The changes after version `start` up to `end`, of a history that has these `versions`.
+    """The changes after version `start` up to `end`, of a history with these `versions`.
 
-    If `start` is None, the oldest version counts as if it had added all rows that it holds. A
-    version that was deleted after the listing counts as gone. Raises CorruptObjectError for a
-    damaged version.
+    If `start` is None, all rows of the oldest version count as its changes. A version that was
+    deleted after the listing counts as gone. Raises CorruptObjectError for a damaged version.
     """
     between = [
         version for version in versions if (start is None or start < version) and version <= end
@@ -100,7 +99,7 @@ def readable_changes(
 
 
 def nearest_versions(versions: Sequence[int], version: int) -> list[int]:
-    """The versions from this version on, oldest first, then the earlier ones, newest first."""
+    """The versions from `version` on, oldest first, then the earlier versions, newest first."""
     index = bisect_left(versions, version)
     return [*versions[index:], *reversed(versions[:index])]
 

@@ -1,19 +1,19 @@
-"""What a stream knows about the state that it reads. Tasks get it as operator state:
+"""Facts that a stream knows about its state. Tasks get the facts as operator state:
 
-    parts       list       what a batch reads, by key groups and channels
-    watermarks  union      how far in event time each writer of the state is, in ms since 1970
-    table       broadcast  what was fixed when the state was created
+    parts       list       the reads of a batch, by key groups and channels
+    watermarks  union      the watermark of each writer of the state, in ms since 1970
+    table       broadcast  the facts that were fixed when the state was created
 
 The parts of a batch are spread over its tasks. Every task gets the table and all watermarks, and
 uses the least watermark. An offset holds the table and the watermarks as JSON. The offset of a
-table also holds the commit time of its version, which tells the table from another one that has a
-version of the same number:
+table also holds the commit time of its version: the version of the same number in another table has
+another commit time.
 
     {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …},
      "committed_ms": 1767225601234}
 
-An offset of a query's checkpoint has instead what tells the run of the batch from other runs of it,
-and an offset of an operator the number of the run that wrote the epoch:
+An offset of a query's checkpoint has the batch's attempt instead, which tells two runs of a batch
+apart. An offset of an operator has the number of the run that wrote the epoch:
 
     {"version": 7, …, "attempt": "1f0c6a52d3b7e984"}
     {"version": 7, …, "run": 3}
@@ -58,9 +58,9 @@ _VALUE = pa.schema([("value", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What to read for some key groups: the state at version `end` if `is_snapshot`, else the
-    changes after version `start` (None: all changes) up to `end`. `partitions`: see StateVersion,
-    when the key groups were chosen. `ahead`: the barriers of epochs that are not whole; see
+    """Read of some key groups: the state at version `end` if `is_snapshot`, else the changes after
+    version `start` (None: all changes) up to `end`. `partitions`: see StateVersion; the number when
+    the key groups were chosen. `ahead`: the barriers of epochs that are not whole; see
     ChannelHistory."""
 
     key_groups: KeyGroupRange
@@ -73,9 +73,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What was fixed when a table, the store of an operator, or a query's checkpoint was created.
-    `query_id`: that of a checkpoint, whose URL may get another query; its number of key groups is
-    not fixed, because the query may be rescaled."""
+    """Facts that were fixed when a table, the store of an operator, or a query's checkpoint was
+    created. `query_id`: the id of a checkpoint's query, because the URL may get another query. The
+    number of key groups of a checkpoint is not fixed, because the query may be rescaled."""
 
     keys: tuple[str, ...]
     max_parallelism: int
@@ -84,7 +84,7 @@ class TableFacts:
     query_id: str | None = None
 
     def encode(self) -> dict[str, Any]:
-        """The facts as JSON values, for an offset."""
+        """Encode the facts as JSON values, for an offset."""
         return {
             "keys": list(self.keys),
             "maxParallelism": self.max_parallelism,
@@ -95,7 +95,7 @@ class TableFacts:
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> TableFacts:
-        """The facts that `encode` wrote."""
+        """Decode the facts of `encode`."""
         return cls(
             tuple(facts["keys"]),
             facts["maxParallelism"],
@@ -106,7 +106,7 @@ class TableFacts:
 
     def check(self, url: str, read_before: TableFacts) -> None:
         """Compare these facts, of the state at `url`, with the facts of the state that the stream
-        has read. Raises StateReplacedError if they differ."""
+        has read. Raises StateReplacedError if the facts differ."""
         facts_now = self.encode()
         for name, value in read_before.encode().items():
             is_fixed = name != "maxParallelism" or self.query_id is None
@@ -115,7 +115,7 @@ class TableFacts:
 
 
 def facts_of(history: StateHistory) -> TableFacts:
-    """What was fixed when this state was created."""
+    """The facts that were fixed when this state was created."""
     if isinstance(history, TableHistory):
         table = history.metadata
         keys = column_names(table.key_schema_json)
@@ -129,8 +129,8 @@ def facts_of(history: StateHistory) -> TableFacts:
 
 
 def version_facts(history: StateHistory, version: StateVersion) -> dict[str, Any]:
-    """What tells a version from another one of the same number, for an offset. A run of an epoch
-    that another run has run again may have made the same changes; see epochs_read."""
+    """Facts for an offset that tell a version from another version of the same number. If another
+    run has run an epoch again, the changes may be the same; see epochs_read."""
     if isinstance(history, TableHistory):
         return {"committed_ms": version.info.timestamp_ms}
     if isinstance(history, ProviderHistory):
@@ -142,8 +142,8 @@ def version_facts(history: StateHistory, version: StateVersion) -> dict[str, Any
 def check_version_facts(
     url: str, version: int, read_before: Mapping[str, Any], facts_now: Mapping[str, Any]
 ) -> None:
-    """Compare what `version_facts` gives now with the offset of what was read before. Raises
-    StateReplacedError if they differ."""
+    """Compare the `version_facts` of now with the offset of an earlier read. Raises
+    StateReplacedError if the facts differ."""
     for name, value in facts_now.items():
         if name in _VERSION_FACTS and read_before.get(name, value) != value:
             fact = _VERSION_FACTS[name].format(version)
@@ -157,7 +157,7 @@ def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What one task knows, or what the driver knows of all tasks."""
+    """Knowledge of one task, or of the driver for all tasks."""
 
     parts: tuple[Part, ...]
     watermarks_ms: Mapping[int, int]
@@ -165,7 +165,7 @@ class SourceState:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The least watermark of all writers; None if no writer has one."""
+        """The least watermark of all writers; None if no writer has a watermark."""
         return min(self.watermarks_ms.values(), default=None)
 
     @classmethod
@@ -180,7 +180,7 @@ class SourceState:
         )
 
     def to_snapshot(self) -> bytes:
-        """The state as bytes, for any number of tasks."""
+        """Encode the state as bytes, for any number of tasks."""
         backend = OperatorStateBackend()
         backend.list_state("parts", _PARTS).update(map(_item, self.parts))
         backend.union_state("watermarks", _WATERMARKS).update(self.watermarks_ms.items())

@@ -1,9 +1,9 @@
-"""Plans, on the driver, what a batch of a stream reads.
+"""Plans, on the driver, the reads of a stream's batch.
 
 offsets         start and end of the batch
-stretches       for some key groups, from which version to which; see channel_positions
+stretches       key groups with their first and last version; see channel_positions
 runs            the changes of a stretch that can be read; see readable_changes
-parts           ranges of key groups of a run; they are spread over the tasks
+parts           ranges of key groups of a run, spread over the tasks
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StreamBatch:
 
     def parts(self) -> list[Part]:
         """The parts to read. If changes are gone, raises ChangesLostError, or, if failOnDataLoss is
-        false, logs which changes."""
+        false, logs the lost changes."""
         versions = self.history.versions()
         if self.start["after"] == "snapshot":
             return self._parts_of_state(versions)
@@ -87,8 +87,8 @@ class StreamBatch:
         return parts
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
-        """What lies between the offsets, by key groups. `ahead`: the channels that are read further
-        than the whole versions."""
+        """The stretches between the offsets. `ahead`: the channels that are read further than the
+        whole versions."""
         start, end = self.start, self.end
         last = Reached(end["version"] if end["version"] >= 0 else None, ahead)
         # Most positions have the same epoch.
@@ -104,14 +104,15 @@ class StreamBatch:
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
         """The parts of the state at the end.
 
-        If that version is gone and failOnDataLoss is false, the next later version replaces it,
-        which also has later changes; if there is none, the last version before it.
+        If the version of the end is gone and failOnDataLoss is false, the next later version is
+        read instead, with its later changes. Without a later version, the last earlier version is
+        read.
 
         The next batch goes on after the planned end in any case, so the changes in a later state
         may come again. Without preimages they come as update_postimages of the same rows, and as
-        deletes of keys that the state does not have. With preimages they are passed over, because
-        the rows before them are gone. There is one exception: an epoch that was built upon an
-        epoch before the end has its inserts and updates again, with the same rows.
+        deletes of keys that the state does not have. With preimages the repeated changes are passed
+        over, because the rows before are gone. There is an exception: an epoch that was built upon
+        an epoch before the end has its inserts and updates again, with the same rows.
         """
         planned: int = self.end["version"]
         lenient = not self.options.fail_on_data_loss
@@ -130,9 +131,9 @@ class StreamBatch:
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end, by subtask.
 
-        If a channel's barrier is gone but the whole epoch has it, the channel has no barriers here
-        and is read from whole versions. A channel that cannot be read that far is left out: the
-        next batch reads its changes if the epoch was run again.
+        If a channel's barrier is gone but the whole epoch has the barrier, the channel has no
+        barriers here and is read from whole versions. A channel that cannot be read that far is
+        left out: if the epoch was run again, the next batch reads the channel's changes.
         """
         positions = positions_in(self.end)
         if not positions:
@@ -151,8 +152,8 @@ class StreamBatch:
         versions: Sequence[int],
         timeline: Sequence[EpochDirectory],
     ) -> bool:
-        """Whether the whole epoch has the barrier of a channel whose own barrier is gone. Raises
-        ChangesLostError if its changes are gone, too, unless failOnDataLoss is false."""
+        """True if the whole epoch has the barrier of a channel whose own barrier is gone. Raises
+        ChangesLostError if the channel's changes are gone, too, unless failOnDataLoss is false."""
         url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)
@@ -171,7 +172,7 @@ class StreamBatch:
     def _changes(
         self, wanted: Iterable[Stretch], ahead: Mapping[int, Ahead], versions: Sequence[int]
     ) -> dict[Stretch, ReadableChanges]:
-        """The readable changes of each stretch, in a history that has these `versions`."""
+        """The readable changes of each stretch, in a history with these `versions`."""
 
         # Most stretches differ only by their key groups.
         @cache
@@ -212,7 +213,7 @@ class StreamBatch:
             return None
 
     def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
-        """The key groups of each partition, for a read of this size."""
+        """The key groups of each partition, for a read of `size_bytes` bytes."""
         count = self.options.num_partitions or partition_count(size_bytes)
         return key_group_ranges(self.history.max_parallelism, count)
 
@@ -227,7 +228,7 @@ def _tell_other_state(url: str, planned: int, version: int) -> None:
 
 
 def _lost(history: StateHistory, missing: int) -> ChangesLostError:
-    # It may have been deleted after the versions were listed.
+    # The version may have been deleted after the listing.
     retained = [version for version in history.versions() if version != missing]
     return ChangesLostError.of(history.absent(missing, retained), was_read=False)
 
@@ -242,7 +243,7 @@ def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) 
 
 
 def check_retained(history: StateHistory, versions: Sequence[int], version: int) -> None:
-    """Raises ChangesLostError if the version up to which a stream has read is not among the
-    existing `versions`."""
+    """Check that `versions` has the version up to which a stream has read. Raises
+    ChangesLostError."""
     if version not in versions:
         raise ChangesLostError.of(history.absent(version, versions), was_read=True)

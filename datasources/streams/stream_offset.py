@@ -1,4 +1,4 @@
-"""The offsets of a stream; table_stream describes them."""
+"""The offsets of a stream; table_stream describes the offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Offset = dict[str, Any]
 
 
 def offset_at(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
-    """An offset at a version. Positions in `ahead` count only after that version."""
+    """An offset at a version. Only positions after the version count in `ahead`."""
     offset: Offset = {"version": version, "after": after}
     further = {
         subtask: position for subtask, position in (ahead or {}).items() if position.epoch > version
@@ -31,8 +31,8 @@ def positions_in(offset: Offset) -> Positions:
 
 
 def _check_first(url: str, first: int, newest: int) -> None:
-    """Raises ConfigurationError if a stream would wait, maybe for ever, and leave out the versions
-    that come before `first`."""
+    """Check that a stream from version `first` need not wait, maybe for ever, and leave out the
+    versions before `first`. Raises ConfigurationError."""
     if first > newest + 1:
         raise ConfigurationError(
             f"option startingVersion is {first}, but the newest version of {url} is {newest}: set "
@@ -42,10 +42,11 @@ def _check_first(url: str, first: int, newest: int) -> None:
 
 
 def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
-    """The offset before the first changes that `options` ask for; `versions` are the existing ones.
+    """The offset before the first changes that `options` ask for. `versions`: the existing
+    versions.
 
-    Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false, and
-    ConfigurationError for a first version that is not the next one and not there.
+    Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false. Raises
+    ConfigurationError for a first version that is later than the next version.
     """
     first = options.starting_version
     if first == "earliest":
@@ -64,12 +65,12 @@ def first_offset(options: StreamOptions, history: StateHistory, versions: Sequen
     except VersionNotRetainedError as absent:
         if options.fail_on_data_loss:
             raise ChangesLostError.of(absent, was_read=False) from absent
-        # The missing version may be the first one since the time; later versions certainly are.
+        # The missing version may be younger than the time; all later versions certainly are.
         return offset_before(absent.version)
     return offset_before(None) if before is None else offset_at(before)
 
 
 def offset_before(version: int | None) -> Offset:
-    """The offset from which the changes of a version and of all later ones are read, whether there
-    are earlier versions or not. None means the oldest version, whose rows come as inserts."""
+    """The offset from which a version and all later versions are read, whether there are earlier
+    versions or not. None means the oldest version, whose rows come as inserts."""
     return offset_at(version - 1) if version else offset_at(-1, "nothing")

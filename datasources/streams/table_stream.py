@@ -1,6 +1,6 @@
-"""Streaming a state and its changes: `spark.readStream.format("cowstate")`.
+"""Streams a state and its changes: `spark.readStream.format("cowstate")`.
 
-An offset says how far the stream has read, and what it knows about the state (see source_state):
+An offset holds the progress of the stream, and its knowledge of the state (see source_state):
 
     {"version": -1, "after": "snapshot"}   nothing was read: the state comes first, as inserts
     {"version": -1, "after": "nothing"}    nothing was read: changes come, from the oldest version
@@ -8,7 +8,7 @@ An offset says how far the stream has read, and what it knows about the state (s
 
 After "snapshot", the first batch is the state at the newest version. Any other batch has the
 changes of the versions after its start. Preimages come from the state at the start. A worker keeps
-that state in memory, within a bound, and then reads only the changes since.
+that state in memory, within a bound, and then reads only later changes.
 
     driver   latestOffset: as many versions as the limits allow; the store is listed again only
                            after the poll interval, because Spark asks all the time
@@ -16,13 +16,14 @@ that state in memory, within a bound, and then reads only the changes since.
     task     read:         the rows of its parts, as Arrow batches
 
 A version of a table is published as a whole, but each subtask of an operator publishes its own
-barrier of an epoch. `exactly_once` releases an epoch when the input gate says that it is aligned.
-`at_least_once` also reads channels that are ahead, and the offset says how far:
+barrier of an epoch. `exactly_once` releases an epoch when the input gate reports the epoch as
+aligned. `at_least_once` also reads channels that are ahead, and the offset has the position of each
+such channel:
 
     {"version": 7, "after": "version", "channels": {"1": {"epoch": 8, "run": 3, ...}}}
 
-Once epoch 8 is aligned, the changes of that channel are left out if the stream has read the same
-barrier. They come again if the epoch was run again in the meantime.
+Once epoch 8 is aligned, the changes of channel 1 are left out if the stream has read the same
+barrier. The changes come again if the epoch was run again in the meantime.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ _KNOWN_STATES = KnownStates()
 
 @dataclass
 class StreamPartition(InputPartition):
-    """The share of task `task` of `tasks` in the snapshot of a SourceState."""
+    """Share of task number `task` of `tasks` in the snapshot of a SourceState."""
 
     snapshot: bytes
     task: int
@@ -103,7 +104,7 @@ class StreamPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The versions and channels that could be read at time `listed_at`."""
+    """Versions and channels that could be read at time `listed_at`."""
 
     listed_at: float
     versions: list[int]
@@ -111,8 +112,8 @@ class _Listed:
 
 
 class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source of a streaming query. `columns`: the columns that it gives, in order. `clock`:
-    returns seconds since some fixed moment."""
+    """Source of a streaming query. `columns`: the columns of its rows, in order. `clock`: returns
+    seconds since some fixed moment."""
 
     def __init__(
         self,
@@ -130,22 +131,22 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked: tuple[Offset, _Listed | None] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without checkpoint begins. Raises ChangesLostError if the first version to
-        read is gone, unless failOnDataLoss is false."""
+        """The offset at which a query without checkpoint begins. Raises ChangesLostError if the
+        first version to read is gone, unless failOnDataLoss is false."""
         options = self._options
         if options.starting_version is None and options.starting_timestamp is None:
             return offset_at(-1, "snapshot")
         versions = self._versions()
         if versions:
             return first_offset(options, self._history(), versions)
-        # A number means that future version; every other option means all future versions.
+        # A number means a future version; every other option means all future versions.
         first = options.starting_version
         return offset_before(first if isinstance(first, int) else None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next batch goes. Raises ChangesLostError if the version of `start` is gone,
+        """The end of the next batch. Raises ChangesLostError if the version of `start` is gone,
         unless failOnDataLoss is false. Raises StateReplacedError if another state has replaced the
-        one that the stream has read."""
+        state that the stream has read."""
         end = self._latest(start, limit)
         return start if end is start else self._described(end)
 
@@ -168,12 +169,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._check_same_state(start)
         if start["after"] == "version" and self._options.fail_on_data_loss:
             check_retained(self._history(), self._versions(), start["version"])
-        # If batches are limited, epochs that are not whole come in a batch of their own.
+        # If batches are limited, epochs that are not whole come in a separate batch.
         ahead = ahead if isinstance(limit, ReadAllAvailable) else positions_in(start)
         return offset_at(self._limited(after, limit), "version", ahead)
 
     def _described(self, offset: Offset) -> Offset:
-        """The offset with what the stream knows about the state; see SourceState."""
+        """Add the stream's knowledge of the state to the offset; see SourceState."""
         history = self._history()
         described = {**offset, "table": facts_of(history).encode()}
         # A stream of an operator may begin after a version that is gone, or never existed.
@@ -186,11 +187,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
-        """Raises StateReplacedError if a state ends before `start` because another one has replaced
-        it, and ChangesLostError if it is the same table.
+        """Check a state that ends before `start`. Raises StateReplacedError if another state has
+        replaced the state that the stream has read, and ChangesLostError if the table is the same.
 
         The versions of a table never go back. The epochs of an operator and the batches of a query
-        may go back: what has been handed out is compared when it was run again.
+        may go back: once an epoch or batch was run again, the check compares the repeated version
+        with the version handed out.
         """
         if versions and versions[-1] < start["version"]:
             self._check_same_state(start)
@@ -199,11 +201,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
                 check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
-        """Raises StateReplacedError if another state has replaced the one that the stream read,
-        and EpochsTakenBackError if the query that writes it went back.
+        """Check that the stream goes on with the state that the stream has read. Raises
+        StateReplacedError if another state is at the URL, and EpochsTakenBackError if the query
+        that writes the state went back.
 
-        The opened history may hold facts of a former state, so this opens the state anew, once for
-        each listing.
+        The opened history may hold facts of a former state, so the check opens the state anew, once
+        for each listing.
         """
         if "table" not in start or (start, self._listed) == self._checked:
             return
@@ -218,7 +221,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits that the options set; `latestOffset` obeys all of them."""
+        """A limit that the options set; `latestOffset` obeys all limits."""
         options = self._options
         if options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(options.max_bytes_per_trigger)
@@ -230,12 +233,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """The newest version, for the query's progress."""
+        """The offset of the newest version, for the query's progress."""
         versions, ahead = self._lately_available()
         return offset_at(versions[-1], "version", ahead) if versions else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read no version that is committed from now on."""
+        """Fix the last version to read: versions that are committed from now on are not read."""
         self._listed = None
         versions, ahead = self._lately_available()
         self._target = versions[-1] if versions else -1, ahead
@@ -264,7 +267,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             rows = self._rows(history, part)
             if COMMIT_WATERMARK in self._columns.names:
                 rows = with_watermark(rows, state.watermark_ms)
-            # Later versions may have more columns than the query knows, earlier ones may lack some.
+            # Later versions may have more columns than the query, earlier versions may have fewer.
             yield from batches_of(self._columns.of_some(rows))
 
     def _rows(self, history: StateHistory, part: Part) -> pa.Table:
@@ -283,7 +286,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return rows
 
     def commit(self, end: Offset) -> None:
-        """Does nothing, because the store keeps its versions whether they were read or not."""
+        """Do nothing, because the store keeps its versions whether read or not."""
 
     def stop(self) -> None:
         """Drop the events that wait in the input gate."""
@@ -303,7 +306,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             return []
 
     def _lately_available(self) -> tuple[list[int], Positions]:
-        """The last result of `_available`, which is asked again after the poll interval."""
+        """The last result of `_available`, which is renewed after the poll interval."""
         now, interval = self._clock(), self._options.poll_interval_seconds
         if self._listed is None or now - self._listed.listed_at >= interval:
             self._listed = _Listed(now, *self._available())
@@ -324,7 +327,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return [version for version in history.versions() if version <= last], positions
 
     def _channels_on(self, history: OperatorHistory, versions: Sequence[int]) -> OperatorChannels:
-        """The channels of the live timeline: new ones if it has left the present ones behind."""
+        """The channels of the live timeline: new channels if the timeline has left the present
+        channels behind."""
         if self._channels is not None and self._channels.are_on(history.timeline):
             return self._channels
         self.stop()
@@ -359,36 +363,36 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A refused stream: every method raises `error`. Spark would hide an error that is raised in
+    """Reader of a refused stream: every method raises `error`. Spark would hide an error from
     `DataSource.streamReader` behind an error of its own."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         raise self._error
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         raise self._error
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Raises the error."""
+        """Raise the error."""
         raise self._error
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Raises the error."""
+        """Raise the error."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises the error."""
+        """Raise the error."""
         raise self._error
 
 
 def table_stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """The stream that gives Spark `schema`. A ConfigurationError or an error of the store makes it
-    a RefusedStreamReader."""
+    """The reader of a stream that gives Spark rows of `schema`. A ConfigurationError or an error of
+    the store gives a RefusedStreamReader."""
     try:
         return _stream_reader(options, schema)
     except CowstateError as error:

@@ -1,11 +1,11 @@
-"""Runs each stateful operator in Spark 4.1, on its own provider and on cowstate's.
+"""Runs each stateful operator in Spark 4.1, on Spark's own provider and on cowstate's.
 
     python -m scripts.spark_4_1.trial_queries JAR FOLDER
 
-`scripts/spark_4_1_trial.py` starts it with PySpark 4.1. Spark has nothing of cowstate but the jar.
-Every query stops half-way and goes on. Rows, counts and states of all batches must be the same. The
-checkpoints stay in FOLDER, each with the states that Spark 4.1 read there. The exit status is 1 if
-anything differs, and the difference is printed.
+`scripts/spark_4_1_trial.py` starts this script with PySpark 4.1. Spark gets only the jar of
+cowstate. Every query stops half-way and goes on. Rows, counts and states of all batches must be the
+same. The checkpoints stay in FOLDER, each with the states that Spark 4.1 read there. The exit
+status is 1 if anything differs, and the difference is printed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WAYS: dict[str, Options] = {
 
 
 def builder(folder: Path) -> SparkSession.Builder:
-    """A small session whose files are in a folder."""
+    """A builder of a small session with all files in a folder."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -63,7 +63,7 @@ def builder(folder: Path) -> SparkSession.Builder:
 
 
 def folder_of(folder: Path, name: str, way: str) -> Path:
-    """Where a query has its checkpoint; "inputs" is the way of its inputs."""
+    """The folder of a query's checkpoint; "inputs" is the way of its inputs."""
     return folder / name.replace(", ", " ").replace(" ", "-") / way
 
 
@@ -77,8 +77,9 @@ def state_lines(states: Batches) -> list[str]:
 
 
 def states_read(run: ProviderRun) -> list[str]:
-    """The states after all batches by the change feed, which the last state, read whole, ends."""
-    # Spark 4.1 reads the commits of format 2 in sessions with this format only.
+    """Read the states after all batches with the change feed. The last state is also read whole,
+    and must be the end of the change feed."""
+    # Spark 4.1 reads the commits of format 2 only in sessions with format 2.
     with configured(run.spark, run.settings):
         states = History.of_run(run).states()
         last = run.batches[-1]
@@ -88,7 +89,7 @@ def states_read(run: ProviderRun) -> list[str]:
 
 
 def output_lines(run: ProviderRun) -> list[str]:
-    """What the batches of a run put out, and what Spark counted."""
+    """The output rows of a run's batches, and Spark's counts."""
     rows = [
         f"batch {batch} puts out {row}"
         for batch, (written,) in run.outputs.items()
@@ -99,7 +100,8 @@ def output_lines(run: ProviderRun) -> list[str]:
 
 
 def differences(title: str, expected: Iterable[str], actual: Iterable[str]) -> list[str]:
-    """The lines that only one side has, or has more often; without any, no line."""
+    """The lines that only one side has, or has more often, after the title; empty if there are
+    none."""
     wanted, got = Counter(expected), Counter(actual)
     missing = [f"- {line}" for line in sorted((wanted - got).elements())]
     surplus = [f"+ {line}" for line in sorted((got - wanted).elements())]
@@ -107,7 +109,7 @@ def differences(title: str, expected: Iterable[str], actual: Iterable[str]) -> l
 
 
 def differences_of_operator(spark: SparkSession, folder: Path, name: str) -> list[str]:
-    """Run the query of a name on Spark's provider and in all ways on cowstate's."""
+    """Run the query of a name on Spark's provider, and in all ways on cowstate's."""
     job, shape = OPERATOR_JOBS[name]
     inputs = (
         write_batches(folder_of(folder, name, "inputs") / side, seed, BATCHES, shape)
@@ -129,7 +131,7 @@ def differences_of_operator(spark: SparkSession, folder: Path, name: str) -> lis
 
 
 def differs(spark: SparkSession, folder: Path, name: str) -> bool:
-    """Whether there are differences, which are printed."""
+    """Print the differences of an operator, and return True if there are any."""
     differing = differences_of_operator(spark, folder, name)
     outcome = "different" if differing else "the same"
     print(f"Spark {pyspark.__version__}, {name}: {outcome}", *differing, sep="\n", flush=True)

@@ -1,12 +1,12 @@
-"""Runs Spark's own Python tests of transformWithState in sessions that cowstate is enabled in.
+"""Runs Spark's own Python tests of transformWithState in sessions with cowstate enabled.
 
     python -m scripts.spark_python_suites [--spark VERSION] [--source DIRECTORY] [--suites REGEX]
 
-The tests are those of Spark's repository, in the row API and in the pandas API, and those of
-TwsTester. PyPI and Maven Central do not have them: they are cloned with git from the tag of the
-version, or `--source` names a checkout. PySpark of another version than the installed one runs in
-an environment of the provider's matrix. Every test must pass, but for those of `expected.toml`,
-which must fail. The exit status is 1 otherwise.
+The tests come from Spark's repository: the tests of the row API, of the pandas API and of
+TwsTester. PyPI and Maven Central do not have these tests. The script clones the tag of the version
+with git, or `--source` names a checkout. PySpark of another version than the installed version runs
+in an environment of the provider's matrix. Every test must pass, but for the tests in
+`expected.toml`, which must fail. The exit status is 1 otherwise.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SUITES = (
 
 
 def checkout(spark: str, repository: str) -> Path:
-    """Spark's tests of a version in a checkout below `build`, cloned if need be."""
+    """The checkout with Spark's tests of a version, below `build`. Cloned if need be."""
     folder = ROOT / "build" / "spark_python_suites" / f"v{spark}"
     if not (folder / TESTS).is_dir():
         options = ["--quiet", "--depth", "1", "--filter", "blob:none", "--sparse"]
@@ -57,12 +57,12 @@ def checkout(spark: str, repository: str) -> Path:
 
 
 def run(python: Path, source: Path, suite: str, minutes: int) -> list[Outcome]:
-    """The outcomes of the tests of a suite, in a process and a directory of its own."""
+    """The outcomes of a suite's tests, in a separate process and directory."""
     with tempfile.TemporaryDirectory(prefix="cowstate-suite-") as folder:
         outcomes = Path(folder) / "outcomes"
         module = "scripts.spark_python_suites.run_suite"
         command = [python, "-m", module, f"{PACKAGE}.{suite}", source / "python", outcomes]
-        # Spark starts workers, and looks up data sources, with `python3` of the PATH otherwise.
+        # Otherwise Spark starts workers and looks up data sources with `python3` of the PATH.
         interpreters = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
         ended = subprocess.run(
             [*map(str, command)],
@@ -80,13 +80,13 @@ def run(python: Path, source: Path, suite: str, minutes: int) -> list[Outcome]:
 
 
 def verdict_on(suite: str, outcomes: Sequence[Outcome]) -> Verdict:
-    """The verdict on a suite; its `test` names are those of classes and methods."""
+    """The verdict on a suite. The names of tests are names of a class and a method."""
     expected = read_expectations(EXPECTED.read_text(encoding="utf-8"))
     return judge(suite, outcomes, that_ran(expected, outcomes))
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The text of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.spark_python_suites")
     parser.add_argument("--spark", default=version("pyspark"), help="the version, such as 4.3.0")
     parser.add_argument("--source", type=Path, help="a checkout of Spark of that version")

@@ -1,10 +1,10 @@
-"""Runs one module of Spark's tests with cowstate enabled in its sessions; a process of its own.
+"""Runs a module of Spark's tests with cowstate enabled in its sessions, in a separate process.
 
     python -m scripts.spark_python_suites.run_suite MODULE PYTHON_DIRECTORY_OF_SPARK OUTCOMES
 
-PySpark comes from the environment, its tests from the checkout. Each outcome is a line of JSON, as
-`scripts.spark_suites.verdicts.Outcome` has it; its stores are the operators that the test has
-planned in an enabled session.
+PySpark comes from the environment, its tests from the checkout. Each outcome is a line of JSON in
+the form of `scripts.spark_suites.verdicts.Outcome`. Its `stores` counts the operators that the test
+has planned in an enabled session.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ import spark_state
 PLANNED: list[str] = []
 """A name for each operator that was planned."""
 COUNTED: set[Any] = set()
-"""Methods that note what they plan."""
+"""Methods that note the planned operators."""
 
 
 class Outcomes(unittest.TestResult):
-    """Writes how each test ended, when it ended."""
+    """Writer of the outcome of each test, at the end of the test."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Outcomes(unittest.TestResult):
         self._planned = 0
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - as unittest calls it
-        """See TestResult, as for the other methods."""
+        """See TestResult, also for the other methods."""
         self._begun = time.monotonic()
         self._planned = len(PLANNED)
         super().startTest(test)
@@ -77,12 +77,12 @@ class Outcomes(unittest.TestResult):
 
 
 def _text(error: BaseException) -> str:
-    """What an error says, and then where."""
+    """The message of an error, and then its traceback."""
     return "".join([*traceback.format_exception_only(error), *traceback.format_exception(error)])
 
 
 def counted(method: Any) -> Any:
-    """A method of GroupedData that notes the operators that it plans."""
+    """Wrap a method of GroupedData that plans an operator, to note the operator."""
 
     @functools.wraps(method)
     def plan(grouped: Any, *arguments: Any, **options: Any) -> Any:
@@ -94,7 +94,7 @@ def counted(method: Any) -> Any:
 
 
 def enable_in_sessions(store: Path) -> None:
-    """Enable cowstate in every session that Spark's test classes begin."""
+    """Enable cowstate in every session of Spark's test classes."""
     test_case: Any = importlib.import_module("pyspark.testing.sqlutils").ReusedSQLTestCase
     begin = test_case.setUpClass.__func__
 
@@ -116,7 +116,7 @@ def main() -> None:
     store = Path(outcomes).with_name("store")
     store.mkdir()
     pyspark.sql.__path__.append(str(Path(python_directory) / "pyspark" / "sql"))
-    # Spark's home, which its testing modules look for, is the installed package.
+    # Spark's testing modules look for SPARK_HOME, here the installed package.
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     enable_in_sessions(store)
     tests = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))

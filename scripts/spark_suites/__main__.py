@@ -2,9 +2,9 @@
 
     python -m scripts.spark_suites [--provider cowstate|hdfs|both] [--suites REGEX] [--tests REGEX]
 
-The tests are those that Spark publishes; `spark_builds.py` says what they are run with. Every test
-must pass, but for those of `expected.toml`, which must fail. The exit status is 1 otherwise.
-`--provider both` runs them on HDFSBackedStateStoreProvider, too, to compare.
+Spark publishes the tests; see `spark_builds.py` for the jars of a run. Every test must pass, but
+for the tests of `expected.toml`, which must fail. The exit status is 1 otherwise. `--provider both`
+runs the tests on HDFSBackedStateStoreProvider, too, to compare.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOURCES = HERE / "scala"
 
 
 def parsed() -> argparse.Namespace:
-    """The text of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.spark_suites")
     parser.add_argument("--provider", choices=[COWSTATE, HDFS, "both"], default=COWSTATE)
     parser.add_argument("--spark", default=locked_versions()[-1], choices=locked_versions())
@@ -50,12 +50,12 @@ def parsed() -> argparse.Namespace:
 
 
 def providers(build: SparkBuild, name: str) -> list[Provider]:
-    """The providers to run on, with the jars that redirect suites to them."""
+    """The providers to run on, with the jars that redirect suites to the providers."""
     runner = compiled("runner", SOURCES / "runner", build, [])
     hdfs = Provider(HDFS, [runner], is_cowstate=False)
     if name == HDFS:
         return [hdfs]
-    # On the installed Spark, as it is compiled for a release.
+    # Compile the provider on the installed Spark, as for a release.
     provider = compiled("provider", ROOT / "spark_state" / "jvm", None, [])
     suites = compiled("suites", SOURCES / "provider", build, [provider, runner])
     cowstate = Provider(COWSTATE, [suites, runner, provider], is_cowstate=True)
@@ -63,7 +63,7 @@ def providers(build: SparkBuild, name: str) -> list[Provider]:
 
 
 def run(jvm: SuiteJvm, suites: Sequence[Suite], expected: Sequence[Expectation]) -> list[Verdict]:
-    """The verdicts on suites, each shown when its JVM has ended."""
+    """The verdicts on suites. Prints each verdict when its JVM has ended."""
     verdicts = []
     for suite in suites:
         if suite.class_for(is_cowstate=jvm.provider.is_cowstate):
@@ -76,7 +76,7 @@ def run(jvm: SuiteJvm, suites: Sequence[Suite], expected: Sequence[Expectation])
 
 
 def show_setting(build: SparkBuild, chosen: Sequence[Provider]) -> None:
-    """Say what the suites run with, and whether something newer is published."""
+    """Print the versions and jars of the run, and tell if newer test jars are published."""
     java = subprocess.run([java_program(), "-version"], capture_output=True, text=True, check=True)
     jars = [jar.name for provider in chosen for jar in provider.jars]
     print(f"Spark {build.version} of PyPI, on {java.stderr.splitlines()[1]}, with")

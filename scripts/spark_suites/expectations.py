@@ -1,7 +1,8 @@
-"""The tests of Spark that fail on cowstate, with the reasons: `expected.toml`.
+"""Tests of Spark that fail on cowstate, with the reasons: `expected.toml`.
 
 Each entry has the names of suites, the names of tests, and the reason. A name that ends with `*`
-stands for all that begin so. `sometimes = true` says that chance decides whether they fail.
+stands for all names with this beginning. `sometimes = true` says that chance decides whether the
+tests fail.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TABLE = Path(__file__).with_name("expected.toml")
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A test, or all tests whose names begin so, which fail for a reason."""
+    """A test, or all tests with the same beginning of the name, expected to fail for a reason."""
 
     suite: str
     test: str
@@ -23,12 +24,12 @@ class Expectation:
     sometimes: bool = False
 
     def covers(self, test: str) -> bool:
-        """Whether it is about this test of its suite."""
+        """True if the expectation is about test `test` of the suite."""
         return test.startswith(self.test[:-1]) if self.test.endswith("*") else test == self.test
 
 
 def read_expectations(text: str) -> list[Expectation]:
-    """The entries of a table. A suite or test that is there twice is an error."""
+    """Read the entries of a table. Raises ValueError if a test of a suite is there twice."""
     expectations = [
         Expectation(suite, test, " ".join(entry["reason"].split()), entry.get("sometimes", False))
         for entry in tomllib.loads(text)["expected"]

@@ -1,4 +1,4 @@
-"""The results of a run as text: a table in Markdown, then what failed and why. Pure."""
+"""The results of a run as text: a table in Markdown, then failed tests with the reasons. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ NOT_RUN = ("ignored", "canceled")
 
 
 def whole(verdicts: Mapping[str, Sequence[Verdict]]) -> list[str]:
-    """Everything about a run, by the names of providers."""
+    """The whole report of a run. `verdicts`: by the names of providers."""
     every = [verdict for of_provider in verdicts.values() for verdict in of_provider]
     return ["", *table(verdicts), "", *expected_failures(every), *faults(every)]
 
 
 def progress(verdict: Verdict, provider: str) -> str:
-    """A suite that ended, in a line."""
+    """A line about a suite that ended."""
     counted = zip(numbers(verdict), COLUMNS, strict=True)
     mark = " !" if verdict.faults else ""
     return f"{provider} {verdict.suite}: {', '.join(f'{n} {what}' for n, what in counted)}{mark}"
 
 
 def table(verdicts: Mapping[str, Sequence[Verdict]]) -> list[str]:
-    """A row for each suite and one for all, with columns for each provider."""
+    """A table with a row for each suite and a row for all, and with columns for each provider."""
     columns = [f"{provider}: {column}" for provider in verdicts for column in COLUMNS]
     by_suite: dict[str, dict[str, Verdict]] = defaultdict(dict)
     for provider, of_provider in verdicts.items():
@@ -40,13 +40,13 @@ def table(verdicts: Mapping[str, Sequence[Verdict]]) -> list[str]:
 
 
 def numbers(verdict: Verdict) -> list[int]:
-    """A verdict in the order of COLUMNS."""
+    """The numbers of a verdict, in the order of COLUMNS."""
     counts = [verdict.count("passed"), verdict.count(*FAILED), verdict.count(*NOT_RUN)]
     return [*counts, verdict.stores, verdict.seconds]
 
 
 def cells(verdict: Verdict | None) -> list[str]:
-    """The cells of a suite; a provider may not run it."""
+    """The cells of a suite; dashes if the provider does not run the suite."""
     return list(map(str, numbers(verdict))) if verdict else ["-"] * len(COLUMNS)
 
 
@@ -61,7 +61,7 @@ def line(texts: Sequence[str]) -> str:
 
 
 def expected_failures(verdicts: Sequence[Verdict]) -> list[str]:
-    """Why tests failed that were expected to, and which they are."""
+    """The reasons of expected failures, each with its tests."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for verdict in verdicts:
         for outcome, reason in verdict.expected:
@@ -73,6 +73,6 @@ def expected_failures(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def faults(verdicts: Sequence[Verdict]) -> list[str]:
-    """What should not be, each with its suite."""
+    """The faults of all verdicts, each with its suite."""
     texts = [f"{verdict.suite}: {fault}" for verdict in verdicts for fault in verdict.faults]
     return ["", f"{len(texts)} faults", *texts] if texts else ["", "no faults"]

@@ -1,8 +1,8 @@
-"""Spark's published test jars, Spark itself in the same version, and the jars compiled for them.
+"""Spark's published test jars, Spark itself in the same version, and the jars compiled for both.
 
 build/spark-suites/
-  jars/                      what the lock file pins, from Maven Central
-  spark-<version>/           PySpark without what it depends on, from PyPI: Spark's own jars
+  jars/                      the jars of the lock file, from Maven Central
+  spark-<version>/           PySpark without its requirements, from PyPI: Spark's own jars
   classes-<version>/         the tests of spark-sql, unpacked: suites open their resources as files
   <name>-<checksum>.jar      compiled from sources of this tree
 """
@@ -33,7 +33,8 @@ SUPPORTED = re.compile(r"4\.[23]\.\d+")
 
 @dataclass(frozen=True, slots=True)
 class SparkBuild:
-    """A version of Spark with its tests, ready to run. `jars`: what was downloaded for it."""
+    """A version of Spark with its tests, ready to run. `jars`: the jars downloaded for the
+    tests."""
 
     version: str
     spark_jars: Path
@@ -42,7 +43,7 @@ class SparkBuild:
 
     @property
     def libraries(self) -> list[Path]:
-        """The jars, but for the one that is unpacked."""
+        """The jars, without the jar of spark-sql's tests, which is unpacked."""
         return [jar for jar in self.jars if not is_of_sql_tests(jar)]
 
     def classpath(self, first: Sequence[Path]) -> list[str]:
@@ -84,7 +85,7 @@ def published_versions() -> list[str]:
 
 
 def lock(version: str) -> Path:
-    """Pin the test jars of another version, and the libraries of the newest one that is pinned."""
+    """Pin the test jars of another version, and the libraries of the newest pinned version."""
     newest = locked_versions()[-1]
     lines = []
     for _, path in locked(lock_of(newest)):
@@ -99,7 +100,7 @@ def lock(version: str) -> Path:
 
 
 def prepare(version: str) -> SparkBuild:
-    """Download and unpack what is not there yet."""
+    """Download and unpack missing files."""
     jars = pinned_jars(lock_of(version), JARS)
     (sql_tests,) = filter(is_of_sql_tests, jars)
     spark_jars = spark_of_pypi(version, BUILD / f"spark-{version}")
@@ -110,12 +111,12 @@ def prepare(version: str) -> SparkBuild:
 
 
 def is_of_sql_tests(jar: Path) -> bool:
-    """Whether a jar has the suites."""
+    """True if the jar has the suites."""
     return jar.name.startswith(f"{SQL_TESTS}-")
 
 
 def unpack(jar: Path, folder: Path) -> None:
-    """Unpack a jar. The folder is there whole or not at all."""
+    """Unpack a jar. The folder is whole or does not exist."""
     unfinished = folder.with_name(f".{folder.name}")
     with zipfile.ZipFile(jar) as archive:
         archive.extractall(unfinished)
@@ -123,8 +124,8 @@ def unpack(jar: Path, folder: Path) -> None:
 
 
 def compiled(name: str, folder: Path, build: SparkBuild | None, beside: Sequence[Path]) -> Path:
-    """A jar of the sources in a folder, compiled against a Spark and its tests; without one,
-    against the installed Spark. It is compiled once for the same sources."""
+    """Compile the sources in a folder against a Spark and its tests, or, without `build`, against
+    the installed Spark. The same sources are compiled once."""
     sources = sorted(folder.rglob("*.scala"))
     content = hashlib.sha256((build.version if build else "").encode())
     for file in [*sources, *beside]:

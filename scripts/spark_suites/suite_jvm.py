@@ -1,7 +1,7 @@
-"""Runs a suite in a JVM of its own, started as Spark's own build starts it, and reads the outcomes.
+"""Runs a suite in a separate JVM, started as in Spark's own build, and reads the outcomes.
 
-A run has a folder, `build/spark-suites/<provider>/<suite>`, with its outcomes, its output, and the
-log of Spark.
+Each run has a folder, `build/spark-suites/<provider>/<suite>`, with its outcomes, its output, and
+the log of Spark.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _OPENED = (
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
-# One suite runs for a minute: the second compiler costs more than it saves. Suites rely on
-# assertions, and on finding memory that a task leaves.
+# A suite runs for a minute, so the second compiler would cost more time than the compiler saves.
+# Suites rely on assertions, and on the detection of memory that a task leaves.
 _OPTIONS = (
     *("-ea", "-Xmx3g", "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     *("-XX:+EnableDynamicAgentLoading", "-XX:+IgnoreUnrecognizedVMOptions"),
@@ -36,14 +36,14 @@ _OPTIONS = (
     *("-Dspark.unsafe.exceptionOnMemoryLeak=true", "-Dspark.master.rest.enabled=false"),
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
-# Sessions find it by the jar's services. Those of the suites do not look there.
+# Other sessions find the extensions by the jar's services. The suites' sessions do not look there.
 _EXTENSIONS = "org.apache.spark.sql.execution.datasources.v2.cowstate.CowStateExtensions"
 _VARIABLES = {"SPARK_TESTING": "1", "SPARK_SCALA_VERSION": "2.13"}
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider that suites run on: the jars that come before Spark's and the tests'."""
+    """A provider that suites run on. `jars`: jars that come before Spark's jars and the tests."""
 
     name: str
     jars: Sequence[Path]
@@ -52,7 +52,8 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class SuiteJvm:
-    """How suites run: on which Spark and provider, which tests of each, and how long at most."""
+    """Settings of a run of suites: Spark, provider, a pattern of tests, and a time limit for a
+    suite."""
 
     build: SparkBuild
     provider: Provider
@@ -60,7 +61,7 @@ class SuiteJvm:
     minutes: int
 
     def run(self, suite: Suite) -> list[Outcome]:
-        """The outcomes of a suite, in order; a JVM that does not end is one of them."""
+        """The outcomes of a suite, in order. A JVM that ends badly or never is a failed outcome."""
         folder = BUILD / self.provider.name / suite.name
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "tmp").mkdir(parents=True)
@@ -85,7 +86,7 @@ class SuiteJvm:
         return [java_program(), *_OPTIONS, *own, "-cp", classpath, *program]
 
     def _ended(self, command: Sequence[str], folder: Path) -> str:
-        """How the JVM ended; empty if it ended well."""
+        """The end of the JVM in words; empty if the JVM ended well."""
         variables = os.environ | _VARIABLES | {"SPARK_HOME": str(self.build.spark_jars.parent)}
         with (folder / "output.txt").open("wb") as output:
             try:
@@ -99,6 +100,6 @@ class SuiteJvm:
 
 
 def read_outcomes(lines: str) -> list[Outcome]:
-    """What a JVM wrote; it may have been killed within its last line."""
+    """Read the outcomes that a JVM wrote. The JVM may have been killed within its last line."""
     whole = lines[: lines.rfind("\n") + 1]
     return [Outcome(**json.loads(line)) for line in whole.splitlines()]

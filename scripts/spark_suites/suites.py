@@ -1,12 +1,13 @@
-"""Which of Spark's suites run, and by which class on which provider.
+"""The list of Spark's suites to run, with the class that runs a suite on each provider.
 
-A suite runs by Spark's own class on both providers, except where it looks for files or rows of
+Spark's own class runs a suite on both providers, except if the suite looks for files or rows of
 HDFSBackedStateStoreProvider: then a class of `scala/provider` looks for cowstate's.
 
-Spark's packages of streaming and of the state reader are here, with all suites that start a query
-with state on that provider, or open its stores. Their other suites open no store, open RocksDB
-only, start Python, or need a browser. Suites of other packages are not here, though some may run
-a query with state, too, such as AdaptiveQueryExecSuite.
+From Spark's packages of streaming and of the state reader, the list has every suite that starts a
+query with state on HDFSBackedStateStoreProvider, or opens its stores. The other suites of the
+packages open no store, open RocksDB only, start Python, or need a browser. The list has no suites
+of other packages, though some of these suites may run a query with state, too, such as
+AdaptiveQueryExecSuite.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ EXECUTION = f"{SQL}.execution.streaming"
 READER = f"{SQL}.execution.datasources.v2.state"
 HARNESS = f"{STATE}.cowstate"
 
-# Tests that name RocksDB or its changelogs, and not HDFSBacked, open no store of another provider.
+# Tests named after RocksDB or its changelogs, and not HDFSBacked, open no other provider's store.
 LEFT_OUT = "^(?!.*HDFS).*(RocksDB|rocksdb|changelog checkpointing)"
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The classes that run a suite: `spark` is Spark's own, empty if there is none for it;
-    `cowstate` runs it on cowstate, empty if Spark's own does."""
+    """Classes that run a suite. `spark`: Spark's own class, empty if there is none. `cowstate`: the
+    class for cowstate, empty if Spark's own class runs the suite on cowstate, too."""
 
     spark: str
     cowstate: str = ""
 
     @property
     def name(self) -> str:
-        """What it is called here: the simple name of the class that runs on cowstate."""
+        """The name of the suite here: the simple name of the class that runs on cowstate."""
         return (self.cowstate or self.spark).rpartition(".")[2]
 
     def class_for(self, *, is_cowstate: bool) -> str:
-        """The class that runs it on a provider; empty if it does not run there."""
+        """The class that runs the suite on a provider; empty if the suite does not run there."""
         return self.cowstate if is_cowstate and self.cowstate else self.spark
 
 

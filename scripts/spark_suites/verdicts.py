@@ -1,4 +1,4 @@
-"""What the outcomes of a suite come to, given the tests that are expected to fail. Pure."""
+"""Judges the outcomes of a suite, given the tests that are expected to fail. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAILED = ("failed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a test ended; `test` is empty if it was the suite that ended."""
+    """Outcome of a test; `test` is empty for an outcome of the whole suite."""
 
     test: str
     outcome: str
@@ -22,13 +22,14 @@ class Outcome:
 
     @property
     def has_failed(self) -> bool:
-        """Canceled tests have not: their suite says that they cannot run here."""
+        """True if the test failed or was aborted. A canceled test has not failed: its suite says
+        that the test cannot run here."""
         return self.outcome in FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The tests of a suite by how they ended, and what is wrong with that."""
+    """Outcomes of a suite's tests, and the faults among the outcomes."""
 
     suite: str
     outcomes: Sequence[Outcome]
@@ -36,25 +37,25 @@ class Verdict:
     faults: Sequence[str] = field(default_factory=list)
 
     def count(self, *outcomes: str) -> int:
-        """How many tests ended so."""
+        """The number of tests with one of these outcomes."""
         return sum(outcome.outcome in outcomes for outcome in self.outcomes)
 
     @property
     def stores(self) -> int:
-        """How many stores of the tested provider were opened."""
+        """The number of stores of the tested provider that tests opened."""
         return sum(outcome.stores for outcome in self.outcomes)
 
     @property
     def seconds(self) -> int:
-        """How long the tests took together."""
+        """The seconds that the tests took together."""
         return round(sum(outcome.ms for outcome in self.outcomes) / 1000)
 
 
 def judge(
     suite: str, outcomes: Sequence[Outcome], expectations: Iterable[Expectation] | None
 ) -> Verdict:
-    """The verdict on a run of a suite on cowstate; without expectations, on another provider, whose
-    failures are for comparison."""
+    """Judge a run of a suite on cowstate. Without expectations the run is on another provider,
+    whose failures are only for comparison."""
     if expectations is None:
         return Verdict(suite, outcomes, faults=[] if outcomes else ["no test ran"])
     about = [expectation for expectation in expectations if expectation.suite == suite]
@@ -89,7 +90,8 @@ def judge(
 
 
 def that_ran(expectations: Iterable[Expectation], outcomes: Sequence[Outcome]) -> list[Expectation]:
-    """Those about tests that ran: where only some tests were asked for, the others may not."""
+    """The expectations about tests that ran. If only some tests were asked for, other tests may not
+    run."""
     return [
         expectation
         for expectation in expectations
@@ -98,12 +100,12 @@ def that_ran(expectations: Iterable[Expectation], outcomes: Sequence[Outcome]) -
 
 
 def failure(outcome: Outcome) -> str:
-    """An outcome that nobody expected."""
+    """The fault of an unexpected failure."""
     return f"failed: {outcome.test or 'the suite'}: {first_line(outcome.error)}"
 
 
 def unused(outcomes: Sequence[Outcome]) -> list[str]:
-    """What is wrong with a run that tells nothing about the provider."""
+    """The faults of a run that tells nothing about the provider."""
     if not outcomes:
         return ["no test ran"]
     used = any(outcome.stores for outcome in outcomes)
@@ -111,5 +113,5 @@ def unused(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def first_line(error: str) -> str:
-    """What an error says, without where."""
+    """The message of an error, without the traceback."""
     return error.partition("\n\tat ")[0].partition("\n")[0][:300]

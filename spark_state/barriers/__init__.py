@@ -1,18 +1,18 @@
-"""Which records belong to which epoch, decided from the barriers of a stream's channels. Pure.
+"""Assignment of records to epochs, from the barriers of a stream's channels. Pure.
 
-A channel delivers the records of one writer in order, and between them a barrier per epoch: what
-came before the barrier of epoch n belongs to epochs up to n, what comes after it does not. The
-input gate puts several channels together: `exactly_once` gives back an epoch's records, and nothing
-of a later epoch, before it says that the epoch is aligned; `at_least_once` gives back every record
-as it arrives.
+A channel delivers the records of one writer in order, and a barrier for each epoch between the
+records. Records before the barrier of epoch n belong to epochs up to n; records after the barrier
+belong to later epochs. The input gate merges several channels. In mode `exactly_once`, the gate
+returns all records of an epoch, and no record of a later epoch, before the gate reports the epoch
+as aligned. In mode `at_least_once`, the gate returns every record on arrival.
 
-    channel_event   what arrives: records, barriers, the end of a channel
-    epoch_outcome   what is decided: an epoch is aligned, or it never will be
-    aligned_barrier_handler, barrier_tracker    deciding, for the two modes
-    event_buffer    where the events of channels that are ahead wait
+    channel_event   input: records, barriers, the end of a channel
+    epoch_outcome   decision: an epoch is aligned, or never will be aligned
+    aligned_barrier_handler, barrier_tracker    the decisions in the two modes
+    event_buffer    buffer for events of channels that are ahead of the current epoch
     input_gate      events in, records and outcomes out
 
-No clock, socket, thread or I/O: who reads the channels hands their events in, and spilling is done
-by a buffer that is handed in, too. Source of the algorithm: Flink 1.9, BarrierBuffer and
+No clock, socket, thread or I/O: the caller reads the channels and passes the events in. The caller
+also passes in the buffer for spilling. Source of the algorithm: Flink 1.9, BarrierBuffer and
 BarrierTracker.
 """

@@ -1,13 +1,15 @@
-"""Aligning the barriers of several channels, for exactly once.
+"""Alignment of the barriers of several channels, for mode `exactly_once`.
 
-One epoch is aligned at a time. A channel whose barrier is there is blocked: its records belong to a
-later epoch and must wait. The outcome ends the epoch and blocks no channel any more, except, after
-a newer barrier, the channel that brought it.
+One epoch is aligned at a time. A channel is blocked after its barrier: the next records belong to a
+later epoch and must wait. The outcome of the epoch unblocks all channels. One exception: if a newer
+barrier ended the epoch, the channel of the newer barrier is blocked.
 
-    barrier of the epoch being aligned   block the channel; with the last one the epoch is aligned
-    of a newer epoch                     the current one can no longer complete: abort it, begin
-    of an older, or of one that ended    ignored
-    end of a channel                     counts as closed; the current epoch is aborted
+    barrier of the current epoch          block the channel; the last barrier aligns the epoch
+    barrier of a newer epoch              abort the current epoch, begin the newer epoch
+    barrier of an older or ended epoch    ignore the barrier
+    end of a channel                      count the channel as closed; abort the current epoch
+
+The current epoch is aborted in the second case because the epoch can no longer complete.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from spark_state.barriers.epoch_outcome import (
 
 
 class AlignedBarrierHandler:
-    """The BarrierHandler (see input_gate) of `exactly_once` over `channels` channels."""
+    """BarrierHandler (see input_gate) of mode `exactly_once`. `channels`: number of channels."""
 
     def __init__(self, channels: int) -> None:
         assert channels > 0, "no channel"

@@ -1,12 +1,13 @@
-"""Tracking the barriers of several channels, for at least once.
+"""Tracking of the barriers of several channels, for mode `at_least_once`.
 
-No channel is ever blocked, so when an epoch is aligned, records of later epochs may have been
-handed on, too: after a restart from that epoch they come again.
+No channel is ever blocked. So records of later epochs may be handed on before an epoch is aligned;
+after a restart from the epoch, such records come again.
 
-Several epochs are pending at once, the newest last, at most `MAX_PENDING_EPOCHS`; the oldest is
-dropped for a new one. An aligned epoch ends all older ones, which cannot be aligned after it. A
-barrier of an epoch that is not pending is ignored unless it is newer than all seen. The end of a
-channel aborts the epochs whose barrier it did not deliver; later ones do not wait for it.
+At most `MAX_PENDING_EPOCHS` epochs are pending at once, the newest last; a new epoch beyond the
+limit aborts the oldest. An aligned epoch ends all older epochs, because no older epoch can be
+aligned afterwards. A barrier of an epoch that is not pending is ignored, unless the epoch is newer
+than all epochs before. The end of a channel aborts the pending epochs without a barrier of the
+channel; later epochs do not wait for the channel.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_PENDING_EPOCHS = 50
 
 
 class BarrierTracker:
-    """The BarrierHandler (see input_gate) of `at_least_once` over `channels` channels."""
+    """BarrierHandler (see input_gate) of mode `at_least_once`. `channels`: number of channels."""
 
     def __init__(self, channels: int) -> None:
         assert channels > 0, "no channel"

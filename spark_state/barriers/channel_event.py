@@ -1,6 +1,6 @@
-"""What a channel delivers: records, a barrier per epoch, and at last its end, maybe.
+"""Events of a channel: records, a barrier for each epoch, and possibly the end of the channel.
 
-Channels are numbered from 0. A channel's epochs only grow, and nothing comes after its end.
+Channels are numbered from 0. The epochs of a channel only grow, and nothing comes after the end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord(Generic[T]):
-    """A record, or several as one: nothing here looks into `value`.
+    """A record, or several records as one: the package does not read `value`.
 
-    `size_bytes`: what it takes up while it waits, as whoever made it estimates.
+    `size_bytes`: size of the record while the record waits, estimated by its maker.
     """
 
     channel: int
@@ -25,7 +25,7 @@ class ChannelRecord(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ChannelBarrier:
-    """What the channel delivered before belongs to `epoch` and those before it."""
+    """Barrier of `epoch`: earlier records of the channel belong to `epoch` or to earlier epochs."""
 
     channel: int
     epoch: int
@@ -34,7 +34,7 @@ class ChannelBarrier:
 
 @dataclass(frozen=True, slots=True)
 class EndOfChannel:
-    """The channel is closed; later epochs do not wait for it."""
+    """End of a channel: later epochs do not wait for the channel."""
 
     channel: int
     size_bytes: ClassVar[int] = 0

@@ -1,6 +1,6 @@
-"""How an epoch ends: aligned, or aborted because it can no longer be.
+"""Outcome of an epoch: aligned, or aborted because the epoch can no longer be aligned.
 
-An epoch begins with the first barrier of it that is not ignored, and ends exactly once.
+An epoch begins with its first barrier that is not ignored, and ends exactly once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ AbortReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class AlignmentStatistics:
-    """How far an epoch came.
+    """Progress of an epoch's alignment.
 
-    `arrived`: the channels whose barrier is there, in the order of arrival, so the last one held an
-    aligned epoch up. `waited_for`: the open channels whose barrier is not there. `buffered_bytes`:
-    of records that were held back meanwhile, by their own `size_bytes`.
+    - `arrived`: channels with a barrier, in the order of arrival; an aligned epoch waited for the
+      last channel.
+    - `waited_for`: open channels without a barrier.
+    - `buffered_bytes`: sum of `size_bytes` of the records that were held back meanwhile.
     """
 
     arrived: tuple[int, ...]
@@ -34,7 +35,7 @@ class AlignmentStatistics:
 
 @dataclass(frozen=True, slots=True)
 class EpochAligned:
-    """The barriers of all open channels are there: the epoch is whole."""
+    """Outcome of a whole epoch: the barriers of all open channels are there."""
 
     epoch: int
     statistics: AlignmentStatistics
@@ -42,7 +43,8 @@ class EpochAligned:
 
 @dataclass(frozen=True, slots=True)
 class EpochAborted:
-    """The epoch will never be aligned; its records belong to the next one that is."""
+    """Outcome of an epoch that will never be aligned. Its records belong to the next aligned
+    epoch."""
 
     epoch: int
     reason: AbortReason
@@ -55,7 +57,8 @@ EpochOutcome = EpochAligned | EpochAborted
 def alignment_statistics(
     arrived: Iterable[int], closed: Iterable[int], channels: int
 ) -> AlignmentStatistics:
-    """The statistics of an epoch of `channels` channels, `closed` of which have ended."""
+    """Return the statistics of an epoch. `channels`: number of channels. `closed`: ended
+    channels."""
     arrived_channels = tuple(arrived)
     waited_for = set(range(channels)).difference(arrived_channels, closed)
     return AlignmentStatistics(arrived_channels, tuple(sorted(waited_for)))

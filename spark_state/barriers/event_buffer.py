@@ -1,4 +1,4 @@
-"""Where the events of channels that are ahead wait until their epoch's turn."""
+"""Buffer for events of channels that are ahead of the current epoch."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ T = TypeVar("T")
 
 
 class EventBuffer(Protocol[T]):
-    """Events in the order they were put: first all are put, then they are replayed once."""
+    """Buffer of events in the order of `put`. First all events are put, then replayed once."""
 
     def put(self, event: ChannelEvent[T]) -> None:
         """Keep an event. Not called after `replay`."""
 
     def replay(self) -> Iterator[ChannelEvent[T]]:
-        """The events, one at a time; may be left before the last one."""
+        """Yield the events, one at a time. The caller may stop before the last event."""
 
     def close(self) -> None:
-        """Give up what is left and what it takes up. Safe to call again."""
+        """Drop the remaining events and release the resources. Safe to call again."""
 
 
 class MemoryEventBuffer(Generic[T]):
-    """Keeps events in memory up to `bound_bytes` of their `size_bytes`, the rest in a spill.
+    """Buffer with events in memory up to `bound_bytes` of `size_bytes`, and the rest in a spill.
 
-    `open_spill()` makes the spill, at the first event beyond the bound; from then on all events go
-    there, which keeps their order.
+    `open_spill()`: opens the spill at the first event beyond the bound. From then on all events go
+    to the spill, which keeps the order.
     """
 
     def __init__(self, bound_bytes: int, open_spill: Callable[[], EventBuffer[T]]) -> None:

@@ -1,16 +1,15 @@
-"""Several channels in, one sequence of records and outcomes of epochs out.
+"""Gate with several channels in, and one sequence of records and epoch outcomes out.
 
-What an event of a blocked channel means is decided when the channel is not blocked any more: the
-event waits in a buffer. When the epoch ends, what has waited is replayed before anything new, in
-the order in which it came. A replayed channel may be blocked again while others are still being
-replayed; then what it delivers waits in a new buffer, which is replayed, when its time comes,
-before the rest of the old one:
+An event of a blocked channel waits in a buffer, and the gate handles the event after the channel is
+unblocked. When the epoch ends, the waiting events are replayed before any new event, in the order
+of arrival. A channel may be blocked again during the replay. Then the rest of the channel's events
+wait in a new buffer, which is later replayed before the rest of the old buffer:
 
     waiting    [b5 b6 b7]                          epoch 5 is aligned
     replaying  [b5 b6 b7] -> b5 out, then a barrier: b6, b7 wait again, [b6 b7] | new events
 
-The bytes in memory never exceed the bound of one buffer, because replaying moves events and
-copies none.
+The bytes in memory never exceed the bound of one buffer, because a replay moves events and copies
+none.
 
     gate = open_input_gate("exactly_once", 3, lambda: MemoryEventBuffer(64 << 20, open_spill))
     for output in gate.process(events):
@@ -42,37 +41,37 @@ GateOutput = ChannelRecord[T] | EndOfChannel | EpochOutcome
 
 
 class BarrierHandler(Protocol):
-    """Decides from barriers and ends of channels when an epoch is aligned.
+    """Handler that decides, from barriers and ends of channels, when an epoch is aligned.
 
-    It hears nothing of a channel while the channel is blocked, no barrier that is not newer than
-    the channel's last one, and nothing of a closed channel. Outcomes are in the order in which they
-    take place; each epoch that began ends once, and aligned epochs only grow.
+    The gate tells the handler nothing about a blocked or a closed channel, and no barrier that is
+    not newer than the channel's last barrier. Outcomes are in the order of occurrence. Each begun
+    epoch ends once, and aligned epochs only grow.
     """
 
     def is_blocked(self, channel: int) -> bool:
-        """Whether the channel's events must wait for the next outcome."""
+        """Return True if the channel's events must wait for the next outcome."""
 
     def barrier(self, channel: int, epoch: int) -> tuple[EpochOutcome, ...]:
-        """The channel delivered the barrier of `epoch`."""
+        """Handle the barrier of `epoch` from the channel."""
 
     def end_of_channel(self, channel: int) -> tuple[EpochOutcome, ...]:
-        """The channel is closed."""
+        """Handle the end of the channel."""
 
     def end_of_input(self) -> tuple[EpochOutcome, ...]:
-        """No barrier will come any more: abort what is pending."""
+        """Abort all pending epochs: no barrier follows."""
 
     def pending(self) -> dict[int, AlignmentStatistics]:
-        """The epochs that began and have not ended, oldest first."""
+        """Return the epochs that began and have not ended, oldest first."""
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the handler contradicts itself; for tests."""
 
 
 class InputGate(Generic[T]):
-    """Applies a handler's decisions to the events of its channels.
+    """Gate that applies a handler's decisions to the events of the channels.
 
-    `open_buffer()` makes a buffer for what must wait; there may be several at a time. Close the
-    gate when it is no longer used: buffers may hold files.
+    `open_buffer()`: opens a buffer for waiting events; several buffers may be open at a time. Close
+    the gate after use: buffers may hold files.
     """
 
     def __init__(self, handler: BarrierHandler, open_buffer: Callable[[], EventBuffer[T]]) -> None:
@@ -87,11 +86,12 @@ class InputGate(Generic[T]):
         self._outputs: deque[GateOutput[T]] = deque()
 
     def process(self, events: Iterable[ChannelEvent[T]]) -> Iterator[GateOutput[T]]:
-        """What the events, in their order of arrival, let through.
+        """Yield the outputs that the events let through. `events`: in the order of arrival.
 
-        `events` is read as far as the outputs are; when both are left, the next call goes on with
-        what was not yet given back, so a reader may stop after an aligned epoch. Raises
-        CorruptStreamError when a channel's epochs do not grow or it delivers after its end.
+        The gate reads `events` only as far as the caller reads the outputs. If the caller stops,
+        the next call continues with the outputs not yet returned, so a reader may stop after an
+        aligned epoch. Raises CorruptStreamError if a channel's epochs do not grow, or if an event
+        follows the end of a channel.
         """
         assert not self._input_ended, "the input has ended"
         arriving = iter(events)
@@ -104,21 +104,22 @@ class InputGate(Generic[T]):
             self._handle(event)
 
     def end_of_input(self) -> Iterator[GateOutput[T]]:
-        """No event will come any more: all records that wait, without aligning further epochs."""
+        """Yield all waiting records: no event follows, and no further epoch is aligned."""
         yield from self._replayed()
         self._input_ended = True
         self._end_epochs(self._handler.end_of_input())
         yield from self._replayed()
 
     def pending(self) -> dict[int, AlignmentStatistics]:
-        """The epochs that began and have not ended, oldest first, with whom they wait for."""
+        """Return the epochs that began and have not ended, oldest first, with the channels still
+        waited for."""
         return {
             epoch: replace(statistics, buffered_bytes=self._waiting_bytes)
             for epoch, statistics in self._handler.pending().items()
         }
 
     def close(self) -> None:
-        """Give up what waits. Safe to call again."""
+        """Drop the waiting events. Safe to call again."""
         if self._waiting is not None:
             self._waiting.close()
         for buffer, _ in self._replaying:
@@ -126,7 +127,7 @@ class InputGate(Generic[T]):
         self._replaying.clear()
 
     def _replayed(self) -> Iterator[GateOutput[T]]:
-        """The outputs that are ready, until only a new event can give more."""
+        """Yield the outputs that need no new event."""
         while True:
             while self._outputs:
                 yield self._outputs.popleft()
@@ -189,7 +190,7 @@ class InputGate(Generic[T]):
 def open_input_gate(
     mode: CheckpointingMode, channels: int, open_buffer: Callable[[], EventBuffer[T]]
 ) -> InputGate[T]:
-    """The gate of a checkpointing mode. Raises ConfigurationError for an unknown one."""
+    """Return the gate of a checkpointing mode. Raises ConfigurationError for an unknown mode."""
     if mode == "exactly_once":
         return InputGate(AlignedBarrierHandler(channels), open_buffer)
     if mode == "at_least_once":

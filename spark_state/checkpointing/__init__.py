@@ -1,1 +1,1 @@
-"""What to restore, whom to refuse, when to snapshot: decisions without clock, thread or I/O."""
+"""Decisions on restore, fencing, snapshots and time. Pure: no clock, thread or I/O."""

@@ -1,7 +1,8 @@
-"""Whether an operator needs an epoch without rows. Pure.
+"""Decides if an operator needs an epoch without rows. Pure.
 
-A batch without rows costs nearly as much as a batch with rows, so Spark is asked for one only when
-its epoch would do something: fire a timer, or move the watermark by which rows are late.
+A batch without rows costs nearly as much as a batch with rows. So the operator asks Spark for an
+empty batch only if the epoch has work to do: fire a timer, or move the watermark that decides which
+rows are late.
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from spark_state.checkpointing.watermarks import Policy, watermarks_after
 
 @dataclass(frozen=True, slots=True)
 class DueInProcessingTime:
-    """Timers expire at their time."""
+    """The rule for operators in processing time: an epoch is due when a timer has expired."""
 
     def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Whether a timer has expired at `now_ms`. `newest`: the times of the newest epoch."""
+        """Return True if a timer has expired at `now_ms`. `newest`: times of the newest epoch."""
         return _is_due(newest, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class DueInEventTime:
-    """Timers expire when the watermark passes them. `policy`: see watermarks.
+    """The rule for operators in event time: an epoch is due when the watermark has moved or passes
+    a timer. `policy`: see the module watermarks.
 
-    An epoch is due whenever the watermark has moved, as with Spark's own operator: after the epoch,
-    rows up to the new watermark are late.
+    Spark's own operator also runs an epoch whenever the watermark has moved: after the epoch, rows
+    up to the new watermark are late.
     """
 
     policy: Policy
 
     def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Whether the epoch after `newest` has a new watermark, or fires timers.
+        """Return True if the epoch after `newest` has a new watermark or fires timers.
 
-        After a tick all timers that had expired have fired: the others were registered while they
-        did, and wait for the next batch, as with Spark's own operator. Otherwise such timers could
-        keep a query from ending.
+        A tick is a batch that an operator's clock asked for. After a tick all timers that had
+        expired have fired. A timer still left was registered during the tick and waits for the next
+        batch, as with Spark's own operator. Otherwise such timers could keep a query from ending.
         """
         upstreams = max((len(time.reached_ms) for time in newest), default=0)
         next_epoch = watermarks_after(newest, upstreams, self.policy)

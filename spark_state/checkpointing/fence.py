@@ -1,4 +1,4 @@
-"""I9: a host refuses requests of an older run, an older attempt, or an epoch behind its own."""
+"""Fencing (I9): a host refuses an older run, an older attempt, or an epoch behind its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from spark_state.errors import FencedError
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """A request's right to a subtask: of two claims, the greater one wins.
+    """A request's right to a subtask: the greater of two claims wins.
 
-    `run`: the query's run; `epoch`: its batch id; `attempt`: Spark's task attempt id, which
+    `run`: the query's run; `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which
     grows over the life of the application.
     """
 
@@ -22,7 +22,8 @@ class Claim:
 
 
 def check_claim(newest: Claim | None, claim: Claim, subtask: int) -> None:
-    """Raise FencedError when `claim` is older than the newest one that the host has accepted."""
+    """Raise FencedError if `claim` is older than `newest`, the newest claim the host has
+    accepted."""
     if newest is None or newest <= claim:
         return
     part = "run" if claim.run != newest.run else "epoch" if claim.epoch != newest.epoch else "task"

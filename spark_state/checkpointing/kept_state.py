@@ -1,8 +1,9 @@
-"""How much of a subtask's state its files hold, by key group: what decisions on snapshots count.
+"""Size of a subtask's state in its files, by key group: the input of decisions on snapshots.
 
-A file tells its bytes and its rows. The bytes of a key group are its share of the rows; what a
-snapshot of it would have is what its entries took in the newest snapshot of it, or, before there
-is one, what a row of its changelogs takes.
+A handle tells the bytes and rows of a file. A key group's bytes in a file are in proportion to the
+key group's rows there. The size of a key group in a future snapshot is an estimate: the number of
+entries times the bytes of an entry in the newest snapshot, or of a row in the changelogs if there
+is no snapshot yet.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ from spark_state.checkpointing.restore_plan import Handles
 Counts = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.float64]
 RowsOfFiles = Mapping[str, Counts]
-"""By name of a file, how many rows it has of each key group of a subtask, in order."""
+"""For each file name, the number of rows in each key group of a subtask, in key group order."""
 
 
-# RocksDB makes one table of several, and a snapshot has those that are new. The more often it is
-# taken, the more of them it has that are soon replaced, and the less a restore has to do beside
-# opening the tables.
+# Weight of changed bytes if a snapshot adds to a database. Each snapshot uploads only new RocksDB
+# tables, and RocksDB merges tables all the time. Frequent snapshots upload more tables that a merge
+# soon replaces, but leave less for a restore to do after it has opened the tables.
 ADDED_TIMES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state of `key_groups`, which is kept in `handles`. For each key group in order: in how
-    many `changelogs` it has rows, the bytes `changed` in these, the bytes `held` in all files, the
-    bytes that its `entries` would have in a snapshot, and their `number`; and the bytes that are
-    `outdated`: a snapshot would rid the files of what was put again or deleted since. `times`: how
-    often what changed counts."""
+    """The state of `key_groups` in the files `handles`, measured for each key group in order.
+
+    `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
+    `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
+    `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because the
+    same values were put again or deleted since. `times`: weight of changed bytes in `outdated`.
+    """
 
     key_groups: KeyGroupRange
     handles: Handles
@@ -57,10 +60,14 @@ class KeptState:
         *,
         adds: bool,
     ) -> KeptState:
-        """What is kept in `handles`, which are of these key groups only. A file that `rows` does
-        not know counts for all of its key groups alike. `adds`: a snapshot would add to a database,
-        and not write what did not change. So what changelogs hold counts as outdated for it, and
-        ten times if there is a database: it is due when a tenth of the state has changed."""
+        """Measure the state in `handles`, which belong to `key_groups` only.
+
+        `rows`: row counts of files; a file that is missing there counts for all its key groups
+        alike. `entries`: number of entries of each key group. `adds`: True if a snapshot adds to a
+        database and does not write unchanged entries. Then all bytes of changelogs count as
+        outdated, and count ten times if there is a database already: a snapshot is due when a tenth
+        of the state has changed.
+        """
         changelogs = np.zeros(len(key_groups), np.int64)
         changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))
         for handle in handles:
@@ -88,12 +95,13 @@ class KeptState:
 
 
 def has_database(handles: Iterable[StateHandle]) -> bool:
-    """Whether one of the files is a database, to which a snapshot may add."""
+    """Return True if one of the files is a database, to which a snapshot may add."""
     return any(handle.kind == "database" for handle in handles)
 
 
 def rows_of_snapshot(file: StateHandle, key_groups: KeyGroupRange, entries: Counts) -> Counts:
-    """How many rows of each key group a snapshot has that was taken of so many entries."""
+    """Return the number of rows that snapshot `file` has in each key group of the subtask.
+    `entries`: number of entries of each key group when the snapshot was taken."""
     rows = np.zeros(len(key_groups), np.int64)
     place = _place(file, key_groups)
     rows[place] = entries[place]
@@ -106,7 +114,7 @@ def _place(handle: StateHandle, key_groups: KeyGroupRange) -> slice:
 
 
 def _shares(handle: StateHandle, rows: RowsOfFiles, place: slice) -> Bytes:
-    """The part of a file's rows that each key group of a handle has."""
+    """Return the part (0 to 1) of a file's rows that each key group of the handle has."""
     if handle.name in rows:
         return rows[handle.name][place] / max(handle.rows, 1)
     of_file = handle.key_groups if handle.tail is None else handle.tail.key_groups
@@ -114,7 +122,7 @@ def _shares(handle: StateHandle, rows: RowsOfFiles, place: slice) -> Bytes:
 
 
 def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
-    """What an entry of each key group takes in a snapshot as rows, about."""
+    """Estimate the bytes of one entry of each key group in a snapshot of rows."""
     changelogs = {h.name: h for h in handles if h.kind == "changelog"}.values()
     all_rows = sum(handle.rows for handle in changelogs)
     per_entry = np.full(len(key_groups), bytes_of(changelogs) / max(all_rows, 1))
@@ -125,8 +133,8 @@ def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
 
 
 def without_empty_ends(handles: Handles, key_groups: KeyGroupRange, rows: RowsOfFiles) -> Handles:
-    """The same state in `handles` that leave out the key groups, at both ends of a changelog's
-    range, of which it has no rows; the changelog itself if it has none at all."""
+    """Narrow the handle of each changelog to the key groups from its first to its last row, and
+    drop a changelog without rows. The state is the same."""
     narrowed = (_narrowed(handle, key_groups, rows) for handle in handles)
     return tuple(handle for handle in narrowed if handle is not None)
 

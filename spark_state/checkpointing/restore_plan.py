@@ -1,10 +1,15 @@
-"""How a subtask gets from the state it holds to the state an epoch starts from.
+"""Plans the way from a subtask's state in memory to the state that an epoch starts from.
 
-State is a function of the files it was built from, so two equal lists of handles are equal states.
-A resident subtask that is where it should be does nothing; one that already ran this epoch undoes
-it (I6: O(changes)); one that missed epochs, which another host ran, applies only their changelogs;
-anything else is restored from scratch. A zombie's files are in no checkpoint that is built upon,
-so state that contains them never equals or begins the target (I4).
+State is a function of the files that the subtask applied, so equal lists of handles mean equal
+states. The cheapest step that leads to the target wins:
+
+    memory equals the target                     Keep
+    subtask has already run this epoch           UndoSealed: cost O(changes) (I6)
+    another host ran the epochs in between       Extend: apply only the changelogs of these epochs
+    anything else                                Restore: begin with an empty backend
+
+A zombie's files are in no checkpoint that an epoch builds upon. So a state with such files never
+equals the target, nor a beginning of the target (I4).
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ Handles = tuple[StateHandle, ...]
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """What a subtask holds: the files its state equals, and those before its sealed epoch."""
+    """The state in a subtask's memory. `handles`: the files that the state equals; `before_sealed`:
+    the files that the state equalled before the sealed epoch, None if there is no way back."""
 
     handles: Handles
     before_sealed: Handles | None
@@ -27,7 +33,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The resident state is the one to start from."""
+    """Start from the resident state as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +43,14 @@ class UndoSealed:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Apply these files to the resident state."""
+    """Apply `handles` to the resident state."""
 
     handles: Handles
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Begin with an empty backend and apply these files."""
+    """Begin with an empty backend and apply `handles`."""
 
     handles: Handles
 
@@ -53,8 +59,8 @@ RestorePlan = Keep | UndoSealed | Extend | Restore
 
 
 def with_snapshot(handles: Handles, snapshot: Handles, key_groups: KeyGroupRange) -> Handles:
-    """`handles` with the files of a snapshot in their place, which hold their state of
-    `key_groups`. The other key groups still need the older files."""
+    """Return `handles` with `snapshot` in place of the handles' parts in `key_groups`. Other key
+    groups still need the older files."""
     narrowed = (
         replace(handle, key_groups=remaining)
         for handle in handles
@@ -64,7 +70,7 @@ def with_snapshot(handles: Handles, snapshot: Handles, key_groups: KeyGroupRange
 
 
 def plan_restore(resident: Resident | None, target: Handles) -> RestorePlan:
-    """The cheapest way from `resident` (None: nothing in memory) to `target`."""
+    """Return the cheapest way from `resident` (None: nothing in memory) to `target`."""
     if resident is None:
         return Restore(target)
     if resident.handles == target:

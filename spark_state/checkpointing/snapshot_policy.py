@@ -1,37 +1,44 @@
-"""When a subtask replaces changelogs by a snapshot, and of which key groups.
+"""Decides when a subtask replaces changelogs by a snapshot, and of which key groups.
 
-Bytes of files are outdated when what they put was put again or deleted since: the files hold more
-than the entries would be written with. A snapshot is due when at least as many are outdated as it
-would write, so a restore needs at most about twice the state. It is of the *worn* key groups only:
-those of whose own bytes that is true. So key groups that change little are not written again
-because others change much, and neither are those that only grow.
+Bytes of a file are outdated if later changes put the same values again or deleted the values. A
+snapshot is due when the files have at least as many outdated bytes as the snapshot would write. So
+a restore reads at most about twice the state. The snapshot holds only *worn* key groups: key groups
+with at least as many outdated bytes as bytes of entries. So a snapshot leaves alone a key group
+that changes little while others change much, and a key group that only grows.
 
-A snapshot names contiguous ranges, and each of them is files of its own and cuts handles of others
-in two. So ranges are few, and take in what lies between worn key groups if that is nearly worn or
-small, or if there were too many ranges otherwise. Whatever they take in, the bytes written stay
-within the outdated ones that they replace: as many are outdated as all entries have, and in the key
-groups that stay fewer than theirs have. No byte of a changelog becomes outdated twice, so all
-snapshots together have no more bytes than all changelogs (I7).
+A snapshot names contiguous ranges of key groups. Each range has files of its own and cuts older
+handles in two, so ranges are few. Ranges may include key groups between worn key groups: if the gap
+is nearly worn or small, or if there are too many ranges. The snapshot still writes at most as many
+bytes as it makes superfluous: the whole state has at least as many outdated bytes as bytes of
+entries, and the key groups left out have fewer outdated bytes than bytes of entries. No byte of a
+changelog becomes outdated twice, so all snapshots together have at most the bytes of all changelogs
+(I7).
 
-`MANY_FILES` bounds the length of a chain, and so of a manifest, where a large state changes little
-or was written by many subtasks. Then changelogs at its end become one, if they are small beside the
-state: a change is written a second time, and a third time in a snapshot. A merge reads them at
-once, so there is a bound for their bytes. If what cannot be merged makes the chain long, all key
-groups are written that have changed. Merged changelogs are not merged again; about 200 of them,
-which stand for 25,000 epochs, make a snapshot due. A chain has at most 300 files.
+`MANY_FILES` bounds the number of files in a chain, and so the length of a manifest, if a large
+state changes little or many subtasks wrote the files. Then the changelogs at the end of the chain
+are merged into one if they are small beside the state. A merge writes a change a second time, and a
+later snapshot writes the change a third time. A merge reads all its changelogs at once, so
+`MERGED_BYTES` bounds their size. If files that cannot be merged make the chain long, a snapshot of
+all changed key groups is due. Merged changelogs are not merged again: about 200 merged changelogs,
+from 25,000 epochs, make a snapshot due. A chain has at most 300 files.
 
-A snapshot is written while epochs go on, and the barrier of a later one names it. A host that ends
-before has written it for nothing, as where a scheduled run ends by itself after an epoch or two. So
-one begins only once the host has written, since its restore, a good part of what it replaces.
+A host writes a snapshot in the background, and the barrier of a later epoch names the snapshot. If
+the host ends earlier, the snapshot is useless: for example, a scheduled run ends by itself after
+one or two epochs. So a snapshot begins only when the host itself has written, since its restore, a
+good part of the bytes that the snapshot replaces.
 
-Runs that are shorter write snapshots in parts. A restore that finds one due replaces some key
-groups, and its first epoch names that part, for which it waits. A part begins at the key group that
-most changelogs are kept for, the least of several, so that parts pass over the key groups in turn.
-It takes as many as make a snapshot no longer due, so that parts keep pace with the changes. There
-are two bounds. A sixteenth of the entries at least, because each part is a file and cuts handles of
-others in two; a part at the end of the range may be smaller. A quarter at most, however much is
-due, so that no epoch waits for a whole snapshot; but a key group is not divided. A state of few
-entries and bytes is one part.
+Shorter runs write snapshots in parts. If a snapshot is due at a restore, the host writes a part: a
+range of key groups. The first epoch waits for the part, and the epoch's barrier names the part. A
+part begins at the key group with rows in the most changelogs (the lowest of several), so successive
+parts pass over all key groups. The part takes in key groups until no snapshot is due any more, so
+parts keep pace with changes. There are two bounds:
+
+    at least 1/16 of the entries   because each part is a file and cuts older handles in two; a part
+                                   at the end of the range may be smaller
+    at most 1/4 of the entries     however much is due, so no epoch waits for a whole snapshot; but
+                                   a key group is never divided
+
+A state of few entries and bytes is one part.
 """
 
 from __future__ import annotations
@@ -49,7 +56,7 @@ from spark_state.checkpointing.kept_state import ADDED_TIMES, KeptState, has_dat
 from spark_state.checkpointing.restore_plan import Handles
 
 MANY_FILES = 200
-# A merge has the rows of so many bytes of files in memory.
+# A merge has all rows of its files in memory: this bounds the files' bytes.
 MERGED_BYTES = 32 << 20
 _LEAST_MERGED = 16
 FEW_ENTRIES = 10_000
@@ -57,29 +64,29 @@ FEW_BYTES = 8 << 20
 
 _LARGEST_PART = 4
 _SMALLEST_PART = 16
-# Parts leave a chain that has twice as many changelogs as a key group is kept in on average, and
-# more handles than files, because a part cuts handles in two.
+# Bounds for parts. With parts, a chain has about twice as many changelogs as an average key group
+# has rows in, and more handles than files, because a part cuts handles in two.
 _MANY_CHANGELOGS = MANY_FILES // 2
 _MANY_HANDLES = 5 * MANY_FILES // 2
 _MANY_RANGES = 4
-# What lies between worn key groups is taken in if this much of what its entries take is outdated,
-# or if its entries are this small a part of all.
+# A range also takes in a gap between worn key groups if outdated bytes are this share of the gap's
+# entries, or if the gap's entries are this small a share of all entries.
 _NEARLY_WORN = 0.5
 _SMALL_GAP = 1 / 64
-# Files of which a snapshot has replaced a part, and entries that grow or shrink, mislead a look at
-# whole files.
+# The estimate from whole files is wrong after a snapshot has replaced a part of a file, and if
+# entries grow or shrink. So every tenth changelog leads to an exact count.
 _CHANGELOGS_UNTIL_COUNTED = 10
-# Bytes, because shares of files are no whole numbers.
+# Tolerance in bytes, because shares of files are not whole numbers.
 _ROUNDING = 0.5
-# What a host has to have written since its restore, of what makes a snapshot due.
+# Share of the bytes to replace that the host itself must have written since its restore.
 _OWN = 0.75
 
 
 def may_be_due(
     handles: Collection[StateHandle], entries: int, min_changelogs: int, *, adds: bool
 ) -> bool:
-    """Whether it is worth while to count the bytes of each key group for `ranges_due`: they are
-    not counted for most epochs (I7). `adds`: see KeptState."""
+    """Return True if the exact count of bytes by key group, for `ranges_due`, is worth its cost.
+    Most epochs do without the count (I7). `adds`: see KeptState.of."""
     files = {handle.name: handle for handle in handles}.values()
     if len(files) >= MANY_FILES or len(handles) >= _MANY_HANDLES:
         return True
@@ -90,7 +97,7 @@ def may_be_due(
         return True
     others = [handle for handle in files if handle.kind == "snapshot"] or changelogs
     rows = max(sum(handle.rows for handle in others), 1)
-    # Half of the state less than must be there: an entry takes more in some key groups.
+    # Lower than the exact limit by half the state: entries are larger in some key groups.
     held, least = (changelogs, 0.5) if adds else (files, 1.5)
     if adds and has_database(files):
         least /= ADDED_TIMES
@@ -99,7 +106,8 @@ def may_be_due(
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The handles of a chain from number `first` to before `end` are to become one changelog."""
+    """The decision to merge the handles from index `first` to before `end` of a chain into one
+    changelog."""
 
     first: int
     end: int
@@ -108,11 +116,12 @@ class Merge:
 def due(
     kept: KeptState, own: KeptState, single: Handles, min_changelogs: int
 ) -> Merge | tuple[KeyGroupRange, ...]:
-    """What is to be written while epochs go on: a merge, or a snapshot of these key groups; of
-    none if nothing is due.
+    """Return the work that is due in the background: a merge, or the key groups of a snapshot
+    (empty if nothing is due).
 
-    `own`: the same state, kept in those of the handles that came after the host's restore;
-    `single`: the changelogs at the end of the chain that may be merged, and were not yet.
+    `kept`: the state in all handles; `own`: the same state in the handles that are newer than the
+    host's restore; `single`: the changelogs at the end of the chain that may be merged and are not
+    merged yet.
     """
     small = _small_last(kept, single)
     is_rest_short = len(kept.handles) - len(small) < MANY_FILES
@@ -125,20 +134,20 @@ def due(
 
 
 def _small_last(kept: KeptState, single: Handles) -> Handles:
-    """Those of the changelogs, from the end on, that are small beside the state all together: to
-    merge them writes less than a snapshot would. None if only few of them can be read at once."""
+    """Return the last changelogs of `single`, as many as are small together beside the state: to
+    merge these changelogs writes less than a snapshot. Empty if one merge can read only a few."""
     number = _fitting(reversed(single), kept.entries.sum() / 2)
     small = single[len(single) - number :]
     return small if _at_once(small) >= min(len(small), _LEAST_MERGED) else ()
 
 
 def _at_once(changelogs: Handles) -> int:
-    """How many of them, from the first on, are merged at once."""
+    """Return how many of the changelogs, from the first on, one merge reads at once."""
     return _fitting(changelogs, MERGED_BYTES)
 
 
 def _fitting(files: Iterable[StateHandle], most_bytes: float) -> int:
-    """How many files, from the first on, have so many bytes together at most."""
+    """Return how many of the files, from the first on, have at most `most_bytes` together."""
     sizes = accumulate(bytes_of([handle]) for handle in files)
     return sum(1 for _ in takewhile(lambda size: size <= most_bytes, sizes))
 
@@ -152,7 +161,7 @@ def _is_outdated(kept: KeptState) -> bool:
 
 
 def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
-    """The key groups to be written as a snapshot; none if it is not due. `own`: see due."""
+    """Return the key groups of the snapshot that is due; empty if none is due. `own`: see due."""
     if _is_long(kept) and len(_names(own)) >= MANY_FILES / 2:
         return _ranges(kept, kept.changelogs > 0)
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
@@ -173,7 +182,7 @@ def _names(kept: KeptState, *kinds: str) -> set[str]:
 
 
 def _ranges(kept: KeptState, is_worn: npt.NDArray[np.bool_]) -> tuple[KeyGroupRange, ...]:
-    """Few ranges of key groups that have all worn ones."""
+    """Join worn key groups to a few ranges, which may include key groups that are not worn."""
     if not is_worn.any() or _is_small(kept):
         return (kept.key_groups,)
     bounds = np.flatnonzero(np.diff(np.concatenate(([False], is_worn, [False]))))
@@ -197,24 +206,26 @@ def _ranges(kept: KeptState, is_worn: npt.NDArray[np.bool_]) -> tuple[KeyGroupRa
 
 
 def _most_ranges(kept: KeptState) -> int:
-    """How many ranges a snapshot may have. Each cuts handles, which are then of what is between."""
+    """Return how many ranges a snapshot may have. Each range cuts handles, whose remainder lies
+    between the ranges."""
     return min(_MANY_RANGES, max(1, _MANY_HANDLES // (2 * len(kept.handles))))
 
 
 def _is_cheap(kept: KeptState, start: int, end: int) -> bool:
-    """Whether the key groups from `start` to before `end` are nearly worn, or small."""
+    """Return True if the key groups from `start` to before `end` are nearly worn, or small."""
     entries, outdated = kept.entries[start:end].sum(), kept.outdated[start:end].sum()
     is_small = entries <= _SMALL_GAP * kept.entries.sum()
     return bool(is_small or outdated >= _NEARLY_WORN * entries)
 
 
 def _cost(kept: KeptState, start: int, end: int) -> float:
-    """The bytes that are written of these key groups although they are not worn."""
+    """Return the bytes that a snapshot of these key groups writes beyond their outdated bytes."""
     return float((kept.entries[start:end] - kept.outdated[start:end]).sum())
 
 
 def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
-    """The key groups of which the first epoch after a restore is to name a snapshot."""
+    """Return the key groups of the part that the first epoch after a restore must name; None if no
+    part is due."""
     first = int(np.argmax(kept.changelogs))
     has_many_handles = len(kept.handles) >= _MANY_HANDLES
     is_long = kept.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
@@ -229,7 +240,7 @@ def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
         return None
     if _is_small(kept):
         return kept.key_groups
-    # What a part writes and leaves, for each key group that it may end with.
+    # For each possible last key group: the bytes written, and if a snapshot is still due after.
     written = np.cumsum(kept.entries[first:])
     leaves_due = (outdated - np.cumsum(kept.outdated[first:]) >= entries) | (
         changelogs - np.cumsum(kept.changelogs[first:]) >= most_changelogs
@@ -242,6 +253,6 @@ def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
 
 
 def _is_small(kept: KeptState) -> bool:
-    """Whether writing the state takes little longer than a request to an object store. The files
-    have each entry at least once."""
+    """Return True if writing the state takes little longer than a request to an object store. The
+    files hold each entry at least once, so their bytes bound the size of the state."""
     return bool(kept.number.sum() <= FEW_ENTRIES and bytes_of(kept.handles) <= FEW_BYTES)

@@ -1,12 +1,12 @@
-"""The watermark of an epoch, from what the barriers of its base say. Pure.
+"""The watermark of an epoch, computed from the barriers of its base. Pure.
 
-A subtask sees only its own rows, so no subtask knows the watermark alone. Each one puts into its
-barrier how far its rows have come, and every subtask of the next epoch reads the barriers of all.
-So the watermark is the union state of the subtasks: it is the same for all of them, it is the same
-when the epoch runs again, and another parallelism does not change it.
+A subtask sees only its own rows, so no subtask knows the watermark alone. Each subtask notes in its
+barrier how far event times have come, and every subtask of the next epoch reads all barriers. So
+the watermark is like union state of the subtasks: equal on all subtasks, equal when the epoch runs
+again, and independent of the parallelism.
 
-    rows of epoch n -> reached_ms of its barriers -> watermark of epoch n + 1 -> its late watermark
-                                                                                 is that of epoch n
+    rows of epoch n       -> reached_ms in the barriers of n -> watermark of epoch n + 1
+    watermark of epoch n                                     -> late watermark of epoch n + 1
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _BEFORE_THE_FIRST_ROW = 0
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Milliseconds since 1970.
+    """The watermarks of an epoch, in milliseconds since 1970.
 
-    `watermark_ms`: timers up to it expire; `late_watermark_ms`: rows up to it are late. This is the
-    watermark of the epoch before: a row that the epoch before would have taken is never late.
-    `reached_ms`: see SubtaskTime.
+    `watermark_ms`: timers up to this time expire. `late_watermark_ms`: rows up to this time are
+    late; this is the watermark of the epoch before, so a row that the epoch before would have
+    accepted is never late. `reached_ms`: see SubtaskTime.
     """
 
     watermark_ms: int
@@ -38,10 +38,11 @@ class Watermarks:
 
 
 def watermarks_after(base: Sequence[SubtaskTime], upstreams: int, policy: Policy) -> Watermarks:
-    """The watermarks of the epoch that starts from the barriers with these times.
+    """Return the watermarks of the epoch that starts from the barriers with the times `base`.
 
-    `upstreams`: how many watermarks the query sets above the operator; `policy`: whether the least
-    or the greatest of them counts. One without any row yet counts as 0, as in Spark.
+    `upstreams`: number of watermarks that the query sets above the operator; `policy`: use the
+    least or the greatest of these watermarks. A watermark without any row yet counts as 0, as in
+    Spark.
     """
     late_ms = max((time.watermark_ms for time in base), default=_BEFORE_THE_FIRST_ROW)
     reached = joined(upstreams, *(time.reached_ms for time in base))
@@ -51,5 +52,6 @@ def watermarks_after(base: Sequence[SubtaskTime], upstreams: int, policy: Policy
 
 
 def joined(upstreams: int, *reached: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """For each of the `upstreams`, the farthest that any has come."""
+    """Return the farthest time of each of the `upstreams` in all of `reached`; None without
+    rows."""
     return farthest([(None,) * upstreams, *reached])[:upstreams]

@@ -1,1 +1,1 @@
-"""How values of one Arrow type are checked and brought into their form, in state and in output."""
+"""Codecs: check and convert the values of an Arrow type, for state and for output."""

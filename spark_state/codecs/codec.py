@@ -1,8 +1,8 @@
-"""What a codec of a type is, and the codecs of nested types.
+"""Codec of a type, and the codecs of nested types.
 
-`Forms` says what differs between values in state and values of output rows: `codec_of` asks it
-for types without children, and puts lists, maps and structs together from the codecs of their
-children.
+`Forms` holds the differences between values in state and values of output rows. `codec_of` takes
+the codecs of types without children from `Forms`, and builds the codecs of lists, maps and structs
+from the codecs of their children.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Pairs = list[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How values of one Arrow type are checked, written and read.
+    """Functions that check, write and read the values of one Arrow type.
 
-    `convert`: raises TypeError or ValueError for a value that does not fit; None stands for a
-    value that is missing, such as `pandas.NA`.
-    `exact`: the Python type whose instances need no conversion, None if every value needs one.
-    `to_arrow`, `from_arrow`: None where Arrow's own conversion gives the right form.
+    - `convert`: raises TypeError or ValueError for a value that does not fit; returns None for a
+      missing value, such as `pandas.NA`.
+    - `exact`: Python type whose instances need no conversion; None if every value needs conversion.
+    - `to_arrow`, `from_arrow`: None if Arrow's own conversion gives the right form.
     """
 
     convert: Convert
@@ -39,12 +39,12 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Python forms that depend on who handles the values.
+    """Python forms of values, different in state and in output.
 
-    - `make_row(names, values)` builds nested structs.
-    - `scalar(type)`: the codec of a type without children, None if there is none.
-    - `make_map(pairs)`: a map from its entries, converted.
-    - `values_of(struct, names)`: the values of a struct's fields, in order.
+    - `make_row(names, values)`: builds a nested struct.
+    - `scalar(type)`: returns the codec of a type without children; None if there is no codec.
+    - `make_map(pairs)`: builds a map from converted entries.
+    - `values_of(struct, names)`: returns the values of a struct's fields, in order.
     """
 
     make_row: MakeRow
@@ -55,10 +55,11 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCodecs:
-    """The codecs of types without children, for `Forms.scalar`.
+    """Codecs of types without children, for `Forms.scalar`.
 
-    `integer(bits)`, `decimal(type)` make those of numbers; `naive`, `zoned`: of timestamps without
-    and with a zone; `others`: of all other types, each with a function that recognises the type.
+    `integer(bits)`, `decimal(type)`: make the codecs of numbers. `naive`, `zoned`: codecs of
+    timestamps without and with a zone. `others`: codecs of all other types, each with a function
+    that recognises the type.
     """
 
     integer: Callable[[int], Codec]
@@ -68,7 +69,7 @@ class ScalarCodecs:
     others: Sequence[tuple[Callable[[Any], bool], Codec]]
 
     def __call__(self, value_type: Any) -> Codec | None:
-        """The codec of a type, None if there is none."""
+        """Return the codec of a type; None if there is no codec."""
         if pa.types.is_integer(value_type):
             return self.integer(value_type.bit_width)
         if pa.types.is_decimal(value_type):
@@ -79,7 +80,7 @@ class ScalarCodecs:
 
 
 def codec_of(value_type: Any, forms: Forms) -> Codec:
-    """The codec of a type. Raises StateValueError for a type that has none."""
+    """Return the codec of a type. Raises StateValueError for a type without a codec."""
     types = pa.types
     if types.is_list(value_type):
         return _list_codec(value_type, forms)
@@ -99,10 +100,11 @@ def codec_of(value_type: Any, forms: Forms) -> Codec:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy scalar as its Python value, and pandas' Timestamp and Timedelta as Python's.
+    """Convert a NumPy scalar to the Python value, and pandas' Timestamp and Timedelta to Python's
+    types.
 
-    Raises ValueError for a time finer than a microsecond, which Python does not have, and
-    TypeError for pandas' NaT.
+    Raises ValueError for a time finer than a microsecond, which Python does not have, and TypeError
+    for pandas' NaT.
     """
     if type(value).__module__.startswith("pandas"):
         return _of_pandas(value)
@@ -119,7 +121,7 @@ def _of_pandas(value: Any) -> Any:
     if convert is None:
         return value
     if value != value:
-        raise TypeError  # NaT, which has both methods
+        raise TypeError  # NaT has both methods, too
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         raise ValueError("finer than a microsecond")
     return convert()
@@ -136,7 +138,7 @@ def _time_of_numpy(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is a null: None, pandas' NA, or a NumPy time that is none (NaT)."""
+    """Return True for a null: None, pandas' NA, or NumPy's NaT."""
     if value is None or type(value).__name__ == "NAType":
         return True
     is_time = getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
@@ -144,14 +146,14 @@ def is_missing(value: Any) -> bool:
 
 
 def optional(function: Convert | None) -> Convert:
-    """`function`, with None for None."""
+    """Return `function`, extended to return None for None."""
     if function is None:
         return lambda value: value
     return lambda value: None if value is None else function(value)
 
 
 def never_null(function: Convert | None) -> Convert:
-    """`function` for keys of maps, which are not null."""
+    """Return `function` for keys of maps, extended to raise ValueError for null."""
 
     def convert(value: Any) -> Any:
         key = value if value is None or function is None else function(value)
@@ -174,7 +176,7 @@ def _list_codec(value_type: Any, forms: Forms) -> Codec:
         if is_missing(value):
             return None
         dtype = getattr(value, "dtype", None)
-        # Not the times of an array, which have no Python value if they are in nanoseconds.
+        # Not for arrays of times: a time in nanoseconds has no Python value.
         if dtype is not None and dtype.kind not in "mM":
             value = value.tolist()
         if isinstance(value, str | bytes | bytearray | dict) or not hasattr(value, "__iter__"):
@@ -210,7 +212,8 @@ def _map_codec(value_type: Any, forms: Forms) -> Codec:
 
 
 def entries_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The entries of a map: a dict, or pairs in a list or tuple, as rows have maps."""
+    """Return the entries of a map: a dict, or a list or tuple of pairs, the form of maps in
+    rows."""
     if isinstance(value, dict):
         return value.items()
     if not isinstance(value, list | tuple):
@@ -246,8 +249,8 @@ def _struct_codec(value_type: pa.StructType, forms: Forms) -> Codec:
 
 
 def values_by_position(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
-    """The values of a struct: a tuple, a Row or a list by position; a dict, or another object with
-    attributes, by name, where a name that is missing is null."""
+    """Return the values of a struct. A tuple, a Row or a list: by position. A dict or another
+    object with attributes: by name; a missing name gives null."""
     if isinstance(value, tuple | list):
         return value
     by_name = value if isinstance(value, dict) else getattr(value, "__dict__", {})
@@ -257,5 +260,5 @@ def values_by_position(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
 
 
 def make_tuple(_names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A struct as a plain tuple, for `Forms.make_row`."""
+    """Return a struct as a plain tuple, for `Forms.make_row`."""
     return values

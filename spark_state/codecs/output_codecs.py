@@ -1,8 +1,9 @@
-"""Values of output rows, converted as Spark's row API does: by Arrow, and structs by name.
+"""Codecs for values of output rows. As in Spark's row API, Arrow converts the values, and structs
+are matched by name.
 
-Arrow takes numbers of another type, days and microseconds for times, and text for bytes or bytes
-for text. It cuts off a fraction, a time of day or a time zone without a word: such a value is
-refused here. Timestamps with a zone stay aware, and a naive one means UTC, as in Spark.
+Arrow accepts numbers of another type, days and microseconds for times, text for bytes and bytes for
+text. Arrow silently cuts off a fraction, a time of day or a time zone; the codecs refuse such a
+value. Timestamps with a zone stay aware; a naive timestamp means UTC, as in Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from spark_state.codecs.state_codecs import (
 
 
 def _from(own: type, convert: Convert) -> Convert:
-    """`convert`, with scalars of NumPy and pandas made plain unless they are of the type `own`."""
+    """Return `convert`, extended to make scalars of NumPy and pandas plain first, except values of
+    the type `own`."""
 
     def convert_any(value: Any) -> Any:
         if type(value) is not own and (value := plain(value)) is None:
@@ -48,7 +50,7 @@ def _from(own: type, convert: Convert) -> Convert:
 
 
 def _whole(value: Any) -> int:
-    """A number as an int. Raises ValueError for a fraction."""
+    """Return a number as an int. Raises ValueError for a fraction."""
     if not isinstance(value, int | float | Decimal):
         raise TypeError
     if not math.isfinite(value) or int(value) != value:
@@ -60,7 +62,7 @@ def _integer_codec(bits: int) -> Codec:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def convert(value: Any) -> int:
-        if isinstance(value, bool):  # NumPy's is none, and taken as in Spark
+        if isinstance(value, bool):  # a NumPy boolean is no bool: accepted, as in Spark
             raise TypeError
         number = value if type(value) is int else _whole(plain(value))
         if not low <= number <= high:
@@ -114,7 +116,7 @@ def _decimal_codec(value_type: Any) -> Codec:
 
 
 def _number_as(value_type: pa.DataType, value: Any) -> Any:
-    """A whole number as days or microseconds, which Arrow takes for a time."""
+    """Convert a whole number of days or microseconds to a time, as Arrow does."""
     return pa.array([_whole(value)], value_type)[0].as_py()
 
 
@@ -169,8 +171,8 @@ _SCALARS = ScalarCodecs(_integer_codec, _decimal_codec, _NAIVE, _AWARE, _CODECS)
 
 
 def _values_by_name(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
-    """The values of a struct: a Row with field names, or a dict, by name, where a name that is
-    missing is null; a tuple or a list by position."""
+    """Return the values of a struct. A Row with field names or a dict: by name; a missing name
+    gives null. A tuple or a list: by position."""
     fields = getattr(value, "__fields__", None)
     if fields is not None and list(fields) != list(names):
         value = dict(zip(fields, value, strict=True))

@@ -1,9 +1,9 @@
-"""Values in state. `spark_state.serializers` has the table of their forms.
+"""Codecs for values in state. `spark_state.serializers` has the table of the Python forms.
 
-A value is converted as Spark converts it on its way to a state: a `datetime` at midnight becomes a
-date, text its UTF-8 bytes, a whole number in a text its digits, and a decimal is rounded half up.
-Where Spark's value has lost something (a whole number in a double becomes null, a number beyond an
-int wraps round), the value is kept whole or refused.
+A value is converted as in Spark, on the way to a state: a `datetime` at midnight becomes a date,
+text becomes UTF-8 bytes, a whole number becomes digits in a text column, and a decimal is rounded
+half up. Some of Spark's conversions lose information: a whole number in a double becomes null, a
+number beyond an int wraps around. Here such a value is kept whole or refused.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from spark_state.codecs.codec import (
 
 
 def _from(own: type, convert: Convert, nan: Any = TypeError) -> Convert:
-    """`convert` with the scalars of NumPy and pandas made plain first; `own` is the type of values
-    that need no such step. `nan`: what NaN becomes, or the error that it is."""
+    """Return `convert`, extended to make scalars of NumPy and pandas plain first, except values of
+    the type `own`. `nan`: result for NaN; TypeError if NaN is an error."""
 
     def convert_any(value: Any) -> Any:
         if type(value) is not own:
@@ -67,8 +67,8 @@ def _integer_codec(bits: int) -> Codec:
 
 
 def exact_float(value: Any, rounded: float) -> float:
-    """`rounded`, the float of a number, if a whole number became that number itself. Raises
-    TypeError for other values than numbers."""
+    """Return `rounded`, the float of `value`, if rounding did not change a whole number. Raises
+    TypeError for a value that is no number, ValueError for a changed whole number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError
     if isinstance(value, Integral) and int(value) != rounded:
@@ -81,7 +81,7 @@ def _double(value: Any) -> float:
 
 
 def float_of_32_bits(value: float) -> float:
-    """The nearest float of 32 bits. Raises OverflowError if that would be infinity."""
+    """Return the nearest float of 32 bits. Raises OverflowError instead of returning infinity."""
     rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     return rounded
 
@@ -99,7 +99,7 @@ def _string(value: Any) -> str:
         return str(value)
     if isinstance(value, Decimal) and value.is_finite():
         return str(value if value else value.copy_abs())
-    # The text of a float is another one in Java 17 than in Java 21.
+    # Java 17 and Java 21 write the same float differently.
     raise TypeError
 
 
@@ -125,7 +125,7 @@ def _decimal_codec(value_type: Any) -> Codec:
                 result = limit
         if result.is_nan():
             return None
-        # Not abs, which rounds to the digits of the context.
+        # Not abs: abs rounds to the digits of the context.
         if result.copy_abs() >= limit:
             raise ValueError(f"out of range of {value_type}")
         return result
@@ -134,7 +134,7 @@ def _decimal_codec(value_type: Any) -> Codec:
 
 
 def date_of(value: Any) -> datetime.date:
-    """A date; a `datetime` is one if it has neither a time of day nor a time zone."""
+    """Return a date. A `datetime` is accepted if there is neither a time of day nor a time zone."""
     if not isinstance(value, datetime.date):
         raise TypeError
     if not isinstance(value, datetime.datetime):
@@ -145,7 +145,7 @@ def date_of(value: Any) -> datetime.date:
 
 
 def naive_of(value: Any) -> datetime.datetime:
-    """A `datetime` without a time zone."""
+    """Return a `datetime` without a time zone. Raises ValueError for a time zone."""
     if not isinstance(value, datetime.datetime):
         raise TypeError
     if value.tzinfo is not None:
@@ -206,7 +206,7 @@ def _make_dict(pairs: Pairs) -> dict[Any, Any]:
 
 
 def state_forms(make_row: MakeRow) -> Forms:
-    """The forms of values in state."""
+    """Return the forms of values in state."""
     return Forms(make_row, _SCALARS, _make_dict, values_by_position)
 
 

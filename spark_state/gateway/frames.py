@@ -9,13 +9,14 @@
                                                 <-   {}, or {"error": …, "message": …}
     the next request                            ->
 
-A frame is a header, which is a JSON object, and a body of bytes. Numbers are big endian:
+A frame has a header (a JSON object) and a body of bytes. Numbers are big endian:
 
     byte 0   length of the header (4 bytes) | header (UTF-8) | length of the body (8) | body
 
-A connection has one request under way at a time, and is of one store: its first request opens that.
-`stored_objects` has the other requests. The socket is in a directory that only this user can enter,
-and both ends belong to one release: `format` refuses a jar of another one.
+A connection has one request under way at a time. The first request opens the store of the
+connection. For further requests see `stored_objects`. The socket is in a directory that only this
+user can enter. Both ends must belong to the same release: `format` refuses a jar of another
+release.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _BODY_LENGTH = struct.Struct(">Q")
 
 
 class FrameError(CowstateError):
-    """Bytes are no frame: the other end is not what it should be, and the connection is of no use
-    any more."""
+    """Bytes without a frame: the other end is not a provider or gateway of this release, and the
+    connection is useless from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def write_frame(stream: BinaryIO, frame: Frame) -> None:
 
 
 def read_frame(stream: BinaryIO) -> Frame:
-    """Read a frame. Raises EOFError when the other end is gone, and FrameError."""
+    """Read a frame. Raises EOFError when the peer is gone, and FrameError for bytes without a
+    frame."""
     (length,) = _HEADER_LENGTH.unpack(_read_exactly(stream, _HEADER_LENGTH.size))
     if length > MAX_HEADER_BYTES:
         raise FrameError(f"a header of {length} bytes, more than {MAX_HEADER_BYTES}")

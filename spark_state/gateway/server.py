@@ -1,9 +1,10 @@
 """The gateway's process, `python -m spark_state.gateway.server`, which the provider starts.
 
-It listens on a Unix socket in the private directory of its executor, see host.executor, says where
-that is in a line on its standard output, and serves each connection in a thread. It ends when its
-standard input ends: the executor holds that open, and a killed one cannot do so any more. Nothing
-is lost then: objects are created whole, and nobody waits for an answer.
+The gateway listens on a Unix socket in the private directory of its executor (see host.executor),
+prints the path of the socket as a line on standard output, and serves each connection in a thread.
+The gateway ends when its standard input ends: the executor holds standard input open, and the
+operating system closes standard input when the executor is killed. Nothing is lost then: objects
+are created whole, and no process waits for an answer any more.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def serve(listener: socket.socket) -> None:
         try:
             connection = listener.accept()[0]
         except OSError:
-            # There are too many files open, for instance. The next one may be accepted.
+            # For example, too many files are open. The next connection may be accepted.
             _log.exception("a connection was not accepted")
             time.sleep(_PAUSE_SECONDS)
             continue
@@ -53,13 +54,13 @@ def _begin_serving(connection: socket.socket) -> None:
     try:
         thread.start()
     except RuntimeError:
-        # There are too many. The executor asks again, for as long as it does when a gateway dies.
+        # Too many threads. The executor asks again, for as long as after the death of a gateway.
         _log.exception("a connection got no thread")
         connection.close()
 
 
 def _serve_or_end(listener: socket.socket) -> None:
-    """The process does not outlive this: nobody would be served, and all would wait."""
+    """Serve, and end the process if serving ends: otherwise all clients would wait for ever."""
     try:
         serve(listener)
     except Exception:
@@ -73,18 +74,20 @@ def _serve_connection(connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as file:
             converse(cast(BinaryIO, file))
     except (EOFError, ConnectionError):
-        pass  # the executor needs the connection no more
+        pass  # the executor has closed the connection
     except Exception:
         _log.exception("a connection ended unexpectedly")
 
 
 def converse(stream: BinaryIO) -> None:
-    """Answer the requests of a connection until the other end closes it. Raises EOFError then, and
-    FrameError if the other end sends something else."""
+    """Answer the requests of a connection until the peer closes the connection.
+
+    Raises EOFError at the end, and FrameError if the peer sends bytes without a frame.
+    """
     request = read_frame(stream)
     try:
         objects = opened_objects(request)
-    except Exception as error:  # it is told, whatever it is
+    except Exception as error:  # the provider gets the error, of whatever type
         write_frame(stream, answer_of_error(error))
         return
     write_frame(stream, Frame())
@@ -94,8 +97,8 @@ def converse(stream: BinaryIO) -> None:
 
 @contextmanager
 def own_socket_path() -> Iterator[Path]:
-    """Where this process listens. Raises StateHostError if the executor is gone, or if there is no
-    private directory for the socket."""
+    """Yield the path of this process's socket. Raises StateHostError if the executor is gone, or if
+    there is no private directory for the socket."""
     executor = running_executor(os.getppid())
     if executor is None:
         raise StateHostError("the executor is gone")
@@ -116,7 +119,7 @@ def main() -> None:
         listener.listen(_BACKLOG)
         threading.Thread(target=_serve_or_end, args=(listener,), daemon=True).start()
         print(path, flush=True)
-        # Nobody reads on: what libraries print belongs to the log.
+        # The executor reads only the path: other output of libraries belongs to the log.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         while os.read(sys.stdin.fileno(), 1):
             pass

@@ -1,24 +1,26 @@
-"""What the provider asks its gateway for, done with an object store. See frames.
+"""Carries out the provider's requests to its gateway with an object store. See frames.
 
     request                                      body      answer
     open    format, url, options, retry_seconds            {}
     put     name                                 object    {}
     put     name, file                                     {}: the object is in this local file
-    get     name, start, length                            {}, and these bytes; fewer where it ends
-    list    directory, prefix                              objects: [[name there, bytes], …]
+    get     name, start, length                            {}, and the bytes; fewer at the object's
+                                                           end
+    list    directory, prefix                              objects: [[name in directory, bytes], …]
     delete  names                                          {}
-    sweep                                                  {}: what killed writers left is deleted
+    sweep                                                  {}: leftovers of killed writers are gone
 
-Names are relative to the URL. An object is created once, and never overwritten (I1). No two writers
-meet in a name, so a put that finds its bytes there was made before, and its answer was lost.
+Names are relative to the URL. An object is created once, and never overwritten (I1). Two writers
+never use the same name. So a put that finds its own bytes under the name was made before, and only
+the answer was lost.
 
-An answer with `error` is one of these, and `message` is for the user:
+An answer with an error has a word in `error`, and a `message` for the user:
 
     missing       there is no such object
     exists        the name is taken by other bytes
-    access        the store cannot be used as it is configured; trying again changes nothing
+    access        the store cannot be used as configured; trying again changes nothing
     unavailable   the store failed for longer than `retry_seconds`
-    failed        anything else; it may pass
+    failed        anything else; may pass
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.gateway.frames import FORMAT, Frame
 
 GRACE_SECONDS = 24 * 3600.0
-# From here on s3fs sends slices. It gives anything smaller to its client whole, which takes no map.
+# From this size on s3fs sends slices. s3fs gives a smaller object to the S3 client whole, and the
+# S3 client does not accept a memory map.
 _MAPPED_BYTES = 100 << 20
 _CUT_ANSWERS = 5
 _CONNECTIONS = 64
@@ -57,7 +60,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def opened_objects(request: Frame) -> StoredObjects:
-    """The store that the first request of a connection names. Raises StoreAccessError, and
+    """Open the store that the first request of a connection names. Raises StoreAccessError, and
     ValueError for a request of another release."""
     header = request.header
     if header.get("do") != "open" or header.get("format") != FORMAT:
@@ -71,8 +74,8 @@ def opened_objects(request: Frame) -> StoredObjects:
 
 
 def with_connections(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with enough connections for all stores of an executor, which commit at once, and few
-    enough parts of a large object in memory."""
+    """Add two options for S3: enough connections for all stores of an executor, because the stores
+    commit at once, and a limit on the parts of a large object in memory."""
     if not url.startswith(("s3://", "s3a://")):
         return dict(options)
     config = {"max_pool_connections": _CONNECTIONS, **options.get("config_kwargs", {})}
@@ -80,7 +83,7 @@ def with_connections(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer_of_error(error: Exception) -> Frame:
-    """What the provider hears of an error."""
+    """Return the answer that reports an error to the provider."""
     for kind, word in _KINDS:
         if isinstance(error, kind):
             return Frame({"error": word, "message": str(error)})
@@ -88,7 +91,7 @@ def answer_of_error(error: Exception) -> Frame:
 
 
 class StoredObjects:
-    """The requests of a connection. `now` gives seconds since 1970."""
+    """The requests of a connection to one store. `now` gives seconds since 1970."""
 
     def __init__(self, store: ObjectStore, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -102,7 +105,7 @@ class StoredObjects:
         }
 
     def answer(self, request: Frame) -> Frame:
-        """Do what is asked for. No error leaves it: each is an answer."""
+        """Carry out a request. Every error becomes an answer; nothing is raised."""
         try:
             return self._requests[request.header["do"]](request.header, request.body)
         except Exception as error:  # a client library may raise anything
@@ -127,8 +130,8 @@ class StoredObjects:
         return Frame(body=self._range(header["name"], header["start"], header["length"]))
 
     def _range(self, name: str, start: int, length: int) -> bytes:
-        """These bytes of an object, fewer where it ends. Raises OSError if the store gives fewer
-        again and again where it does not end."""
+        """Read a range of an object; the result is shorter at the object's end. Raises OSError if
+        the store repeatedly gives too few bytes before the end."""
         for _ in range(_CUT_ANSWERS):
             data = self._store.get_range(name, start, length)
             if len(data) == length or self._ends_at(name, start + len(data)):
@@ -136,7 +139,8 @@ class StoredObjects:
         raise OSError(f"the answers that hold {name} of {self._store.url} are cut short")
 
     def _ends_at(self, name: str, end: int) -> bool:
-        """Whether the object has no more bytes. An answer that was cut looks like that, too."""
+        """Return True if the object has no bytes after `end`. The length of the data does not tell:
+        a truncated answer looks the same."""
         directory, _, base = name.rpartition("/")
         listed = {info.name: info.length for info in self._store.list(directory, base)}
         return listed.get(name, 0) <= end
@@ -150,7 +154,7 @@ class StoredObjects:
         return Frame()
 
     def _sweep(self, _header: Mapping[str, Any], _: bytes) -> Frame:
-        """Delete what was begun a day ago and never published (I8)."""
+        """Delete objects that a writer began more than a day ago and never published (I8)."""
         limit = time_of_store(self._store, self._now()) - GRACE_SECONDS
         begun = self._store.list(UNPUBLISHED)
         old = [info.name for info in begun if info.modified is not None and info.modified < limit]
@@ -161,11 +165,12 @@ class StoredObjects:
 
 @contextmanager
 def _content(file: Path) -> Iterator[bytes]:
-    """The bytes of a file; those of a large one are read when they are sent."""
+    """Yield the bytes of a file; a large file is mapped, and read while the store sends the
+    bytes."""
     with file.open("rb") as stream:
         if file.stat().st_size < _MAPPED_BYTES:
             yield stream.read()
             return
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            # It has the length and the slices of bytes, and a buffer: all that stores take of them.
+            # A map has a length, slices and a buffer: stores need no further features of bytes.
             yield cast(bytes, mapped)

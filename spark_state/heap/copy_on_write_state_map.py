@@ -1,19 +1,19 @@
-"""A chained hash map with incremental rehash, whose snapshots copy no entry.
+"""A chained hash map with incremental rehash. A snapshot of the map copies no entry.
 
-The map carries a version. A snapshot raises it and takes the bucket arrays; from then on an entry
-older than the newest snapshot still in use (`entry_version < highest_required_snapshot_version`) is
-shared with a snapshot, and is copied before it is changed, together with the shared entries before
-it in its chain. A state older than that is copied only for a caller who is to change it (`own`); to
-read one (`get`) copies nothing. Growing moves a few buckets with every operation, so none pauses
-for the whole map.
+The map has a version number. Taking a snapshot raises the version and copies the bucket arrays. An
+entry older than the newest open snapshot (`entry_version < highest_required_snapshot_version`) is
+shared with a snapshot. Before a change of a shared entry, the map copies the entry and all shared
+entries in front of the entry in the same chain. The map copies a shared state only for a caller who
+wants to change the state (`own`); reading (`get`) copies nothing. A growing map moves a few buckets
+with every operation, so no operation pauses for the whole map.
 
 Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
 
-One thread owns a map. Only `release_snapshot`, and reading a snapshot, may happen in another.
+One thread owns a map. Other threads may only call `release_snapshot` and read snapshots.
 
-Keys and namespaces are immutable, and the low bits of their hashes are spread, as those of tuples
-and strings are. Bare consecutive integers hash to themselves, which leaves long runs of empty
-buckets for a growing map to walk in one operation.
+Keys and namespaces are immutable. The low bits of their hashes must be spread, as in the hashes of
+tuples and strings. The hash of an integer is the integer: bare consecutive integers leave long runs
+of empty buckets, and a growing map would walk a whole run in one operation.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ MIN_TRANSFERRED_PER_INCREMENTAL_REHASH = 4
 
 
 def chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
-    """An entry of a bucket, and those behind it."""
+    """Yield the entries of a chain, from `entry` to the end."""
     while entry is not None:
         yield entry
         entry = entry.next
 
 
 class CopyOnWriteStateMap(Generic[K, N, S]):
-    """State by (key, namespace). A state is never None: None means absent.
+    """A map from (key, namespace) to state. A state is never None: None means absent.
 
-    `copy_state` copies a state for `own`; `capacity`: of the first table, a power of two. A
-    namespace of None is the void namespace.
+    `copy_state` copies a state for `own`. `capacity` is the number of buckets at the start, a power
+    of two. The namespace None is the void namespace.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         self._lock = threading.Lock()
         self.state_map_version = 0
         self.snapshot_versions: set[int] = set()
-        # Read without the lock: when another thread has just released a snapshot, this is too high,
-        # and an entry is copied that nobody shares any more.
+        # Read without the lock. If another thread has just released a snapshot, the value is too
+        # high, and the map copies an entry that no snapshot shares any more.
         self.highest_required_snapshot_version = 0
         self.primary_table: list[Bucket[K, N, S]] = [None] * capacity
         self.incremental_rehash_table: list[Bucket[K, N, S]] = []
@@ -78,13 +78,13 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return self.primary_table_size + self.incremental_rehash_table_size
 
     def get(self, key: K, namespace: N) -> S | None:
-        """The state, for reading: a snapshot may share it. None when absent."""
+        """Return the state for reading, None when absent. A snapshot may share the state."""
         entry = self.find(key, namespace)
         return None if entry is None else entry.state
 
     def find(self, key: K, namespace: N) -> Bucket[K, N, S]:
-        """The entry, for reading, and for `replace`; None when absent. It is the map's until the
-        next operation on the map."""
+        """Return the entry for reading and for `replace`, None when absent. The entry is valid
+        until the next operation on the map."""
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self.primary_table
         if self.incremental_rehash_table:
@@ -97,8 +97,11 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return None
 
     def replace(self, entry: StateMapEntry[K, N, S], state: S) -> StateMapEntry[K, N, S]:
-        """Set the state of an entry that the last operation on the map, `find` or `replace`, has
-        returned. Returns the entry that has it now, another one if a snapshot shares the first."""
+        """Set the state of an entry and return the entry that now has the state.
+
+        The last operation on the map, `find` or `replace`, must have returned `entry`. If a
+        snapshot shares `entry`, the result is a copy of `entry`.
+        """
         required = self.highest_required_snapshot_version
         if entry.entry_version < required:
             table = self._table_of(entry.hash)
@@ -108,9 +111,12 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return entry
 
     def insert(self, key: K, namespace: N, state: S) -> StateMapEntry[K, N, S]:
-        """Set the state of a key without one: the last operation on the map, `find`, has returned
-        None for it, or the last two have found and removed it. Returns its entry, which is like one
-        that was found."""
+        """Set the state of a key without a state and return the new entry.
+
+        The last operation on the map must be a `find` that returned None for the key, or a `find`
+        of the key followed by the removal of the entry. The new entry can be used like a found
+        entry.
+        """
         code = hash(key) if namespace is None else hash((key, namespace))
         version = self.state_map_version
         entry = StateMapEntry((key, namespace, code), state, None, version, version)
@@ -119,20 +125,24 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return entry
 
     def own(self, key: K, namespace: N) -> S | None:
-        """The state, which the caller may change until the next snapshot; None when absent."""
+        """Return the state, None when absent. The caller may change the state until the next
+        snapshot."""
         entry = self.find(key, namespace)
         return None if entry is None else self.own_found(entry).state
 
     def own_found(self, entry: StateMapEntry[K, N, S]) -> StateMapEntry[K, N, S]:
-        """As `replace`, with the state that the entry has: the caller may change that state until
-        the next snapshot."""
+        """Make the state of a found entry changeable until the next snapshot.
+
+        Returns the entry that now has the state. The conditions for `entry` are the same as in
+        `replace`.
+        """
         required = self.highest_required_snapshot_version
         if entry.state_version < required:
             return self.replace(entry, self._copy_state(entry.state))
         return entry
 
     def contains(self, key: K, namespace: N) -> bool:
-        """Whether there is a state; copies nothing."""
+        """Return True if there is a state. Copies nothing."""
         return self.find(key, namespace) is not None
 
     def put(self, key: K, namespace: N, state: S) -> None:
@@ -140,10 +150,11 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         self.put_and_get_old(key, namespace, state)
 
     def put_and_get_old(self, key: K, namespace: N, state: S) -> S | None:
-        """Set the state and return the one before, None when there was none.
+        """Set the state and return the previous state, None when there was none.
 
-        The state before may be shared with a snapshot. It is not copied, because callers keep it
-        only to undo the put: it must not be changed, nor after it has been put back.
+        A snapshot may share the previous state. The map does not copy the previous state, because
+        callers keep the state only to undo the put. Callers must never change the previous state,
+        not even after putting the state back.
         """
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self.primary_table
@@ -171,20 +182,24 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return None
 
     def remove(self, key: K, namespace: N) -> None:
-        """Remove the entry, if there is one."""
+        """Remove the entry, if present."""
         self.remove_and_get_old(key, namespace)
 
     def remove_and_get_old(self, key: K, namespace: N) -> S | None:
-        """Remove the entry and return its state, None when there was none.
+        """Remove the entry and return the removed state, None when there was none.
 
-        As with `put_and_get_old` it is not copied and must not be changed.
+        As in `put_and_get_old`, the map does not copy the state, and callers must not change the
+        state.
         """
         entry = self.find(key, namespace)
         return None if entry is None else self.remove_found(entry)
 
     def remove_found(self, entry: StateMapEntry[K, N, S]) -> S:
-        """Remove an entry that an operation on the map has returned, and that none has copied or
-        removed since. Returns its state, as `remove_and_get_old` does."""
+        """Remove an entry and return the removed state, as `remove_and_get_old` does.
+
+        An operation on the map must have returned `entry`, and no later operation may have copied
+        or removed `entry`.
+        """
         code = entry.hash
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         index = code & (len(table) - 1)
@@ -197,11 +212,13 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return entry.state
 
     def __iter__(self) -> Iterator[tuple[K, N, S]]:
-        """(key, namespace, state) of every entry, for reading.
+        """Yield (key, namespace, state) of every entry, for reading.
 
-        States may be read and set meanwhile. Raises RuntimeError when entries come or go.
+        The caller may read and set states during the iteration. Raises RuntimeError when the caller
+        adds or removes an entry.
         """
-        # Any operation moves entries of a growing map, so iterating one would meet some twice.
+        # Any operation on a growing map moves entries, so an iteration would meet some entries
+        # twice.
         while self.incremental_rehash_table:
             self._rehash_step()
         expected = self.mod_count
@@ -214,12 +231,12 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                         "the map was changed while it was iterated: an entry was added or "
                         "removed; collect what to change first"
                     )
-                # An own or put may have replaced this entry and its next by private copies.
+                # `own` or `put` may have replaced this entry and the next entry by private copies.
                 place += 1
                 entry = next(islice(chain(self.primary_table[index]), place, None), None)
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, N, S]:
-        """The entries of this moment: a copy of the bucket arrays, of no entry."""
+        """Take a snapshot of the current entries. Copies the bucket arrays and no entry."""
         buckets = self._buckets_of_snapshot()
         with self._lock:
             self.state_map_version += 1
@@ -231,7 +248,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         )
 
     def _buckets_of_snapshot(self) -> list[Bucket[K, N, S]]:
-        """Copied in pieces, because no other thread runs while a list is copied."""
+        """Copy the buckets in pieces, because no other thread runs while Python copies a list."""
         half, moved = len(self.primary_table), self.rehash_index
         rehashed = self.incremental_rehash_table
         buckets: list[Bucket[K, N, S]] = []
@@ -245,7 +262,10 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return buckets
 
     def release_snapshot(self, version: int) -> None:
-        """Forget a snapshot's version; what only it needed dies with it."""
+        """Forget the version of a snapshot, so the map copies no more entries for the snapshot.
+
+        Raises ValueError if the snapshot is not open.
+        """
         with self._lock:
             if version not in self.snapshot_versions:
                 raise ValueError(f"snapshot {version} is not open: it was released before")
@@ -262,7 +282,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             self.primary_table_size += 1
         else:
             self.incremental_rehash_table_size += 1
-        # Until it grows, the map is its primary table.
+        # A map that is not growing has only the primary table.
         if self.primary_table_size > self.threshold and not self.incremental_rehash_table:
             self._begin_rehash()
 
@@ -293,13 +313,14 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         last: StateMapEntry[K, N, S],
         required: int,
     ) -> StateMapEntry[K, N, S]:
-        """Make the chain private up to and including `last`; returns what stands for `last`.
+        """Make the chain private up to and including `last`. Returns the entry in place of `last`.
 
-        In a chain the private entries come first, and behind a shared one all are shared: new
-        entries go to the head, and this keeps it so. A link of a shared entry is never set:
+        Private entries come first in a chain, and all entries behind a shared entry are shared. New
+        entries go to the head, and this method copies a prefix, so the order holds. The map never
+        sets the link of a shared entry:
 
-            before     head -> A -> B -> C          a snapshot has A, too
-            after      head -> A' -> B' -> C        B was changed, as B'
+            before     head -> A -> B -> C          a snapshot also begins at A
+            after      head -> A' -> B' -> C        the map changed B; A' and B' are private copies
                    snapshot -> A -> B -> C
         """
         index = code & (len(table) - 1)
@@ -337,7 +358,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         self.rehash_index = 0
 
     def _rehash_and_choose(self, code: int) -> list[Bucket[K, N, S]]:
-        """Move some buckets if the map is growing; then the table that `code` belongs to."""
+        """Move some buckets if the map is growing. Returns the table for the hash `code`."""
         if self.incremental_rehash_table:
             self._rehash_step()
         return self._table_of(code)
@@ -349,7 +370,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return self.incremental_rehash_table
 
     def _rehash_step(self) -> None:
-        """Move whole buckets until at least the minimum of entries has moved."""
+        """Move whole buckets until at least the minimum number of entries has moved."""
         old, new = self.primary_table, self.incremental_rehash_table
         required = self.highest_required_snapshot_version
         mask = len(new) - 1
@@ -358,7 +379,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             entry = old[index]
             while entry is not None:
                 following = entry.next
-                # Moving an entry sets its link, and a snapshot goes by the old one.
+                # A move sets the link of the entry, and a snapshot still follows the old link.
                 if entry.entry_version < required:
                     entry = self._copy_entry(entry)
                 target = entry.hash & mask
@@ -378,7 +399,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             self.incremental_rehash_table_size = self.rehash_index = 0
 
     def check_invariants(self) -> None:
-        """Assert what must hold between operations."""
+        """Assert the invariants that hold between operations."""
         capacity, rehashed = len(self.primary_table), self.incremental_rehash_table
         assert capacity & (capacity - 1) == 0
         assert len(rehashed) in (0, 2 * capacity)
@@ -404,7 +425,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             assert len(identities) - before == size
 
     def check_entry(self, key: K, namespace: N, entry: Bucket[K, N, S]) -> None:
-        """Assert that this is the entry of a key, None if it has none. Moves nothing."""
+        """Assert that `entry` is the entry of a key, None for a key without an entry. Moves no
+        entry."""
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self._table_of(code)
         of_key = [

@@ -1,4 +1,4 @@
-"""A snapshot of one copy-on-write map: its buckets as they were, shared with the living map."""
+"""A snapshot of one copy-on-write map. Map and snapshot share the entries."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ BUCKETS_AT_ONCE = 4096
 class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
     """The entries of a map at the moment of `CopyOnWriteStateMap.snapshot`.
 
-    States are shared with the map: whoever gets them reads them and changes nothing. Any number of
-    threads may look up and iterate while the map's own changes it.
+    The snapshot shares states with the map, so readers must not change a state. Any number of
+    threads may look up and iterate while the map's own thread changes the map.
 
-    `buckets`: the table of that moment. While a map grows from `capacity` buckets to twice as many,
-    the first `moved` are split already, and each of them is two buckets of the new table:
+    `buckets` is the table of buckets at that moment. While a map grows from `capacity` to twice as
+    many buckets, the first `moved` buckets are already split, each into two buckets of the new
+    table:
 
         places    0 ... capacity - moved    ... capacity       ... capacity + moved
         buckets   old [moved, capacity)     new [0, moved)     new [capacity, capacity + moved)
 
-    `release`: lets the map forget a version.
+    `release` is a function of the map that forgets a version.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
         return self._size
 
     def get(self, key: K, namespace: N) -> S | None:
-        """The state, for reading; None when absent. Raises RuntimeError after the release."""
+        """Return the state for reading, None when absent. Raises RuntimeError after the release."""
         self._require_open()
         code = hash(key) if namespace is None else hash((key, namespace))
         entry = self._buckets[self._place(code)]
@@ -68,7 +69,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
         return index if index >= capacity else index + capacity - moved
 
     def __iter__(self) -> Iterator[tuple[K, N, S]]:
-        """(key, namespace, state) of every entry. Raises RuntimeError after the release."""
+        """Yield (key, namespace, state) of every entry. Raises RuntimeError after the release."""
         self._require_open()
         for entry in self._buckets:
             while entry is not None:
@@ -81,9 +82,9 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
             raise RuntimeError(f"snapshot {self.version} was released; read it before releasing it")
 
     def release(self) -> None:
-        """Let the map stop keeping this version. Raises ValueError when called twice."""
+        """Let the map forget the version of the snapshot. Raises ValueError when called twice."""
         self._release(self.version)
         self.released = True
-        # In pieces, because no other thread runs while a list is given up.
+        # Delete in pieces, because no other thread runs while Python frees a list.
         while self._buckets:
             del self._buckets[-BUCKETS_AT_ONCE:]

@@ -16,9 +16,9 @@ S = TypeVar("S")
 
 
 class CopyOnWriteStateTable(Generic[K, N, S]):
-    """The maps of a range of key groups; a map is made when its key group is first used.
+    """The maps of a range of key groups. The first use of a key group creates the map.
 
-    `copy_state`: as of a map.
+    `copy_state` is the argument of the same name of every map.
     """
 
     def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S] = deepcopy) -> None:
@@ -27,7 +27,7 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         self._maps: dict[int, CopyOnWriteStateMap[K, N, S]] = {}
 
     def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
-        """The map of a key group. Raises ValueError outside of the range."""
+        """Return the map of a key group. Raises ValueError for a key group outside the range."""
         state_map = self._maps.get(key_group)
         if state_map is None:
             if key_group not in self.key_groups:
@@ -39,21 +39,22 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         return sum(map(len, self._maps.values()))
 
     def __iter__(self) -> Iterator[tuple[int, K, N, S]]:
-        """(key group, key, namespace, state) of every entry, ascending by key group."""
+        """Yield (key group, key, namespace, state) of every entry, in ascending order of key
+        groups."""
         for key_group in sorted(self._maps):
             for key, namespace, state in self._maps[key_group]:
                 yield key_group, key, namespace, state
 
     def maps(self) -> Collection[CopyOnWriteStateMap[K, N, S]]:
-        """The maps of all key groups that were ever used."""
+        """Return the maps of all key groups used so far."""
         return self._maps.values()
 
     def sizes(self) -> dict[int, int]:
-        """The number of entries of each key group that was ever used."""
+        """Return the number of entries of each key group used so far."""
         return {key_group: len(state_map) for key_group, state_map in self._maps.items()}
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[K, N, S]:
-        """A snapshot of the maps of these key groups."""
+        """Take a snapshot of the maps of `key_groups`."""
         return CopyOnWriteStateTableSnapshot(
             {
                 key_group: entries.snapshot()
@@ -63,14 +64,18 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         )
 
     def check_invariants(self) -> None:
-        """Assert the invariants of every map, and that keys' maps are within the range."""
+        """Assert the invariants of every map, and that all key groups with a map are in the
+        range."""
         for key_group, entries in self._maps.items():
             assert key_group in self.key_groups
             entries.check_invariants()
 
 
 class CopyOnWriteStateTableSnapshot(Generic[K, N, S]):
-    """The snapshots of a table's maps, each released when its key group has been written."""
+    """The snapshots of a table's maps, one per key group.
+
+    The reader of a key group releases the snapshot of the key group after the last row.
+    """
 
     def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, N, S]]) -> None:
         self._snapshots = snapshots
@@ -79,11 +84,11 @@ class CopyOnWriteStateTableSnapshot(Generic[K, N, S]):
         return sum(map(len, self._snapshots.values()))
 
     def of_key_group(self, key_group: int) -> CopyOnWriteStateMapSnapshot[K, N, S] | None:
-        """The snapshot of a key group's map; None if it had none."""
+        """Return the snapshot of a key group's map, None if the key group had no map."""
         return self._snapshots.get(key_group)
 
     def release_all(self) -> None:
-        """Release what is not released yet."""
+        """Release every snapshot that is not yet released."""
         for snapshot in self._snapshots.values():
             if not snapshot.released:
                 snapshot.release()

@@ -1,9 +1,9 @@
-"""What is due when: entries by time, for timers that fire and values that expire.
+"""An index of elements by due time, for timers that fire and values that expire.
 
-An entry is (key group, key, element). Entries of one time are together, and the times are in order,
-so that to note one costs O(log of the number of different times), and to find what is due costs
-what is due. The index follows its table: it notes and forgets whatever the table puts and removes,
-also when the table undoes an epoch. So it is never stored, and a restore builds it again.
+An entry is (key group, key, element). The index groups entries by due time and keeps the times
+sorted. Adding an entry costs O(log of the number of different times). Finding the due entries costs
+O(number of due entries). The table updates the index with every put and remove, also when the table
+undoes an epoch. So the index is never stored: a restore builds the index again.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ _ENTRY_BYTES = getsizeof((0, (), 0))
 
 
 class DueIndex:
-    """Entries by time, in milliseconds since 1970."""
+    """Entries by due time, in milliseconds since 1970."""
 
     def __init__(self) -> None:
-        # Entries are dictionaries without values, which keep the order in which they were noted.
+        # The entries of one time are the keys of a dictionary, which keeps the order of insertion.
         self._entries: SortedDict[int, dict[Entry, None]] = SortedDict()
 
     def note(self, time_ms: int, entry: Entry) -> None:
-        """`entry` is due at a time."""
+        """Add `entry` with a due time."""
         entries = self._entries.get(time_ms)
         if entries is None:
             entries = self._entries[time_ms] = {}
         entries[entry] = None
 
     def forget(self, time_ms: int, entry: Entry) -> None:
-        """`entry`, which was noted for this time, is not there any more."""
+        """Remove `entry`, noted before with this due time."""
         entries = self._entries[time_ms]
         del entries[entry]
         if not entries:
             del self._entries[time_ms]
 
     def next_ms(self) -> int | None:
-        """The earliest time at which an entry is due; None if there is no entry."""
+        """Return the earliest due time, None if the index has no entry."""
         return self._entries.peekitem(0)[0] if self._entries else None
 
     def due(self, until_ms: int) -> Iterator[tuple[int, Entry]]:
-        """The entries that are due at `until_ms`, with their times, the earliest time first. The
-        index may not change meanwhile."""
+        """Yield (time, entry) for the entries due at `until_ms` or before, the earliest time first.
+        The index must not change during the iteration."""
         for time_ms in self._entries.irange(maximum=until_ms):
             for entry in self._entries[time_ms]:
                 yield time_ms, entry
 
     def bytes_of_entry(self, time_ms: int) -> float:
-        """About what the index takes for an entry of this time, in equal shares."""
+        """Estimate the bytes that the index takes for one entry with this due time. Entries share
+        the memory of common structures in equal parts."""
         of_times = getsizeof(self._entries) / len(self._entries)
         entries = self._entries[time_ms]
         return (of_times + getsizeof(time_ms) + getsizeof(entries)) / len(entries) + _ENTRY_BYTES

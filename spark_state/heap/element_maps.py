@@ -2,11 +2,12 @@
 
     key group -> copy-on-write map: key -> Elements: element -> value
 
-The map copies the elements of a key, a dictionary, before the first change after a snapshot that
-shares them. So of a key with many elements a change costs one element, and once per snapshot a copy
-of the dictionary, which is cheap beside the snapshot's writing of every element.
+The elements of a key are one dictionary. After a snapshot, map and snapshot share the dictionary,
+and the map copies the dictionary before the first change. So a change costs one element, plus one
+copy of the key's dictionary per snapshot. The copy is cheap: the snapshot itself writes every
+element.
 
-Each operation also keeps the numbers of elements by key group, and the index of what is due.
+Each operation also updates the number of elements per key group and the index of due times.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ V = TypeVar("V")
 
 
 class Elements(Generic[E, V]):
-    """What a key has: values by element, never empty in a map.
+    """The values of one key by element. A map never contains an empty dictionary.
 
-    `next_number`: greater than all elements that are numbers; it may skip some. `is_kept`: somebody
-    keeps these elements to put them back, so they must be copied before they are changed.
+    `next_number` is greater than all elements that are numbers, and may skip numbers. `is_kept` is
+    True if a caller keeps the elements for `put_back`. Kept elements must be copied before a
+    change.
     """
 
     __slots__ = ("is_kept", "next_number", "values")
@@ -44,12 +46,12 @@ class Elements(Generic[E, V]):
         self.is_kept = False
 
     def copy(self) -> Elements[E, V]:
-        """Elements that may be changed."""
+        """Return a copy that may be changed."""
         return Elements(self.values.copy(), self.next_number)
 
 
 class ElementMaps(Generic[E, V]):
-    """The elements of the keys in `key_groups`; `due_time`: None if nothing is ever due."""
+    """The elements of the keys in `key_groups`. `due_time` is None if elements never become due."""
 
     def __init__(self, key_groups: KeyGroupRange, due_time: DueTime | None) -> None:
         self._maps: CopyOnWriteStateTable[Key, None, Elements[E, V]] = CopyOnWriteStateTable(
@@ -58,8 +60,9 @@ class ElementMaps(Generic[E, V]):
         self._due_time = due_time
         self.due = DueIndex()
         self.sizes: dict[int, int] = {}
-        # The entry of a key is found once, and not with every operation. `found`: its elements,
-        # None if it has none; `_is_own`: whether they may be changed.
+        # The entry of the last key is cached, so several operations on one key need one look-up.
+        # `found`: the elements of the key, None without elements; `_is_own`: True if the elements
+        # may be changed in place.
         self.found: Elements[E, V] | None = None
         self._key: Key | None = None
         self._map = self._maps.map_for(key_groups.start)
@@ -67,13 +70,13 @@ class ElementMaps(Generic[E, V]):
         self._is_own = False
 
     def get(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        """The elements of a key, to be read."""
+        """Return the elements of a key for reading, None if the key has no elements."""
         if key is not self._key:
             self._find(key, key_group)
         return self.found
 
     def put(self, key: Key, key_group: int, element: E, value: V) -> V | None:
-        """Set an element; returns its value before, None if there was none."""
+        """Set the value of an element and return the previous value, None if there was none."""
         if key is not self._key:
             self._find(key, key_group)
         own = self.found
@@ -96,7 +99,7 @@ class ElementMaps(Generic[E, V]):
         return before
 
     def remove(self, key: Key, key_group: int, element: E) -> V | None:
-        """Remove an element; returns its value, None if there was none."""
+        """Remove an element and return the removed value, None if there was none."""
         if key is not self._key:
             self._find(key, key_group)
         own = self.found
@@ -114,7 +117,8 @@ class ElementMaps(Generic[E, V]):
         return before
 
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        """Remove a key and return its elements, which must not be changed any more."""
+        """Remove a key and return the elements of the key, None if there are none. Nobody may
+        change the returned elements."""
         self._find(key, key_group)
         elements = self.found
         if elements is None:
@@ -127,10 +131,10 @@ class ElementMaps(Generic[E, V]):
         return elements
 
     def put_back(self, key: Key, key_group: int, elements: Elements[E, V]) -> None:
-        """Undo a `take`; the key has no elements now."""
+        """Undo a `take`. The key must have no elements now."""
         self._find(key, key_group)
         self._insert(key, elements)
-        self._is_own = False  # whoever keeps them may put them back again
+        self._is_own = False  # the caller still keeps the elements and may put them back again
         self.sizes[key_group] = self.sizes.get(key_group, 0) + len(elements.values)
         for entry, due_ms in self._due_entries(key, key_group, elements):
             self.due.note(due_ms, entry)
@@ -139,11 +143,12 @@ class ElementMaps(Generic[E, V]):
         return sum(self.sizes.values())
 
     def memory_bytes(self, looked_at: int) -> int:
-        """About what the elements, their keys and the index take; see heap_memory."""
+        """Estimate the bytes of elements, keys and index from about `looked_at` keys. See
+        heap_memory."""
         return bytes_of_elements(self._maps.maps(), len(self), self._due_bytes, looked_at)
 
     def _due_bytes(self, element: E, value: V) -> float:
-        """An element's share of the index."""
+        """Return an element's share of the index, in bytes."""
         if self._due_time is None:
             return 0
         return self.due.bytes_of_entry(self._due_time(element, value))
@@ -151,7 +156,7 @@ class ElementMaps(Generic[E, V]):
     def snapshot(
         self, key_groups: KeyGroupRange
     ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
-        """The elements of these key groups at this moment, without copying them."""
+        """Take a snapshot of the elements of `key_groups`, without copying the elements."""
         self._is_own = False
         return self._maps.snapshot(key_groups)
 
@@ -163,7 +168,7 @@ class ElementMaps(Generic[E, V]):
         self._is_own = False
 
     def _to_change(self) -> Elements[E, V]:
-        """The elements that were found, which may be changed until the next snapshot."""
+        """Return the elements found by `_find`, ready to be changed until the next snapshot."""
         entry = self._entry
         assert entry is not None, "elements were found"
         if entry.state.is_kept:
@@ -174,13 +179,13 @@ class ElementMaps(Generic[E, V]):
         return entry.state
 
     def _insert(self, key: Key, elements: Elements[E, V]) -> Elements[E, V]:
-        """Give elements to the key, for which none were found."""
+        """Set the elements of a key for which `_find` found no elements."""
         self._entry = self._map.insert(key, None, elements)
         self.found, self._is_own = elements, True
         return elements
 
     def _drop(self) -> None:
-        """Remove the key, whose elements were found."""
+        """Remove the key whose elements `_find` found."""
         assert self._entry is not None, "elements were found"
         self._map.remove_found(self._entry)
         self._entry = self.found = None
@@ -194,11 +199,11 @@ class ElementMaps(Generic[E, V]):
                 yield (key_group, key, element), self._due_time(element, value)
 
     def check_invariants(self) -> None:
-        """Assert that the maps are in order, and that sizes and index agree with them."""
+        """Assert the invariants of the maps, and that sizes and index agree with the maps."""
         if self._key is not None:
             self._map.check_entry(self._key, None, self._entry)
             assert self.found is (None if self._entry is None else self._entry.state)
-        self._key = None  # to go over a map moves its entries
+        self._key = None  # an iteration over a map moves entries
         self._maps.check_invariants()
         sizes: dict[int, int] = {}
         due: dict[Any, int] = {}

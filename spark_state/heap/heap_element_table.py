@@ -1,13 +1,13 @@
-"""The elements of one list or map state, or of timers, on the heap, with what an epoch changed.
+"""The elements of a list state, a map state or timers on the heap, with the changes of an epoch.
 
-For every key that the running epoch changed, the table remembers what its elements were before:
+For every key that the current epoch changed, the table remembers the elements before the epoch:
 
-    elements   element -> value before (None: absent), for each one that was put or removed
-    cleared    the whole of a key that was cleared, as it was then; what came later is not noted
+    elements   element -> value before (None: absent), for each element put or removed
+    cleared    all elements of a cleared key at the moment of the clear; later changes are not noted
 
-That is the epoch's changelog (which elements) and its undo list (what they were), so a commit and a
-rollback cost the changes (I6, I7), however many elements a key has. One sealed epoch stays undoable
-until the next one is sealed.
+This record is the changelog of the epoch (the changed elements) and the undo list (the values
+before). So a commit and a rollback cost the changes (I6, I7), however many elements a key has. The
+last sealed epoch can be undone until the next epoch is sealed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ V = TypeVar("V")
 
 
 class _KeyBefore(Generic[E, V]):
-    """What the running epoch has to put back of one key. `now`: what the key has, None if nothing;
-    so that nobody has to look for it again."""
+    """The undo record of one key for one epoch. `now`: the current elements of the key, None if
+    there are none; saves a look-up."""
 
     __slots__ = ("cleared", "elements", "is_cleared", "key_group", "now")
 
@@ -45,25 +45,26 @@ class _KeyBefore(Generic[E, V]):
         self.now: Elements[E, V] | None = None
 
     def had_any(self) -> bool:
-        """Whether the key had an element before the epoch."""
+        """True if the key had an element before the epoch."""
         if any(value is not None for value in self.elements.values()):
             return True
         return self.cleared is not None and not self.cleared.values.keys() <= self.elements.keys()
 
     def changed(self) -> int:
-        """How many elements the epoch has changed, or more."""
+        """Upper bound of the number of elements that the epoch changed."""
         if not self.is_cleared:
             return len(self.elements)
-        # Nothing is noted after a clear, so all that the key has now may have been put since.
+        # Changes after a clear are not noted, so every current element may be new.
         return len(self.elements) + (0 if self.now is None else len(self.now.values))
 
     def undo_bytes(self) -> int:
-        """About what it takes; what the key has now is in the maps, and counts there."""
+        """Estimate the bytes of the record, without `now`: the maps count the current elements."""
         cleared = 0 if self.cleared is None else bytes_of(self.cleared.values)
         return getsizeof(self) + bytes_of(self.elements) + cleared
 
     def rows(self) -> list[tuple[E, V | None] | None]:
-        """What the epoch has made of the key; if it was cleared, that comes first."""
+        """Return the changelog rows of the key. If the epoch cleared elements, the row for the
+        clear, None, comes first."""
         now: dict[E, V] = {} if self.now is None else self.now.values
         if self.is_cleared:
             cleared = [None] if self.had_any() else []
@@ -76,10 +77,10 @@ class _KeyBefore(Generic[E, V]):
 
 
 class HeapElementTable(Generic[E, V]):
-    """One state's elements and the changes of the running and the last sealed epoch.
+    """The elements of one state, with the changes of the current and the last sealed epoch.
 
-    `serializer`: of what files hold, (element, value) or None, see StateEntries; `due_time`: when
-    an element is due, None if never.
+    `serializer` converts the rows of files, (element, value) or None, see StateEntries. `due_time`
+    returns the due time of an element; None if elements never become due.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class HeapElementTable(Generic[E, V]):
         self._sealed: dict[Key, _KeyBefore[E, V]] = {}
         self._current = current
         self._noted_key: Key | None = None
-        self._of_key: _KeyBefore[E, V] | None = None  # that of _noted_key, which saves a look-up
+        self._of_key: _KeyBefore[E, V] | None = None  # record of _noted_key; saves a look-up
 
     def __len__(self) -> int:
         return len(self._maps)
@@ -146,7 +147,7 @@ class HeapElementTable(Generic[E, V]):
                 of_key.is_cleared, of_key.cleared = True, elements
 
     def _noted(self) -> _KeyBefore[E, V]:
-        """What was before of the current key, whose elements have changed."""
+        """Return the undo record of the current key. Creates the record at the first change."""
         key, of_key = self._current.key, self._of_key
         if of_key is None or self._noted_key is not key:
             of_key = self._before.get(key)
@@ -156,19 +157,21 @@ class HeapElementTable(Generic[E, V]):
         return of_key
 
     def next_due_ms(self) -> int | None:
-        """When the next element is due."""
+        """Return the earliest due time in milliseconds since 1970, None if no element becomes
+        due."""
         return self._maps.due.next_ms()
 
     def due(self, until_ms: int) -> Iterator[tuple[int, Entry]]:
-        """See DueIndex."""
+        """Yield the due elements, see DueIndex."""
         return self._maps.due.due(until_ms)
 
     def number_of_changes(self) -> int:
-        """How many elements the running epoch has changed, or more."""
+        """Upper bound of the number of elements that the current epoch changed."""
         return sum(before.changed() for before in self._before.values())
 
     def changes(self) -> StateEntries:
-        """What the running epoch changed: a cleared key first, then its elements as they are."""
+        """Return the changes of the current epoch: for each key the clear, if any, then the changed
+        elements with their current values."""
         keys: list[Key] = []
         key_groups: list[int] = []
         states: list[tuple[E, V | None] | None] = []
@@ -181,15 +184,15 @@ class HeapElementTable(Generic[E, V]):
         return StateEntries(self.name, self.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
-        """End the running epoch; it can be undone until the next one is sealed."""
+        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._end_changes()
 
     def rollback(self) -> None:
-        """Put back what the running epoch changed."""
+        """Undo the changes of the current epoch."""
         self._put_back(self._end_changes())
 
     def undo_sealed(self) -> None:
-        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._before, "an epoch is running"
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
@@ -214,8 +217,8 @@ class HeapElementTable(Generic[E, V]):
                     maps.put(key, key_group, element, value)
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state; nothing of it can be undone. The running epoch
-        must be unchanged."""
+        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
+        have no changes."""
         assert not self._before, "an epoch is running"
         maps = self._maps
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
@@ -229,15 +232,15 @@ class HeapElementTable(Generic[E, V]):
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
-        """The number of elements by key group."""
+        """Return the number of elements by key group."""
         return self._maps.sizes
 
     def memory_bytes(self, looked_at: int = FEW) -> int:
-        """About what the elements and their keys take; see heap_memory."""
+        """Estimate the bytes of elements and keys. See heap_memory."""
         return self._maps.memory_bytes(looked_at)
 
     def undo_bytes(self, looked_at: int) -> int:
-        """About what undoes the running and the last sealed epoch takes."""
+        """Estimate the bytes of the undo records of the current and the last sealed epoch."""
         return sum(
             bytes_of_entries(before, _KeyBefore.undo_bytes, looked_at)
             for before in (self._before, self._sealed)
@@ -246,16 +249,16 @@ class HeapElementTable(Generic[E, V]):
     def snapshot(
         self, key_groups: KeyGroupRange
     ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
-        """The elements of these key groups at this moment, without copying them."""
+        """Take a snapshot of the elements of `key_groups`, without copying the elements."""
         return self._maps.snapshot(key_groups)
 
     @staticmethod
     def rows_of(elements: Elements[E, V]) -> Iterable[tuple[E, V]]:
-        """What a file holds of one key."""
+        """Return the file rows for the elements of one key."""
         return elements.values.items()
 
     def check_invariants(self) -> None:
-        """Assert the invariants of maps and index."""
+        """Assert the invariants of maps, index and undo records."""
         self._maps.check_invariants()
         if self._noted_key is not None:
             assert self._of_key is self._before[self._noted_key]
@@ -264,6 +267,6 @@ class HeapElementTable(Generic[E, V]):
 
 
 def elements_in_order(elements: Elements[E, V]) -> list[tuple[E, V]]:
-    """The elements of a key in their order."""
+    """Return the elements of a key with their values, in the order of the elements."""
     values = elements.values
     return [(element, values[element]) for element in in_order(values)]

@@ -1,4 +1,4 @@
-"""Keyed state of one subtask on the Python heap: a table for each state."""
+"""The keyed state of one subtask on the Python heap: one table per state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
-    """A commit, a rollback and an undo cost O(changes); a snapshot copies no entry."""
+    """A backend on the heap. Commit, rollback and undo cost O(changes); a snapshot copies no
+    entry."""
 
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]

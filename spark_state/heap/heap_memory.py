@@ -1,19 +1,21 @@
-"""About how many bytes a table on the heap takes: an estimate, at a cost that does not grow.
+"""Estimates of the bytes that a heap table takes, at a cost that does not grow with the table.
 
-The tables of buckets are measured. Some entries are looked at, the others count like these:
+The bytes of the bucket tables are measured. The bytes of the entries are extrapolated from a
+sample:
 
     values      bytes of a table's buckets + entries * mean bytes of an entry with its value
     elements    bytes of a table's buckets + keys * mean bytes of a key
                                            + elements * mean bytes of an element, with its due time
 
-If there are not more, all are looked at. Otherwise chance chooses a map, the larger the likelier,
-and a place in its table of buckets. The entries of the first bucket from there on that is not empty
-are looked at. So an entry behind empty buckets is likelier than another, but hashes do not depend
-on sizes.
+A small table is measured as a whole. Otherwise each draw chooses a random map, with a probability
+proportional to the map's size, and a random place in the map's table of buckets. The entries of the
+first bucket from the place on that is not empty join the sample. An entry behind empty buckets is
+therefore drawn more often, but hashes do not depend on sizes.
 
-Values count for what Python says of their objects, some levels deep. What all values share, such as
-small integers, counts for nothing. A key of several states counts in each. What is kept to undo an
-epoch, what a snapshot still holds of the past, and the rest of the process are left out.
+The bytes of a value are the sizes that Python reports for the nested objects, down to some levels.
+Objects that all values share, such as small integers, count as 0. A key with several states counts
+once in each state. The estimate leaves out undo records, past entries that a snapshot still holds,
+and the rest of the process.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _ELEMENTS = 8
 _BUCKETS = 128
 _MOST_BUCKETS_OF_ENTRY = 16
 
-# Which entries are looked at is no decision of anything, so all tables share one sequence.
+# No decision depends on the choice of entries, so all tables share one random sequence.
 _CHANCE = Random(0)
 
 Map = CopyOnWriteStateMap[Any, None, Any]
@@ -40,7 +42,7 @@ Entry = StateMapEntry[Any, None, Any]
 
 
 def bytes_of_values(maps: Collection[Map], looked_at: int = FEW) -> int:
-    """The maps of a value state, by about so many entries."""
+    """Estimate the bytes of the maps of a value state from about `looked_at` entries."""
     sample = _some_entries(maps, looked_at)
     if not sample:
         return _bytes_of_buckets(maps)
@@ -54,8 +56,11 @@ def bytes_of_elements(
     due_bytes: Callable[[Any, Any], float],
     looked_at: int = FEW,
 ) -> int:
-    """The maps of a state with so many elements, by about so many keys. `due_bytes`: what the index
-    of what is due takes for an element and its value."""
+    """Estimate the bytes of the maps of a state with `elements` elements from about `looked_at`
+    keys.
+
+    `due_bytes` returns the bytes that the index of due times takes for an element and a value.
+    """
     sample = _some_entries(maps, looked_at)
     if not sample:
         return _bytes_of_buckets(maps)
@@ -82,7 +87,8 @@ def _bytes_of_buckets(maps: Collection[Map]) -> int:
 
 
 def _some_entries(maps: Collection[Map], number: int) -> list[Entry]:
-    """About so many entries of these maps, chosen as the module says; it may be none."""
+    """Return a sample of about `number` entries, drawn as the module docstring says; possibly
+    empty."""
     filled = [state_map for state_map in maps if len(state_map)]
     if not filled:
         return []
@@ -101,7 +107,8 @@ def _some_entries(maps: Collection[Map], number: int) -> list[Entry]:
 
 
 def _some_chain(state_map: Map) -> Iterator[Entry]:
-    """The entries of a bucket that is not empty; none if there is none near one chosen bucket."""
+    """Yield the entries of a random bucket that is not empty; nothing if all buckets near the
+    random place are empty."""
     in_rehash = _CHANCE.randrange(len(state_map)) < state_map.incremental_rehash_table_size
     table = state_map.incremental_rehash_table if in_rehash else state_map.primary_table
     chosen = _CHANCE.randrange(len(table))
@@ -109,5 +116,5 @@ def _some_chain(state_map: Map) -> Iterator[Entry]:
 
 
 def _bytes_of_entry(entry: Entry) -> int:
-    """What an entry takes without its state."""
+    """Return the bytes of an entry without the state."""
     return aligned(getsizeof(entry)) + bytes_of(entry.key) + bytes_of(entry.hash)

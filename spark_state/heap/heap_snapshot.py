@@ -1,7 +1,7 @@
 """A snapshot of heap tables.
 
-Taking it costs a copy of the bucket arrays. The snapshot of each map is released as soon as its key
-group is read.
+Taking a snapshot costs a copy of the bucket arrays. The snapshot of each map is released as soon as
+the map's key group has been read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]
 def heap_snapshot(
     key_columns: KeyColumns, tables: Sequence[HeapTable], key_groups: KeyGroupRange
 ) -> FullSnapshot:
-    """The entries of these key groups."""
+    """Take a snapshot of the entries of `key_groups` in all tables."""
     taken = [_Taken(table, table.snapshot(key_groups)) for table in tables]
     states = [
         KeptEntries(of_table.table.name, of_table.table.serializer, of_table.rows)
@@ -40,13 +40,13 @@ def heap_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A table, and its entries at one moment."""
+    """A table with the table's entries at one moment."""
 
     table: HeapTable
     snapshot: CopyOnWriteStateTableSnapshot[Key, None, Any]
 
     def rows(self, key_group: int) -> Iterator[tuple[Key, Any]]:
-        """See RowsOfKeyGroup."""
+        """Yield the rows of a key group, see RowsOfKeyGroup."""
         entries = self.snapshot.of_key_group(key_group)
         if entries is None:
             return

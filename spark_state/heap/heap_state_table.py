@@ -1,11 +1,12 @@
-"""The values of one value state on the heap, with what an epoch changed.
+"""The values of one value state on the heap, with the changes of an epoch.
 
-For every key that the running epoch changed, the table remembers the state before with its key
-group, and the state now (None: absent). That is the epoch's undo list and its changelog, so a
-commit and a rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one
-is sealed.
+For every key that the current epoch changed, the table remembers the key group, the state before
+the epoch and the current state (None: absent). This record is the undo list and the changelog of
+the epoch, so a commit and a rollback cost O(changes) (I6, I7). The last sealed epoch can be undone
+until the next epoch is sealed.
 
-States are shared with undo lists and snapshots, and are replaced, never changed.
+Tables, undo lists and snapshots share state objects. So a table replaces a state object and never
+changes a state object in place.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from spark_state.keyed_state.state_serializer import StateSerializer
 S = TypeVar("S")
 
 _Change = tuple[int, S | None, S | None]
-"""The key group, the state before the epoch, and the state now."""
+"""The key group, the state before the epoch, and the current state."""
 
 
 class HeapStateTable(Generic[S]):
-    """One state's copy-on-write maps and the changes of the running and the last sealed epoch."""
+    """The maps of one state, with the changes of the current and the last sealed epoch."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class HeapStateTable(Generic[S]):
         self._changes: dict[Key, _Change[S]] = {}
         self._sealed: dict[Key, _Change[S]] = {}
         self._current = current
-        # The entry of a key is found once, and not with every call.
+        # The entry of the last key is cached, so several calls for one key need one look-up.
         self._key: Key | None = None
         self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(key_groups.start)
         self._entry: Bucket[Key, None, S] = None
@@ -64,7 +65,8 @@ class HeapStateTable(Generic[S]):
         self._key = current.key
 
     def _forget_found(self) -> None:
-        """Call it before the map is changed for other keys than the current one."""
+        """Clear the cached entry. Call before a change of the map for any key but the current
+        key."""
         self._key = self._entry = None
 
     def get(self) -> S | None:
@@ -101,11 +103,11 @@ class HeapStateTable(Generic[S]):
             self._entry = None
 
     def number_of_changes(self) -> int:
-        """How many keys the running epoch has changed."""
+        """Return the number of keys that the current epoch changed."""
         return len(self._changes)
 
     def changes(self) -> StateEntries:
-        """What the running epoch changed, with the states as they are now."""
+        """Return the changes of the current epoch, with the current states."""
         changes = self._changes.values()
         return StateEntries(
             self.name,
@@ -117,22 +119,22 @@ class HeapStateTable(Generic[S]):
         )
 
     def seal(self) -> None:
-        """End the running epoch; it can be undone until the next one is sealed."""
+        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._end_changes()
 
     def rollback(self) -> None:
-        """Put back what the running epoch changed."""
+        """Undo the changes of the current epoch."""
         self._put_back(self._end_changes())
 
     def undo_sealed(self) -> None:
-        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget_found()
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
 
     def _end_changes(self) -> dict[Key, _Change[S]]:
-        """End the running epoch, and return all that it changed."""
+        """End the current epoch and return the changes of the epoch."""
         self._forget_found()
         changes, self._changes = self._changes, {}
         return changes
@@ -146,8 +148,8 @@ class HeapStateTable(Generic[S]):
                 entries.put(key, None, before)
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
-        must be unchanged."""
+        """Apply entries of a file to the base state. The entries cannot be undone. The current
+        epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget_found()
         map_for = self._entries.map_for
@@ -160,38 +162,39 @@ class HeapStateTable(Generic[S]):
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
-        """The number of entries by key group."""
+        """Return the number of entries by key group."""
         return self._entries.sizes()
 
     def memory_bytes(self, looked_at: int = FEW) -> int:
-        """About what the values and their keys take; see heap_memory."""
+        """Estimate the bytes of values and keys. See heap_memory."""
         return bytes_of_values(self._entries.maps(), looked_at)
 
     def undo_bytes(self, looked_at: int) -> int:
-        """About what undoes the running and the last sealed epoch takes."""
+        """Estimate the bytes of the undo records of the current and the last sealed epoch."""
         return sum(
             bytes_of_entries(changes, _undo_bytes, looked_at)
             for changes in (self._changes, self._sealed)
         )
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
-        """The entries of these key groups at this moment, without copying them."""
+        """Take a snapshot of the entries of `key_groups`, without copying the entries."""
         return self._entries.snapshot(key_groups)
 
     @staticmethod
     def rows_of(state: S) -> tuple[S]:
-        """What a file holds of one key."""
+        """Return the file rows for the state of one key: the state alone."""
         return (state,)
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()
         if self._key is not None:
             self._map.check_entry(self._key, None, self._entry)
-        self._forget_found()  # to look up others may move its entry
+        self._forget_found()  # a look-up of another key may move the entry
         for key, (key_group, _, state) in self._changes.items():
             assert self._entries.map_for(key_group).get(key, None) == state
 
 
 def _undo_bytes(change: _Change[Any]) -> int:
-    """The state now is an entry, too, and counts there."""
+    """Estimate the bytes of an undo record, without the current state: the maps count the current
+    state."""
     return getsizeof(change) + bytes_of(change[1])

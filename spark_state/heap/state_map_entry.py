@@ -1,4 +1,4 @@
-"""An entry of a copy-on-write map, which the map and its snapshots share."""
+"""An entry of a copy-on-write map. The map and its snapshots share entries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ S = TypeVar("S")
 
 
 class StateMapEntry(Generic[K, N, S]):
-    """One entry. Identity: (key, namespace). Versions are those of the map at the last change.
+    """An entry, identified by (key, namespace).
 
-    A copy of an entry is private to the map while its state is still shared with a snapshot, so the
-    two have versions of their own.
+    `entry_version` and `state_version` are the versions of the map at the last change of the entry
+    and of the state. The two versions can differ: a copy of an entry can be private to the map
+    while a snapshot still shares the state.
     """
 
     __slots__ = ("entry_version", "hash", "key", "namespace", "next", "state", "state_version")

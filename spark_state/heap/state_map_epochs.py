@@ -1,21 +1,22 @@
-"""Whole epochs of a copy-on-write map, read by many threads while one applies the next.
+"""Whole epochs of a copy-on-write map. Many threads read epochs while one thread applies the next.
 
-    newest state   a copy-on-write map; only the thread that applies epochs touches it
-    base           a snapshot of that map as it was after some epoch
-    overlay        key -> what epochs after the base made of it, the newest first
-    epoch          its number, a base before it, and the overlay of that
+    newest state   a copy-on-write map; only the thread that applies epochs uses the map
+    base           a snapshot of the map after some epoch
+    overlay        key -> changes of the key by epochs after the base, the newest change first
+    epoch          the number of the epoch, a base not later than the epoch, and the base's overlay
 
-A lookup in epoch n takes what the overlay says of the key at n, else what the base has. What it can
-see never changes: it skips changes of later epochs, and the map copies what it shares with a base
-before it changes it. So readers take no lock, and keeping an epoch costs nothing at first; while it
-is kept, so are its overlay and the entries that were replaced since its base.
+A lookup in epoch n takes the newest change in the overlay up to epoch n, or else the state in the
+base. The answer never changes: a lookup skips changes of later epochs, and the map copies every
+entry shared with a base before a change. So readers take no lock. Keeping an epoch costs nothing at
+first. A kept epoch keeps the overlay and all entries replaced since the base.
 
-Cost: a lookup takes O(1), in an epoch that was kept also a step for every later one that changed
-the key under the same base. Applying an epoch takes O(its changes): a new base is a copy of the
-map's buckets, not of its entries, and is taken after as many changes as a sixteenth of them (I7).
+Cost: a lookup takes O(1), plus one step for every later epoch that changed the key under the same
+base. Applying an epoch takes O(changes of the epoch). A new base copies the map's buckets and no
+entry. A new base is taken when the changes since the last base exceed a sixteenth of the number of
+buckets (I7).
 
-Source: multi-version reads as in databases, on the snapshots of Flink's CopyOnWriteStateMap. It
-relies on CPython, where a lookup in a dict and a copy of its keys are one step each.
+Source: multi-version reads as in databases, on the snapshots of Flink's CopyOnWriteStateMap. The
+code relies on CPython, where a dict lookup and a copy of a dict's keys are one step each.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ BUCKETS_PER_OVERLAID_CHANGE = 16
 
 
 class Change(NamedTuple, Generic[S]):
-    """What an epoch made of a key (None: removed it), and the change before it."""
+    """A change of a key by an epoch, and the change before. `state` is None if the epoch removed
+    the key."""
 
     epoch: int
     state: S | None
@@ -45,7 +47,8 @@ class Change(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class OverlaidSnapshot(Generic[K, S]):
-    """A snapshot of the map, and what later epochs changed. Whoever holds it pins the snapshot."""
+    """A snapshot of the map with the changes of later epochs. A reference to this object pins the
+    snapshot."""
 
     base: CopyOnWriteStateMapSnapshot[K, None, S]
     overlay: dict[K, Change[S]]
@@ -53,7 +56,8 @@ class OverlaidSnapshot(Generic[K, S]):
 
 @dataclass(frozen=True, slots=True)
 class StateMapEpoch(Generic[K, S]):
-    """The map after one epoch, for as long as anyone holds it. States are shared: change none."""
+    """The map after one epoch, readable as long as a caller holds the object. Callers must not
+    change the states, because epochs share states."""
 
     number: int
     overlaid: OverlaidSnapshot[K, S]
@@ -63,12 +67,12 @@ class StateMapEpoch(Generic[K, S]):
         return self.size
 
     def get(self, key: K) -> S | None:
-        """The state; None when absent."""
+        """Return the state, None when absent."""
         change = self._last_change(key)
         return self.overlaid.base.get(key, None) if change is None else change.state
 
     def __iter__(self) -> Iterator[tuple[K, S]]:
-        """(key, state) of every key, in any order."""
+        """Yield (key, state) of every key, in any order."""
         base = self.overlaid.base
         for key, _, state in base:
             change = self._last_change(key)
@@ -92,9 +96,10 @@ Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[
 
 
 class StateMapEpochs(Generic[K, S]):
-    """The map that epochs are applied to. Used by one thread at a time, its epochs by any.
+    """The map to which epochs are applied. One thread at a time may use this object; any thread may
+    read the epochs.
 
-    `number`: of the epoch whose state `entries` are.
+    `entries` is the state after epoch `number`.
     """
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
@@ -112,12 +117,13 @@ class StateMapEpochs(Generic[K, S]):
         return self._newest
 
     def apply(self, number: int, changes: Mapping[K, S | None]) -> None:
-        """Go on to epoch `number`, greater than the newest; a change to None removes the key."""
+        """Apply the changes of epoch `number`, greater than the newest epoch. A change to None
+        removes the key."""
         assert number > self._newest.number, "epochs are applied in order"
         self._release_unpinned()
         overlay = self._overlaid.overlay
         self._changes += len(changes)
-        # An epoch that begins a new overlay is never looked up in the old one.
+        # Readers never look in the old overlay for an epoch that begins a new overlay.
         begins = self._changes > self._most_changes()
         for key, state in changes.items():
             if not begins:
@@ -141,15 +147,15 @@ class StateMapEpochs(Generic[K, S]):
         return overlaid
 
     def _release_unpinned(self) -> None:
-        """Release the bases that no reader holds. It is done here and not where the last reader
-        lets go, because only one thread may use the map."""
+        """Release the bases that no reader holds. The release happens here and not in the last
+        reader's thread, because only one thread may use the map."""
         for overlaid, base in self._pinned:
             if overlaid() is None:
                 base.release()
         self._pinned = [pinned for pinned in self._pinned if not pinned[1].released]
 
     def check_invariants(self) -> None:
-        """Assert that the map is in order and that the newest epoch is what it holds."""
+        """Assert the invariants of the map, and that the newest epoch equals the map."""
         self._map.check_invariants()
         assert {base.version for _, base in self._pinned} == self._map.snapshot_versions
         assert self._changes <= self._most_changes()

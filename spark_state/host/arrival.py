@@ -1,4 +1,4 @@
-"""What arrived at a subtask for an epoch: its inputs without late rows, and the epoch's time."""
+"""The input of an epoch at a subtask: the rows without late rows, and the epoch's time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from spark_state.processor.spilled_rows import SpilledRows
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`time`: None if no row tells the batch's time; `batch_ms`: the newest time of a batch that is
-    known, this one's or an earlier one's; `watermarks`: None if the operator knows no time;
-    `drops_late`: whether late rows are dropped."""
+    """The input of an epoch at a subtask, ready for the processor.
+
+    `time`: None if no row tells the batch's time; `batch_ms`: the newest known time of a batch,
+    this batch or an earlier batch; `watermarks`: None if the operator knows no time; `drops_late`:
+    True if late rows are dropped.
+    """
 
     inputs: Mapping[str, RowsByKey]
     time: EpochTime | None
@@ -31,9 +34,10 @@ class Arrival:
     def of(
         cls, rows: pa.Table | SpilledRows, plan: RunPlan, base: Sequence[SubtaskTime]
     ) -> Arrival:
-        """`rows`: what Spark sent; `base`: the times of all barriers that the epoch starts from.
+        """Derive inputs and time from `rows`, as Spark sent them. `base`: times of all barriers of
+        the epoch's base.
 
-        A late row still counts for how far its watermark has come, as in Spark.
+        A late row still moves the watermark, as in Spark.
         """
         arrived = WholeRows(plan, rows) if isinstance(rows, pa.Table) else rows
         events = plan.event_times
@@ -58,16 +62,16 @@ class Arrival:
 
     @property
     def rows_in(self) -> int:
-        """How many rows the processor got, after its run."""
+        """The number of rows for the processor. Valid after the run."""
         return self.inputs[KEYED_ROWS].num_rows
 
     @property
     def late_rows(self) -> int | None:
-        """How many rows were dropped, after the run; None if none ever is."""
+        """The number of dropped late rows; None if the operator drops none. Valid after the run."""
         return self.inputs[KEYED_ROWS].late_rows if self.drops_late else None
 
     def subtask_time(self, next_timer_ms: int | None) -> SubtaskTime | None:
-        """What the barrier says of time; `next_timer_ms`: the earliest timer after the epoch."""
+        """Return the time for the barrier. `next_timer_ms`: the earliest timer after the epoch."""
         if self.watermarks is None:
             return None
         return SubtaskTime(
@@ -79,7 +83,7 @@ class Arrival:
 
 
 class WholeRows:
-    """What a subtask was sent, in memory; as SpilledRows."""
+    """Input rows in memory, with the methods of SpilledRows."""
 
     def __init__(self, plan: RunPlan, table: pa.Table) -> None:
         self._plan = plan
@@ -92,12 +96,12 @@ class WholeRows:
 
     @property
     def reached_ms(self) -> tuple[int | None, ...]:
-        """How far event times have come."""
+        """The event time in ms that each watermark has reached."""
         events = self._plan.event_times
         return () if events is None else events.reached_ms(self._table)
 
     def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
-        """The inputs; the keyed rows without those that are late."""
+        """Return the inputs by name, the keyed rows without late rows."""
         events, inputs = self._plan.event_times, self._plan.inputs
         if events is None or late_watermark_ms is None:
             return inputs.by_name(self._table)

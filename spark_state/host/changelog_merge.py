@@ -1,11 +1,12 @@
-"""Changelogs that follow one another, on their way to become one while epochs go on.
+"""Merges successive changelogs into a single changelog, in the background.
 
 A chain of very many small files makes barriers long and restores slow, and a snapshot would write a
-large state because of few changes. The merged changelog is of an epoch that has its barrier
-already. Those of later epochs name it, so no reader takes it for what one of them changed. A
-restore applies it like any other.
+large state because of few changes. The merged changelog belongs to an epoch that already has its
+barrier. Only barriers of later epochs name the merged changelog, so a reader never mistakes the
+merged changelog for the changes of a single epoch. A restore applies a merged changelog like any
+other changelog.
 
-To merge is not to read the backend, which has gone on: the files are read again.
+A merge reads the changelogs from the store again, because the backend has moved on.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from spark_state.state_descriptor import StateKind
 
 @dataclass(frozen=True, slots=True)
 class ChangelogMerge:
-    """The Writing of what `changelogs` of a subtask with these `key_groups` come to. `attempt`
-    reads and writes the files; `kinds`: those of the states."""
+    """The Writing that merges `changelogs` of a subtask with these `key_groups`. `attempt` reads
+    and writes the files; `kinds`: the kind of each state."""
 
     key_groups: KeyGroupRange
     changelogs: Handles
@@ -38,7 +39,7 @@ class ChangelogMerge:
         return "merging changelogs"
 
     def write(self) -> list[Written]:
-        """See Writing. All rows are in memory at once."""
+        """Merge and write, see Writing. All rows are in memory at once."""
         read = self.attempt.checkpoints.files.read_each(self.changelogs, self.key_groups)
         changelogs = [
             pa.Table.from_batches(of_file) for _, batches in read if (of_file := [*batches])
@@ -52,4 +53,4 @@ class ChangelogMerge:
         return [Written(self.key_groups, (file,), {file.name: counts})]
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a merge holds no state."""

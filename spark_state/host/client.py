@@ -1,4 +1,5 @@
-"""The task's end: sends its input to the state host and yields the host's output."""
+"""The task's side of the conversation: sends the task's input to the state host, yields the
+output."""
 
 from __future__ import annotations
 
@@ -18,18 +19,18 @@ from spark_state.host.host_death import HeldMemory, WatchedHost
 
 _log = logging.getLogger(__name__)
 
-# A call that keeps Python's lock for so long ends its host, if another task waits.
+# After so long a silence a waiting task ends the host: a processor's call has kept Python's lock
+# all the time.
 _SILENT_SECONDS = 300
 
 
 def run_epoch(
     connection: socket.socket, request: EpochRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run one epoch on the host at `connection`; yields its output once it is durable (I3).
+    """Run an epoch on the host at `connection`; yield the output once the epoch is durable (I3).
 
-    Errors of the host, of the processor first of all, are raised as they were there, with the
-    host's traceback as a note; those of `batches` as they are. Raises StateHostError when the host
-    dies.
+    Raises the host's errors unchanged, with the host's traceback as a note; errors of `batches`
+    unchanged; StateHostError if the host dies.
     """
     with connection, connection.makefile("rwb") as file:
         stream = cast(BinaryIO, file)
@@ -63,7 +64,7 @@ def run_epoch(
 
 
 def _await_host(connection: socket.socket, stream: BinaryIO) -> None:
-    """Wait until the host answers at all. Raises _SilentHostError."""
+    """Wait for the host's first message. Raises _SilentHostError."""
     connection.settimeout(_SILENT_SECONDS)
     try:
         _expect(stream, wire.Present)
@@ -96,19 +97,19 @@ def _death(
 
 
 class _SilentHostError(Exception):
-    """The host took the connection, and did not say a word."""
+    """The host accepted the connection and sent nothing."""
 
 
 @dataclass(eq=False)
 class _HostFailureError(Exception):
-    """Keeps errors that the host reports apart from errors of the conversation with it."""
+    """An error that the host reported, kept apart from errors of the conversation with the host."""
 
     failed: wire.Failed
 
 
 @dataclass(eq=False)
 class _InputFailureError(Exception):
-    """Keeps errors of the task's own input apart from errors of the conversation."""
+    """An error of the task's own input, kept apart from errors of the conversation."""
 
     error: Exception
 

@@ -1,4 +1,4 @@
-"""An attempt of an epoch of a subtask: what was asked, the files it writes, the time it takes."""
+"""An attempt at an epoch of a subtask: request, written files, and time of each step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Step = Literal["restore", "process", "write", "publish"]
 
 @dataclass(frozen=True, slots=True)
 class EpochAttempt:
-    """`check` raises when the task is gone or fenced; `checkpoints`: where it writes."""
+    """An attempt at an epoch. `check` raises when the task is gone or fenced; `checkpoints`: the
+    store for the attempt's files."""
 
     request: EpochRequest
     claim: Claim
@@ -47,11 +48,12 @@ class EpochAttempt:
         return self.request.spec.checkpoints
 
     def write_changelog(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """A file of what the epoch, or the last ones up to it, changed; durable on return."""
+        """Write the changes of the epoch, or of several epochs up to this epoch; durable on
+        return."""
         return self.checkpoints.files.write("changelog", rows, key_groups, self._by)
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """See SnapshotFiles."""
+        """Write rows as a snapshot file, see RowFiles; durable on return."""
         return self.checkpoints.files.write("snapshot", rows, key_groups, self._by)
 
     def write_database(
@@ -61,7 +63,7 @@ class EpochAttempt:
         uploaded: Mapping[str, FilePart],
         key_groups: KeyGroupRange,
     ) -> StateHandle:
-        """See SnapshotFiles."""
+        """Write a database, see SnapshotFiles; durable on return."""
         return self.checkpoints.files.write_database(
             folder, contents, uploaded, key_groups, self._by
         )
@@ -69,11 +71,11 @@ class EpochAttempt:
     def write_operator_state(
         self, data: bytes, broadcast: Mapping[str, str]
     ) -> OperatorStateHandle:
-        """The object of the subtask's operator state, durable on return."""
+        """Write the object of the subtask's operator state, durable on return."""
         return self.checkpoints.files.write_operator_state(data, broadcast, self._by)
 
     def signs_of_life(self) -> SignsOfLife:
-        """Signs that keep the files of the attempt from the orphan sweep."""
+        """Return the signs of life for the attempt's files, against the orphan sweep."""
         return self.checkpoints.files.signs_of_life(self._by)
 
     @property
@@ -83,7 +85,7 @@ class EpochAttempt:
 
     @contextmanager
     def timed(self, step: Step) -> Iterator[None]:
-        """Count the time of a `with` for a step."""
+        """Add the duration of a `with` block to a step."""
         start = time.perf_counter()
         try:
             yield
@@ -92,5 +94,5 @@ class EpochAttempt:
             self._seconds[step] = self._seconds.get(step, 0.0) + taken
 
     def milliseconds(self, step: Step) -> int:
-        """What the step has taken until now."""
+        """Return the time of the step so far, in milliseconds."""
         return round(1000 * self._seconds.get(step, 0.0))

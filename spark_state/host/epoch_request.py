@@ -1,4 +1,4 @@
-"""What a task asks of a state host: run one epoch of one subtask of an operator."""
+"""A task's request to a state host: run an epoch of a subtask of an operator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spark_state.rocksdb.database_settings import DatabaseSettings
 
 @dataclass(frozen=True, slots=True)
 class RestoreSource:
-    """The epoch of another operator's store that an operator begins with. `url`: the store's;
-    `directory`: that of a query, all of whose operators begin with this epoch, None if the store or
-    the epoch was named."""
+    """An operator's initial state: an epoch of another operator's store. `url`: URL of the other
+    store; `directory`: directory of a query if all operators of the query begin with the epoch,
+    None if the user named the store or the epoch."""
 
     url: str
     epoch: int
@@ -23,15 +23,15 @@ class RestoreSource:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
-    """How an operator's checkpoints are kept.
+    """Settings for an operator's checkpoints.
 
-    `min_epochs_to_retain`: at least this many newest epochs are retained;
-    `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
-    `orphan_grace_seconds`: age from which orphans are deleted;
-    `store_retry_seconds`: a call to the store that fails is tried again for so long;
-    `start_empty`: whether a query that has run epochs already may start with an empty store;
-    `restore_from`: what an empty store begins with, None for nothing;
-    `store_options`: for the clients of both stores, with secrets.
+    `min_epochs_to_retain`: retention keeps at least this many newest epochs;
+    `min_epochs_for_snapshot`: number of changelogs before a snapshot may replace changelogs;
+    `orphan_grace_seconds`: the orphan sweep deletes orphans of this age;
+    `store_retry_seconds`: how long to repeat a failing call to the store, in seconds;
+    `start_empty`: True if a query that has run epochs may start with an empty store;
+    `restore_from`: content for an empty store, None for nothing;
+    `store_options`: options for the clients of both stores, with secrets.
     """
 
     min_epochs_to_retain: int
@@ -45,13 +45,13 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True)
 class BackendSettings:
-    """Where the state of a subtask is while it is in use.
+    """Settings for the state of a subtask in use.
 
-    `kind`: on the Python heap, or in RocksDB; `local_directory`: below which RocksDB keeps its
-    files, None for Spark's own local directory; `memory_mb`: how much memory the databases of a
-    host use together, in MiB; `incremental`: whether a snapshot of RocksDB is its own files, and
-    only those that the store does not have; `local_recovery`: whether the files of RocksDB that the
-    store has are kept on the local disk for the next host, too; `database`: the options of RocksDB.
+    `kind`: on the Python heap, or in RocksDB; `local_directory`: parent directory for RocksDB's
+    files, None for Spark's own local directory; `memory_mb`: memory of all databases of a host
+    together, in MiB; `incremental`: True if a RocksDB snapshot consists of RocksDB's own files, and
+    uploads only files that the store lacks; `local_recovery`: True if the local disk keeps copies,
+    for the next host, of the RocksDB files in the store; `database`: options of RocksDB.
     """
 
     kind: Literal["heap", "rocksdb"] = "heap"
@@ -64,8 +64,8 @@ class BackendSettings:
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """The number of host processes of an executor, and the time, in seconds, after which a host
-    without work ends."""
+    """Settings for the hosts of an executor. `per_executor`: number of host processes of an
+    executor; `idle_seconds`: a host without work for so long ends."""
 
     per_executor: int
     idle_seconds: int
@@ -73,11 +73,11 @@ class HostSettings:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """An operator as it was planned on the driver. The same object serves every task of it.
+    """An operator as planned on the driver. All tasks of the operator get the same object.
 
-    `plan_id`: unique to one call of `transform_with_state`; `store_root`: root URL, below which the
-    operator's store is `<query id>/<operator>`; `max_memory_mb`: what a host may hold for all of
-    its subtasks, in MiB, see host_memory; None for any amount.
+    `plan_id`: unique to a call of `transform_with_state`; `store_root`: root URL, the operator's
+    store is `<store_root>/<query id>/<operator>`; `max_memory_mb`: memory limit of a host for all
+    its subtasks, in MiB, None for no limit, see host_memory.
     """
 
     operator: str
@@ -97,12 +97,12 @@ NEVER_RUN = -1
 
 @dataclass(frozen=True, slots=True)
 class OperatorStart:
-    """Facts that the driver of a run found in the query's checkpoint and in the operator's store
-    when the query started.
+    """Facts that a run's driver found in the query's checkpoint and in the operator's store at the
+    start of the query.
 
-    `checkpoint`: the checkpoint's location; `newest_epoch`: the newest epoch that the operator must
-    have, because Spark committed its batch, NEVER_RUN if it has run in none, None if that is not
-    known; `committed`: the last batch that Spark had committed, -1 if there was none.
+    `checkpoint`: location of the checkpoint; `newest_epoch`: the newest epoch that the operator
+    must have because Spark committed the batch, NEVER_RUN if the operator has never run, None if
+    unknown; `committed`: the last batch that Spark had committed, -1 if none.
     """
 
     checkpoint: str
@@ -110,21 +110,21 @@ class OperatorStart:
     committed: int = -1
 
     def may_begin_with_nothing(self, epoch: int) -> bool:
-        """True if the operator had never run before this epoch. Nothing is known of the epochs
-        after the first one of the run."""
+        """Return True if the operator had never run before this epoch. The driver's facts say
+        nothing about epochs after the first epoch of the run."""
         return self.newest_epoch == NEVER_RUN and epoch == self.committed + 1
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTask:
-    """One task of one micro-batch.
+    """A task of a micro-batch.
 
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
-    application; `run_id`: of the query's run; `subtask` in [0, parallelism);
-    `in_unseen_function`: whether a function of foreachBatch runs it for which nobody completes
-    epochs, because it was not set in Python; `ended_runs`: runs of queries that had ended when this
-    one was started, as far as its driver knows; `start`: None if nobody looked at the checkpoint
-    before the query started, because it was not started in Python.
+    application; `run_id`: id of the query's run; `subtask` in [0, parallelism);
+    `in_unseen_function`: True if the task runs in a foreachBatch function set outside Python, for
+    which nobody completes epochs; `ended_runs`: runs of queries that had ended at the start of this
+    run, as far as the driver knows; `start`: None if nobody looked at the checkpoint before the
+    query started, because the query was not started in Python.
     """
 
     query_id: str
@@ -139,8 +139,9 @@ class EpochTask:
 
 @dataclass(frozen=True, slots=True)
 class EpochRequest:
-    """`module_path`: the entries of the worker's `sys.path`, where the processor's modules are;
-    `local_directories`: where Spark keeps local files of the executor."""
+    """A request to run an epoch. `module_path`: entries of the worker's `sys.path`, for the
+    processor's modules; `local_directories`: Spark's directories for local files of the executor.
+    """
 
     spec: OperatorSpec
     task: EpochTask
@@ -153,5 +154,5 @@ class EpochRequest:
 
 
 def operator_store_url(store_root: str, query_id: str, operator: str) -> str:
-    """Where the state of an operator of a query is."""
+    """Return the URL of an operator's store."""
     return f"{store_root.rstrip('/')}/{query_id}/{operator}"

@@ -1,19 +1,19 @@
-"""The executor that a state host belongs to, and the directories of its hosts.
+"""The executor of a state host, and the directories of the executor's hosts.
 
     <temporary directory>/cowstate-<uid>/        owned by the user, no permission for others
-        <executor>/                              its pid, start time and pid namespace
-            lock                                 held by all who work here, see held_folder
+        <executor>/                              named by pid, start time and pid namespace
+            lock                                 held by processes at work here, see held_folder
             <slot>.lock                          held while a host is being started
-            <slot>.sock                          the host listens here
-            gateway-<pid>.sock                   the gateway of the state store provider does
+            <slot>.sock                          socket of the state host
+            gateway-<pid>.sock                   socket of the state store provider's gateway
     <local directory>/cowstate-<uid>/
         <executor>/
             lock                                 as above
             <host>/<number>/                     a database of a subtask
-            copies/<owner>/                      tables that the store has, too: see local_copies
+            copies/<owner>/                      copies of tables in the store: see local_copies
 
-Containers may share directories and not their pids. So a directory of the own namespace stays while
-its executor runs, and one of another namespace while somebody works in it.
+Containers may share directories but not pids. So a directory of this process's pid namespace stays
+while its executor runs; a directory of another namespace stays while a process works there.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """The process whose end ends its hosts; `started` (see _start_of) tells a reused pid apart."""
+    """The parent process of hosts: the hosts end with the executor. `started` (see _start_of)
+    detects a reused pid."""
 
     pid: int
     started: int
 
     def is_running(self) -> bool:
-        """False also for a zombie, which its parent has not waited for yet."""
+        """Return True if the process runs. A zombie does not count as running."""
         return running_executor(self.pid) == self
 
     @property
     def directory_name(self) -> str:
-        """The name of two directories: that of its hosts' sockets, and that of their databases and
-        of local copies of tables."""
+        """The name of two directories: for the hosts' sockets, and for databases and copies of
+        tables."""
         return f"{self.pid}-{self.started:x}-{_pid_namespace():x}"
 
 
 def running_executor(pid: int) -> Executor | None:
-    """The process of this pid, None if there is none or it is a zombie."""
+    """Return the process with this pid; None if no such process exists or the process is a
+    zombie."""
     try:
         if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return None
@@ -67,10 +69,10 @@ def running_executor(pid: int) -> Executor | None:
 
 
 def _start_of(pid: int) -> int:
-    """When a process started, in hundredths of a second of a clock that nobody sets.
+    """Return when a process started, in hundredths of a second of a clock that nobody sets.
 
-    On Linux that is field 22 of /proc/<pid>/stat, the time since boot. Psutil's create_time adds
-    the time of boot, which changes whenever the system's clock is set.
+    On Linux the value is field 22 of /proc/<pid>/stat, the time since boot. Psutil's create_time
+    adds the time of boot, which changes whenever the system's clock is set.
     """
     stat_file = Path(f"/proc/{pid}/stat")
     if sys.platform != "linux":
@@ -80,7 +82,7 @@ def _start_of(pid: int) -> int:
 
 
 def _pid_namespace() -> int:
-    """The inode of this process' pid namespace; 0 on a system that has none."""
+    """Return the inode of this process's pid namespace; 0 on a system without namespaces."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except FileNotFoundError:
@@ -88,10 +90,12 @@ def _pid_namespace() -> int:
 
 
 def executor_of_worker() -> Executor:
-    """The executor of this Python worker: its nearest ancestor that is no Python of Spark's.
+    """Return the executor of this Python worker: the nearest ancestor outside Spark's own Python
+    processes.
 
     Spark starts a daemon as `python -m <daemon module> <worker module>`, and the daemon forks
-    workers. The setting spark.python.daemon.module may name another module than Spark's.
+    workers. The setting spark.python.daemon.module may name another module than Spark's. Raises
+    StateHostError if there is no ancestor left.
     """
     process = psutil.Process()
     parent = process.parent()
@@ -103,28 +107,28 @@ def executor_of_worker() -> Executor:
 
 
 def _is_daemon(command: list[str]) -> bool:
-    """Whether a command line is of a daemon of Spark's Python workers. A forked daemon may have
-    more than one process with this command line above a worker."""
+    """Return True for the command line of a daemon of Spark's Python workers. Above a worker there
+    may be several processes with this command line, because a daemon may fork."""
     return len(command) == 4 and command[1] == "-m" and command[3].startswith("pyspark.")
 
 
 @contextmanager
 def working_for(executor: Executor, root: Path | None = None) -> Iterator[Path]:
-    """The private directory of an executor's hosts below `root`, by default the temporary
-    directory. It is kept from other containers for the time of a `with`."""
+    """Yield the private directory of an executor's hosts below `root` (default: the temporary
+    directory). During the `with` block other containers do not remove the directory."""
     place = root or Path(tempfile.gettempdir())
     with held(lambda: private_directory(place, executor)) as directory:
         yield directory
 
 
 def socket_directory(executor: Executor) -> Path:
-    """The directory of the sockets of an executor's hosts. See private_directory."""
+    """Return the directory for the sockets of an executor's hosts. See private_directory."""
     return private_directory(Path(tempfile.gettempdir()), executor)
 
 
 def socket_path(executor: Executor, name: str) -> Path:
-    """Where a process of an executor listens. Raises StateHostError if the path is too long for the
-    system, and what private_directory raises."""
+    """Return the path of a socket of an executor's process. Raises StateHostError if the path is
+    too long for the system, and the errors of private_directory."""
     path = socket_directory(executor) / name
     length = len(os.fsencode(path))
     if length > _MAX_SOCKET_PATH_BYTES:
@@ -137,7 +141,7 @@ def socket_path(executor: Executor, name: str) -> Path:
 
 
 def private_directory(root: Path, executor: Executor) -> Path:
-    """The private directory of an executor's hosts below `root`, created if need be.
+    """Return the private directory of an executor's hosts below `root`; create a missing directory.
 
     Raises StateHostError if other users may use the path.
     """
@@ -150,7 +154,7 @@ def private_directory(root: Path, executor: Executor) -> Path:
 
 
 def _check_private(path: Path) -> None:
-    """Raise StateHostError if another user owns a directory, or may do anything with it."""
+    """Raise StateHostError if another user owns a directory or has any permission there."""
     if not _is_private(path):
         status = path.lstat()
         raise StateHostError(
@@ -163,10 +167,10 @@ def _check_private(path: Path) -> None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether a directory is there, and is the user's alone.
+    """Return True if a directory exists and only this user may use it.
 
-    The bits for set-group-ID and the like do not matter: a new directory inherits them. The rights
-    that a default ACL names are masked by those of the group, which has none.
+    Bits such as set-group-ID do not matter: a new directory inherits such bits. A default ACL may
+    name further rights, but the rights of the group mask the ACL's rights, and the group has none.
     """
     try:
         status = path.lstat()
@@ -177,20 +181,19 @@ def _is_private(path: Path) -> bool:
 
 
 def remove_directories_of_gone_executors(root: Path | None = None) -> None:
-    """Remove what hosts of executors that are gone left below `root`, by default the temporary
-    directory."""
+    """Remove the directories of dead executors below `root` (default: the temporary directory)."""
     parent = _parent(root or Path(tempfile.gettempdir()))
     for directory in parent.glob("*") if _is_private(parent) else ():
         match = _DIRECTORY.fullmatch(directory.name)
         if match is None:
             continue
         if int(match["namespace"], 16) != _pid_namespace():
-            with suppress(OSError):  # somebody works there, or has just removed it
+            with suppress(OSError):  # a process works there, or has just removed the directory
                 remove_if_free(directory)
             continue
         running = running_executor(int(match["pid"]))
         if running is None or running.directory_name != directory.name:
-            shutil.rmtree(directory, ignore_errors=True)  # another host may be doing the same
+            shutil.rmtree(directory, ignore_errors=True)  # another host may do the same
 
 
 def _parent(root: Path) -> Path:

@@ -1,11 +1,13 @@
-"""Keeping Python's cyclic garbage collector away from the state.
+"""Keeps Python's cyclic garbage collector away from the state.
 
-A full collection visits every entry of the state, so what has survived a few young collections is
-frozen: no collection looks at it any more. Cyclic garbage that was frozen along is freed by a full
-collection now and then, at most 1% of the time and at most once a minute.
+A full collection visits every entry of the state. So objects that have survived a few young
+collections are frozen: no collection visits a frozen object. Some frozen objects are cyclic
+garbage; a full collection frees this garbage now and then, at most 1% of the time and at most once
+a minute.
 
-A young collection comes by itself, when there are many more objects than at the last one. Most of
-what an epoch makes is gone before: to collect after each epoch would visit all of it.
+Python starts a young collection by itself when there are many more objects than at the last
+collection. Most objects of an epoch are gone before: a collection after each epoch would visit all
+new objects for nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +24,7 @@ _MAX_SHARE_OF_TIME = 0.01
 
 
 class FrozenGarbage:
-    """When to freeze and when to collect. `clock` gives seconds. Safe to use from several
-    threads."""
+    """Decides when to freeze and when to collect. `clock` gives seconds. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,16 +33,16 @@ class FrozenGarbage:
         self._frozen_after = _young_collections()
 
     def begin(self) -> None:
-        """Freeze what the process begins with."""
+        """Freeze the objects that the process begins with."""
         gc.set_threshold(_YOUNG_OBJECTS, 50, 1000)
         gc.freeze()
 
     def freeze_if_due(self) -> bool:
-        """Freeze what there is, less the youngest garbage, if there were a few young collections
-        since the last time; returns whether it was. Call it after each epoch."""
+        """Freeze all objects except the youngest garbage, if a few young collections have run since
+        the last time. Return True if frozen. Call this after each epoch."""
         if _young_collections() - self._frozen_after < _YOUNG_COLLECTIONS:
             return False
-        if not self._lock.acquire(blocking=False):  # a collection is under way, and freezes
+        if not self._lock.acquire(blocking=False):  # a collection in progress freezes, too
             return False
         try:
             gc.collect(0)
@@ -52,7 +53,7 @@ class FrozenGarbage:
             self._lock.release()
 
     def collect_if_due(self) -> bool:
-        """Free frozen garbage if it is time to, and return whether it was. Everything else waits
+        """Free frozen garbage if a collection is due; return True if done. All threads wait
         meanwhile."""
         if not self._lock.acquire(blocking=False):
             return False
@@ -71,6 +72,6 @@ class FrozenGarbage:
 
 
 def _young_collections() -> int:
-    """How many there were in this process."""
+    """Return the number of young collections in this process."""
     count: int = gc.get_stats()[0]["collections"]
     return count

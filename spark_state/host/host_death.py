@@ -1,11 +1,12 @@
-"""How a state host died, as far as Linux tells.
+"""Finds out from Linux how a state host died.
 
-    exit status    /proc/<pid>/stat of the dead process, until its parent has waited for it. The
-                   worker that started it never does, so it is there as long as that worker is.
-    oom_kill       of the control group of worker and host: how many of its processes the kernel
-                   has killed for memory
+    exit status    /proc/<pid>/stat of the dead process, until the parent waits. The parent is
+                   the worker: it started the host and never waits, so the file exists as long as
+                   the worker lives.
+    oom_kill       counter in the control group of worker and host: number of the group's processes
+                   that the kernel has killed for memory
 
-Other systems tell nothing of this.
+Other systems have neither source.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ _CREDENTIALS = struct.Struct("3i")
 _PATIENCE_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 10.0
 _POLL_SECONDS = 0.02
-# What of /proc/<pid>/stat comes after the name: the state, and much later the exit status.
+# Positions in /proc/<pid>/stat, counted after the process name.
 _STATE, _EXIT_STATUS = 0, 49
 _SIGNAL_BITS = 0x7F
 HUNG_EXIT_CODE = 75
-"""The exit code of a host in which a subtask does not return."""
+"""Exit code of a host that ends because a subtask does not return."""
 LAST_WORDS_SIGNAL = signal.SIGUSR1
-"""Lets a host say where each of its threads is, and then ends it."""
+"""Signal to a host to print the position of each thread, and then end."""
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """What a host held when it took a request. `process_bytes`: the memory of the whole process;
-    `state_bytes`: its state, as far as operators have limits."""
+    """Memory of a host at the start of a request. `process_bytes`: the whole process;
+    `state_bytes`: the state of operators that have a memory limit."""
 
     process_bytes: int
     state_bytes: int
@@ -50,31 +51,34 @@ class HeldMemory:
 
 @dataclass(frozen=True, slots=True)
 class HostDeath:
-    """`status`: as of os.waitpid, None if nobody knows; `oom_kills`: what the kernel counted of
-    processes killed for memory, before the epoch and after the death, None if it does not count."""
+    """The end of a host. `status`: as from os.waitpid, None if unknown; `oom_kills`: the kernel's
+    counter of processes killed for memory, before the epoch and after the death, None if the kernel
+    does not count."""
 
     status: int | None
     oom_kills: tuple[int, int] | None
 
     @property
     def was_killed(self) -> bool:
-        """Whether it got SIGKILL, which nobody of cowstate sends to a host that answers."""
+        """True if SIGKILL ended the host. No part of cowstate sends SIGKILL to a host that
+        answers."""
         return self._number == signal.SIGKILL
 
     @property
     def _number(self) -> int:
-        """The signal that ended it, 0 for none."""
+        """The signal that ended the host, 0 for none."""
         return 0 if self.status is None else self.status & _SIGNAL_BITS
 
     @property
     def was_for_memory(self) -> bool:
-        """Whether the kernel killed it for memory, or what else runs in its control group."""
+        """True if the kernel killed a process of the host's control group for memory, probably the
+        host."""
         if self.oom_kills is None or not (self.was_killed or self.status is None):
             return False
         return self.oom_kills[1] > self.oom_kills[0]
 
     def how(self) -> str:
-        """In a few words."""
+        """Describe the death in a few words."""
         if self.was_for_memory:
             return "killed by the operating system for memory"
         if self.status is None:
@@ -88,7 +92,7 @@ class HostDeath:
         return f"ended with exit code {self.status >> 8}"
 
     def advice(self, max_memory_mb: int | None, held: HeldMemory | None) -> str:
-        """What may have been the reason, and what to do; nothing if that is not known."""
+        """Return the likely reason and advice for the user; empty if the reason is unknown."""
         if self._number == signal.SIGBUS:
             return (
                 " The local disk may not have given back what was spilled to it: look for read "
@@ -116,19 +120,19 @@ class HostDeath:
 
 @dataclass(frozen=True, slots=True)
 class WatchedHost:
-    """The host at the other end of a connection. `pid`: None if the system does not say."""
+    """The host at the far end of a connection. `pid`: None if the system does not tell."""
 
     pid: int | None
     oom_kills: int | None
 
     @classmethod
     def at(cls, connection: socket.socket) -> WatchedHost:
-        """Call it before the host works."""
+        """Identify the host at `connection`. Call this before the host works."""
         return cls(_peer(connection), oom_kills())
 
     def end(self, connection: socket.socket) -> bool:
-        """End a host that does not answer, and wait for its end; whether it is known which process
-        it is. While the connection is open the host lives, and its number is no other process'."""
+        """End a silent host and wait for the end. Return False if the pid is unknown. The open
+        connection proves that the host lives, so the pid is not reused."""
         if not self.pid:
             return False
         for number in (LAST_WORDS_SIGNAL, signal.SIGKILL):
@@ -139,7 +143,7 @@ class WatchedHost:
         return True
 
     def death(self) -> HostDeath:
-        """How it died. It is gone, or about to be."""
+        """Describe how the host died. The host is dead, or about to die."""
         after = oom_kills()
         counted = None if self.oom_kills is None or after is None else (self.oom_kills, after)
         return HostDeath(None if self.pid is None else _exit_status(self.pid), counted)
@@ -154,8 +158,8 @@ def _peer(connection: socket.socket) -> int | None:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end is closed, or will be within a few seconds. A process is the last one
-    to know of its own end: the status of its first thread may be there while others still run."""
+    """Return True if the other end is closed, or closes within a few seconds. /proc is no proof of
+    a process's end: the status of the first thread may be there while other threads still run."""
     connection.settimeout(_LAST_WORDS_SECONDS)
     try:
         while connection.recv(4096):
@@ -168,8 +172,8 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 def _exit_status(pid: int) -> int | None:
-    """The status of a process that is dead, or dies within a moment: its socket is closed first.
-    None if its parent has waited for it already, or it lives."""
+    """Return the exit status of a process that is dead or about to die: the kernel closes the
+    socket first. None if the parent has waited already, or if the process lives."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -183,13 +187,14 @@ def _exit_status(pid: int) -> int | None:
 
 
 def oom_kills() -> int | None:
-    """How many processes of this one's control group the kernel has killed for memory."""
+    """Return how many processes of this process's control group the kernel has killed for
+    memory."""
     path = _own_counter()
     return None if path is None else counted_in(path)
 
 
 def counted_in(path: Path) -> int | None:
-    """What a file of a control group says of it; None if it says nothing."""
+    """Read the counter from a file of a control group; None if the file has no counter."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -209,8 +214,8 @@ def _own_counter() -> Path | None:
 
 
 def counters(groups: str, mounted_at: Path) -> Iterator[Path]:
-    """Where it may be counted, by the content of /proc/self/cgroup: by version 2 of control groups,
-    or by version 1. A container may see its own group as the root."""
+    """Yield possible files of the counter, from the content of /proc/self/cgroup: for version 2 of
+    control groups, and for version 1. A container may see its own group as the root."""
     for line in groups.splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:

@@ -1,18 +1,19 @@
-"""How spark.cowstate.maxMemoryMB is divided, and what state takes of it.
+"""Divides spark.cowstate.maxMemoryMB, and measures the memory of state.
 
-    limit    what databases share (spark.cowstate.rocksdb.maxMemoryMB), with RocksDB only
-             of the rest: 4/8  state on the heap: all of it, or with RocksDB what epochs read and
-                               changed
-                          3/8  input of the epochs that run
-                          1/8  their output
+    limit  -  databases together (spark.cowstate.rocksdb.maxMemoryMB, with RocksDB only)
+           =  rest:  4/8  state on the heap: the whole state, or with RocksDB the entries that
+                          running epochs have read and changed
+                     3/8  input of running epochs
+                     1/8  output of running epochs
 
-The shares do not depend on each other, so that the size of a batch does not decide whether a state
-fits. A process serves several subtasks, of several operators. Each operator checks what all of them
-hold against its own limit; one without a limit is not counted.
+The shares do not depend on each other, so the size of a batch does not decide if a state fits. A
+process serves several subtasks of several operators. Each operator compares the memory of all
+operators with its own limit; an operator without a limit is not counted.
 
-A few entries are looked at with every check. What others count is steadier: more entries are looked
-at when the few seem to take clearly more than that, and now and then. A state is refused by a
-measure of many entries alone, because values of very different sizes make the others uncertain.
+Each check looks at a few entries only. A measure of more entries is steadier: the check takes one
+when the few entries suggest clearly more memory than the last measure, and now and then. Only a
+measure of many entries may refuse a state, because estimates by few entries are uncertain if values
+have very different sizes.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ Backend = KeyedStateBackend[Any]
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """What a process holds for its subtasks.
+    """The memory that a process holds for its subtasks.
 
-    `let_go`: gives up state of queries that have ended, until what it is called with says that
-    enough is given up, or there is no more of it.
+    `let_go(fits)`: gives up state of ended queries until `fits()` is True or there is no more such
+    state.
     """
 
     let_go: Callable[[Callable[[], bool]], None] = lambda fits: None
@@ -52,16 +53,16 @@ class HostMemory:
     output: MemoryUse = field(default_factory=MemoryUse)
 
     def share_of_input(self, spec: OperatorSpec) -> MemoryShare:
-        """What an epoch of the operator takes for its input."""
+        """Return the share for the input of an epoch of the operator."""
         return _share(self.input, spec, _INPUT)
 
     def share_of_output(self, spec: OperatorSpec) -> MemoryShare:
-        """What an epoch of the operator takes for its output."""
+        """Return the share for the output of an epoch of the operator."""
         return _share(self.output, spec, _OUTPUT)
 
 
 class StateMemory:
-    """What the state of one subtask takes, in a process that has `memory`."""
+    """The memory of one subtask's state, counted in the process's `memory`."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._use = memory.state
@@ -71,11 +72,12 @@ class StateMemory:
 
     @property
     def bytes(self) -> int:
-        """What was measured last."""
+        """The result of the last measure."""
         return self._bytes
 
     def measure(self, backend: Backend, looked_at: int = _SOME) -> int:
-        """Note what a backend takes now by so many entries of each state, and return it."""
+        """Measure the bytes of a backend by `looked_at` entries of each state; note the result and
+        return it."""
         held = backend.bytes_on_heap(looked_at)
         self._use.add(held - self._bytes)
         self._bytes = held
@@ -83,18 +85,17 @@ class StateMemory:
         return held
 
     def measure_again(self, backend: Backend) -> None:
-        """A backend that was measured may take less now."""
+        """Measure again a measured backend that may take less now."""
         if self._bytes and self._bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
             self.measure(backend)
 
     def release(self) -> None:
-        """The backend is gone, or has no limit any more."""
+        """Forget the bytes: the backend is gone, or its operator has no limit any more."""
         self._use.add(-self._bytes)
         self._bytes = 0
 
     def check(self, backend: Backend, spec: OperatorSpec) -> None:
-        """Raise MemoryLimitError if the state of all subtasks takes more than the operator's
-        share."""
+        """Raise MemoryLimitError if the state of all subtasks exceeds the operator's share."""
         most_bytes = _part(spec, _STATE)
         if most_bytes is None:
             self.release()
@@ -118,7 +119,7 @@ class StateMemory:
             self.measure(backend)
 
     def now_and_then(self, backend: Backend, spec: OperatorSpec) -> Callable[[], None]:
-        """The same, to be called very often."""
+        """Return a cheap form of `check` that may be called very often."""
         calls = 0
 
         def check() -> None:

@@ -1,8 +1,8 @@
-"""Finding the state host of a slot, and starting it when there is none.
+"""Finds the state host of a slot, and starts a host if there is none.
 
-A host belongs to the executor, that is the JVM above the Python worker: it is started by the first
-task that needs it, in a session of its own, with the worker's environment less everything that
-Spark put there (the worker's secret first of all), and ends when the executor is gone.
+A host belongs to the executor: the JVM above the Python worker. The first task that needs a host
+starts the host in a session of its own. The host gets the worker's environment without the
+variables that Spark set, above all the worker's secret. The host ends when the executor is gone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
 
 
 def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
-    """A connection to the host of a slot, which is started if it is not there.
+    """Connect to the host of a slot; start the host if none is there.
 
-    `idle_seconds`: how long a new host stays without work. Raises StateHostError.
+    `idle_seconds`: time that a new host stays without work. Raises StateHostError.
     """
     path = socket_path(executor, f"{slot}.sock")
     try:
@@ -70,7 +70,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `environment` that are the user's and not Spark's."""
+    """Return the variables of `environment` that belong to the user and not to Spark."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -82,7 +82,8 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
-    """Start a host and wait until it listens. Its output goes where the worker's errors go."""
+    """Start a host and wait until the host listens. Its output goes to the worker's standard
+    error."""
     ready, report = os.pipe()
     command = [sys.executable, "-m", "spark_state.host.server"]
     arguments = {
@@ -106,7 +107,7 @@ def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
         os.close(report)
     with os.fdopen(ready, "rb") as pipe:
         _wait_until_ready(process, pipe.fileno())
-    process.returncode = 0  # the host outlives this worker on purpose: nobody waits for it
+    process.returncode = 0  # the host outlives this worker on purpose: nobody waits for its end
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: int) -> None:

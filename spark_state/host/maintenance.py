@@ -1,10 +1,11 @@
-"""Work of a host beside its tasks: snapshots, signs of life, and the clean-up of stores.
+"""Background threads of a host: for snapshots, for parts of snapshots, for the clean-up of stores,
+and for signs of life.
 
-No task waits for them; an epoch may wait for a part of a snapshot. Each kind has threads of its
-own, so that a large snapshot delays neither clean-up nor a part, and nothing delays signs of life.
-At most one job of a store runs at once, and stores with work take turns, so that neither a large
-snapshot nor a store that does not answer delays the other stores of the host, while a thread is
-free. A part is in the queue of its subtask.
+No task waits for these threads, except that an epoch may wait for a part of a snapshot. Each kind
+of work has threads of its own: a large snapshot delays neither clean-up nor a part, and nothing
+delays signs of life. At most one job of a store runs at once, and stores with work take turns. So a
+large snapshot, or a store that does not answer, does not delay other stores of the host while a
+thread is free. Parts queue by subtask instead of by store.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Any, Self, TypeVar
 
 _T = TypeVar("_T")
 
-# Snapshots hold what they write in memory; clean-up mostly waits for its store.
+# Snapshots hold their data in memory while they are written; clean-up mostly waits for its store.
 _SNAPSHOT_THREADS = 2
 _HOUSEKEEPING_THREADS = 4
 _SIGN_THREADS = 4
 
 
 class FairThreads:
-    """Runs jobs of several stores, each store's in order, in at most `threads` threads."""
+    """Runs jobs of several stores in at most `threads` threads; jobs of one store run in order."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -33,7 +34,7 @@ class FairThreads:
         self._change = threading.Condition()
 
     def submit(self, store: str, job: Callable[[], _T]) -> Future[_T]:
-        """Run a job of this store when it is its turn. It may be cancelled until then."""
+        """Run a job when the store's turn comes. The caller may cancel the job until then."""
         future: Future[_T] = Future()
         with self._change:
             jobs = self._jobs.setdefault(store, deque())
@@ -47,7 +48,7 @@ class FairThreads:
         if future.set_running_or_notify_cancel():
             try:
                 result = job()
-            except BaseException as error:  # whoever waits for the job gets it
+            except BaseException as error:  # the error goes to the caller that waits for the job
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -67,8 +68,7 @@ class FairThreads:
 
 
 class Maintenance:
-    """The maintenance threads of a host. A context manager, at whose end it is closed. `clock`
-    gives seconds."""
+    """The maintenance threads of a host, as a context manager. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -78,7 +78,7 @@ class Maintenance:
         self.signs = FairThreads(_SIGN_THREADS, "cowstate-signs")
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for all jobs under way."""
         for threads in (self.snapshots, self.parts, self.housekeeping, self.signs):
             threads.close()
 

@@ -1,9 +1,10 @@
-"""A snapshot on its way to the store while epochs go on.
+"""A snapshot that is being written to the store while epochs go on.
 
-It stands for the files that the state was built from when it was taken, in its key groups. Once it
-is durable it may replace them there, but only where a chain of handles still begins with them: if
-the epoch it was taken after has been undone, the snapshot is an orphan. Until a barrier names it,
-its files are kept from the orphan sweep, see unnamed_files.
+The snapshot stands for the files that the state was built from at the moment of the snapshot, in
+the snapshot's key groups. Once durable, the snapshot may replace these files, but only in a chain
+of handles that still begins with these files. If the epoch before the snapshot has been undone, the
+snapshot is an orphan. Until a barrier names the snapshot, its files are protected from the orphan
+sweep, see unnamed_files.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _CHECK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files that hold what a chain has of `key_groups`. `rows`: how many each of them has of each
-    key group of the subtask, by its name."""
+    """New files that stand for a chain's content in `key_groups`. `rows`: by file name, the number
+    of rows in each key group of the subtask."""
 
     key_groups: KeyGroupRange
     files: Handles
@@ -41,18 +42,18 @@ Begin = Callable[[Callable[[], list[Written]]], Future[list[Written]]]
 
 
 class Writing(Protocol):
-    """What writes itself, in another thread."""
+    """A job that writes files, run by another thread."""
 
     def write(self) -> list[Written]:
-        """Write it, once, durable on return, and release it."""
+        """Write the files, once, durable on return; then release the data."""
 
     def release(self) -> None:
-        """Give up what is not written yet. Safe to call again."""
+        """Give up data that is not written yet. Safe to call again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The files of a `chain` from number `first` to before `end`, for which others stand."""
+    """The files of a `chain` from index `first` to before `end`, which other files replace."""
 
     chain: Handles
     first: int
@@ -60,11 +61,12 @@ class Replaced:
 
     @classmethod
     def all(cls, chain: Handles) -> Replaced:
-        """All files of a chain."""
+        """Return the replacement of all files of a chain."""
         return cls(chain, 0, len(chain))
 
     def by(self, written: Iterable[tuple[KeyGroupRange, Handles]]) -> Handles:
-        """The chain with these files in their place, each for some key groups."""
+        """Return the chain with `written` in place of the replaced files: pairs of key groups and
+        files."""
         shortened = self.chain[self.first : self.end]
         for key_groups, files in written:
             shortened = with_snapshot(shortened, files, key_groups)
@@ -72,11 +74,11 @@ class Replaced:
 
 
 class PendingSnapshot:
-    """A snapshot of the state that the files of a chain hold, or a merge of changelogs, being
-    written by `writing`. It is to stand for what is `replaced`.
+    """A snapshot or a merge of changelogs that `writing` writes, and that is to stand for
+    `replaced`.
 
-    `unnamed`: its files; `begin(job)` runs a job in a thread of maintenance; `is_awaited`: whether
-    the next barrier waits for it.
+    `unnamed`: protects the files until a barrier names them; `begin(job)` runs a job in a
+    maintenance thread; `is_awaited`: True if the next barrier waits for the files.
     """
 
     def __init__(
@@ -94,40 +96,41 @@ class PendingSnapshot:
         self._future = begin(writing.write)
 
     def wait(self, check: Callable[[], None]) -> None:
-        """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""
+        """Wait until writing has succeeded or failed. `check` is called meanwhile and may raise."""
         while wait([self._future], timeout=_CHECK_SECONDS).not_done:
             check()
 
     def done(self) -> bool:
-        """Whether writing has ended, well or not."""
+        """Return True if writing has succeeded or failed."""
         return self._future.done()
 
     def has_failed(self) -> bool:
-        """Whether writing has ended with an error, which is logged: the changelogs still hold
+        """Return True if writing has failed, and log the error. The changelogs still hold
         everything, and a later snapshot tries again."""
         error = self._future.exception()
-        if error is not None and not isinstance(error, StoreUnavailableError):  # the log has that
+        if error is not None and not isinstance(error, StoreUnavailableError):  # logged already
             _log.error("%s failed; changelogs are kept instead", self._writing, exc_info=error)
         return error is not None
 
     def written(self) -> list[Written]:
-        """What was written."""
+        """Return the files. Raises the error of a failed writing."""
         return self._future.result()
 
     def is_lost(self, settings: CheckpointSettings) -> bool:
-        """Whether the orphan sweep may have taken it, which is logged. `settings`: of the attempt
-        whose barrier is to name it."""
+        """Return True if the orphan sweep may have deleted the files, and log the reason.
+        `settings`: the settings of the attempt whose barrier is to name the files."""
         reason = self.unnamed.why_lost(settings)
         if reason is not None:
             _log.warning("%s took too long; changelogs are kept instead: %s", self._writing, reason)
         return reason is not None
 
     def is_merge(self) -> bool:
-        """Whether it is a part of the chain that is replaced, and not the state."""
+        """Return True for a merge, which replaces a part of the chain; False for a snapshot."""
         return self._replaced != Replaced.all(self._replaced.chain)
 
     def shorten(self, handles: Handles) -> Handles:
-        """`handles` with what was written in place of what it replaces, where it may be."""
+        """Return `handles` with the new files in place of `replaced`; unchanged if they do not
+        begin with the chain."""
         chain = self._replaced.chain
         if handles[: len(chain)] != chain:
             return handles
@@ -135,15 +138,16 @@ class PendingSnapshot:
         return (*self._replaced.by(written), *handles[len(chain) :])
 
     def abandon(self) -> None:
-        """Give the entries up if writing has not begun; otherwise the writer does."""
+        """Release the data if writing has not begun; otherwise the writer releases the data at its
+        end."""
         if self._future.cancel():
             self._writing.release()
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWriting:
-    """Snapshots of `ranges`, taken at one moment, that write themselves to `files`. `entries`: how
-    many there were of each of the subtask's `key_groups`."""
+    """The Writing of snapshots of `ranges`, all taken at one moment, to `files`. `entries`: number
+    of entries in each of the subtask's `key_groups`."""
 
     ranges: Sequence[KeyedStateSnapshot]
     files: SnapshotFiles
@@ -154,7 +158,7 @@ class SnapshotWriting:
         return "writing a snapshot"
 
     def write(self) -> list[Written]:
-        """See Writing."""
+        """Write the snapshots, see Writing."""
         try:
             return [self._write(of_range) for of_range in self.ranges]
         finally:
@@ -166,6 +170,6 @@ class SnapshotWriting:
         return Written(of_range.key_groups, files, rows)
 
     def release(self) -> None:
-        """See Writing."""
+        """Release the snapshots, see Writing."""
         for of_range in self.ranges:
             of_range.release()

@@ -1,4 +1,4 @@
-"""The input of an epoch while it arrives: in memory, and on the local disk beyond its share."""
+"""The input of an epoch while rows arrive: in memory up to a share, then on the local disk."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from spark_state.memory_share import MemoryShare
 from spark_state.processor.processor_run import RunPlan
 from spark_state.processor.spilled_rows import SpilledRows
 
-# Rows are there as they came, in the order of their keys, and in part as Python objects.
+# Copies of a row in memory: as received, sorted by key, and in part as Python objects.
 _COPIES = 3
 _LEAST_RUN_BYTES = 1 << 20
-# However much of the share others have, a subtask's runs are not much shorter than that.
+# A subtask's runs have at least about this part of the share, even if other subtasks use the rest.
 _LEAST_PART_OF_SHARE = 16
 
 
 class ReceivedInput:
-    """`share`: of the memory; `folder`: for files beyond it. Close it."""
+    """Rows of an epoch's input. `share`: memory for the rows; `folder`: directory for spill files.
+    Close after use."""
 
     def __init__(self, plan: RunPlan, share: MemoryShare, folder: str) -> None:
         self._plan = plan
@@ -31,7 +32,7 @@ class ReceivedInput:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows. Raises StateHostError if the local disk has no place for them."""
+        """Add rows. Raises StateHostError if the local disk has no room for the rows."""
         self.rows += batch.num_rows
         self._batches.append(batch)
         if self._share.most_bytes is None:
@@ -44,12 +45,12 @@ class ReceivedInput:
                 self._spill()
 
     def all(self) -> pa.Table | SpilledRows:
-        """All that came."""
+        """Return all rows."""
         if self._spilled is None:
             return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         if self._batches:
             self._spill()
-        # What is merged at a time is there in as many copies.
+        # A merge also has each row in memory so many times.
         self._share.take_all_the_same(_COPIES * self._run_bytes)
         return self._spilled
 
@@ -66,7 +67,7 @@ class ReceivedInput:
         self._share.take_all_the_same(self._kept_bytes)
 
     def close(self) -> None:
-        """Give the rows up."""
+        """Release the rows."""
         self._share.give_back()
         self._batches = []
         if self._spilled is not None:

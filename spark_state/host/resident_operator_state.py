@@ -1,14 +1,14 @@
-"""The operator state of a subtask that is in memory, and the object that it equals.
+"""A subtask's operator state in memory, and the object in the store that the state equals.
 
-A run that begins deals the operator state of all subtasks out: list items round robin if the
-parallelism is another one, union items to all. This is what every attempt of the run's first epoch
-starts from. From then on a subtask has its own state and nobody else's, whichever host it is in:
-the first epoch of a run writes it, and a host that takes over reads that object only.
+A run's first epoch deals out the operator state of all subtasks of the older run: list items round
+robin if the parallelism has changed, union items to every subtask. All attempts of the first epoch
+start from this deal. Afterwards a subtask has its own state only, on any host: the run's first
+epoch writes the state, and a host that takes over reads only this object.
 
-    base of an older run    all subtasks' objects    -> this subtask's part
-    base of this run        this subtask's object    -> as it was
+    base of an older run    objects of all subtasks    -> this subtask's part
+    base of this run        object of this subtask     -> unchanged
 
-An epoch that changes nothing names the object of its base again.
+An epoch without changes names the object of its base again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from spark_state.processor.rows import STATE_FORMS
 
 @dataclass(frozen=True, slots=True)
 class _Equal:
-    """A moment at which the state equalled an object; None: it was empty."""
+    """A moment at which the state equalled an object; `handle`: None for an empty state."""
 
     handle: OperatorStateHandle | None
     mark: OperatorStateMark
 
 
 class ResidentOperatorState:
-    """The operator state of one subtask. `bring_to` first."""
+    """The operator state of a subtask. Call `bring_to` first."""
 
     def __init__(self) -> None:
         self.backend = OperatorStateBackend(STATE_FORMS)
@@ -55,8 +55,8 @@ class ResidentOperatorState:
         attempt: EpochAttempt,
         other_store: CompletedCheckpointStore | None = None,
     ) -> None:
-        """Bring the state to what the attempt's epoch starts from. `other_store`: where the objects
-        of the base are, if they are not in the operator's store.
+        """Bring the state to the start of the attempt's epoch. `other_store`: the store of the
+        base's objects if the base is not in the operator's store.
 
         Raises BroadcastStateError if the subtasks of the base hold different broadcast states.
         """
@@ -75,11 +75,12 @@ class ResidentOperatorState:
         self._start = self.backend.mark()
 
     def rollback(self) -> None:
-        """Undo what the running epoch changed."""
+        """Undo the changes of the running epoch."""
         self.backend.return_to(self._start)
 
     def written(self, attempt: EpochAttempt) -> OperatorStateHandle | None:
-        """The object of the state after the epoch, durable; None without operator state."""
+        """Write the state after the epoch, durable on return; None without operator state. An
+        unchanged state is not written again."""
         if not (self._is_dealt or self.backend.has_changed_since(self._start)):
             return self._base
         snapshot = self.backend.snapshot()
@@ -93,7 +94,8 @@ class ResidentOperatorState:
         self._sealed = _Equal(handle, self.backend.mark())
 
     def _has(self, handle: OperatorStateHandle | None) -> bool:
-        """Whether the state is, or could be made, what the object says without reading it."""
+        """Return True if the state equals the object, maybe after a return to an earlier mark.
+        Reads nothing."""
         for equal in (self._sealed, self._before):
             if equal is not None and equal.handle == handle:
                 self.backend.return_to(equal.mark)
@@ -114,7 +116,7 @@ class ResidentOperatorState:
         attempt: EpochAttempt,
         store: CompletedCheckpointStore,
     ) -> None:
-        """This subtask's part of what all subtasks of an older run had."""
+        """Read the objects of all subtasks of an older run and keep this subtask's part."""
         present = [handle for handle in handles if handle is not None]
         read = iter(store.files.read_operator_states(present))
         nothing = OperatorStateBackend().snapshot().to_bytes()

@@ -1,7 +1,8 @@
-"""The state of a subtask that is in memory, and the files that it equals.
+"""A subtask's state in memory, and the files in the store that the state equals.
 
-An epoch brings it to its base (`plan`, `bring_to`), changes it, and seals it with the files of its
-barrier; or rolls it back. Whatever fails in between, it equals its files or none (I6).
+An epoch brings the state to its base (`plan`, `bring_to`) and changes the state. Then the epoch
+seals the state with the files of its barrier, or rolls back. After any failure the state equals the
+noted files, or no files are noted (I6).
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ from spark_state.processor.schemas import state_descriptor
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
-    schemas of those who wrote them (I4). `times`: what the barriers of all subtasks of the base say
-    of time, see watermarks. `run_number`: of the run of the base. `other_store`: where the files
-    are, if they are not in the operator's store."""
+    """The start of an epoch for one subtask.
+
+    `handles`: files of the subtask's state; `barriers`: ids of the base's barriers for these key
+    groups (I4); `epoch` and `run_number`: of the base; `states`: schemas in the barriers; `times`:
+    times in the barriers of all subtasks of the base, see watermarks; `other_store`: the store of
+    the files, None for the operator's own store.
+    """
 
     handles: Handles = ()
     barriers: tuple[str, ...] = ()
@@ -57,7 +61,7 @@ class EpochStart:
     def of(
         cls, checkpoint: CheckpointShare | None, key_groups: KeyGroupRange, max_parallelism: int
     ) -> EpochStart:
-        """The part of a checkpoint (None: of an empty state) that is of these key groups."""
+        """Return the start from a checkpoint (None: from an empty state) for these key groups."""
         if checkpoint is None:
             return cls()
         barriers = checkpoint.barriers_for(key_groups, max_parallelism)
@@ -78,14 +82,14 @@ class EpochStart:
         key_groups: KeyGroupRange,
         max_parallelism: int,
     ) -> EpochStart:
-        """The state of another operator, to begin with. Its time is not that of this query, and its
-        barriers are of another lineage."""
+        """Return the start from another operator's state. The other operator's times do not apply
+        to this query, and the other barriers belong to another lineage."""
         there = cls.of(checkpoint, key_groups, max_parallelism)
         return cls(handles=there.handles, states=there.states, other_store=store)
 
 
 class ResidentState:
-    """The state of `key_groups`; nothing is in memory at first."""
+    """The state of `key_groups`. Nothing is in memory at first."""
 
     def __init__(self, key_groups: KeyGroupRange, backends: SubtaskBackends) -> None:
         self.key_groups = key_groups
@@ -98,17 +102,17 @@ class ResidentState:
 
     @property
     def handles(self) -> Handles | None:
-        """The files that it equals; None if it equals none."""
+        """The files that the state equals; None if no list of files equals the state."""
         return None if self._resident is None else self._resident.handles
 
     @property
     def backend(self) -> Backend:
-        """The states. `bring_to` first."""
+        """The backend with the states. Call `bring_to` first."""
         assert self._backend is not None, "nothing is in memory"
         return self._backend
 
     def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
-        """How it gets to `base`."""
+        """Return the way from the state in memory to `base`."""
         if self._backend is None or self._backend.has_failed():
             return Restore(base.handles)
         if self._settings != spec.backend or not self._may_lead_to(base, spec):
@@ -116,8 +120,8 @@ class ResidentState:
         return plan_restore(self._resident, base.handles)
 
     def bring_to(self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt) -> RowsOfFiles:
-        """Carry the plan out. Returns which rows of files it read."""
-        # Until then the backend equals no list of files.
+        """Carry out the plan. Return the row counts, by key group, of the files read."""
+        # Between plan and end the backend equals no list of files.
         self._resident = None
         rows: RowsOfFiles = {}
         match plan:
@@ -148,7 +152,7 @@ class ResidentState:
         return rows
 
     def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
-        """End the epoch: the state now equals these files, which have these states."""
+        """End the epoch: the state now equals the files `handles`, which contain `states`."""
         before, self._resident = self.handles, None
         self.backend.seal()
         self.memory.measure_again(self.backend)
@@ -156,7 +160,7 @@ class ResidentState:
         self._since = _since(states)
 
     def close(self) -> None:
-        """Give up what is held."""
+        """Release the backend and the memory."""
         self._resident = None
         if self._backend is not None:
             self._backend.close()
@@ -166,13 +170,13 @@ class ResidentState:
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
     ) -> RowsOfFiles:
-        """Apply these files of the base; returns how many rows each key group had in each."""
+        """Apply files of the base; return for each file the number of rows in each key group."""
         rows: dict[str, Counts] = {}
         store = base.other_store or attempt.checkpoints
         for handle, batches in store.files.read_each(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
-            # Also of a file without rows that are of use.
+            # Files without rows for this subtask get an entry, too.
             of_file = rows.setdefault(handle.name, no_rows(self.key_groups))
             backend.apply(self._watched(batches, backend, attempt.spec, of_file), in_file)
         return rows
@@ -184,17 +188,19 @@ class ResidentState:
         spec: OperatorSpec,
         counts: Counts,
     ) -> Iterator[pa.RecordBatch]:
-        """The batches, each of which is counted and checked for memory when it has been applied."""
+        """Yield the batches; after the backend has applied a batch, check memory and count its
+        rows."""
         for batch in batches:
             yield batch
             self.memory.check(backend, spec)
             counts += rows_by_key_group(batch, self.key_groups)
 
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
-        """Whether the backend's states are those of the base, or earlier ones of them.
+        """Return True if the backend's states equal the states of the base, or earlier stages of
+        the base.
 
-        It may know a state that neither the store nor the processor has, of a failed epoch; one
-        that has been deleted and begun again elsewhere; and one in the form of an older schema.
+        False if the backend has a state of a failed epoch that neither store nor processor knows, a
+        state that was deleted and begun again on another host, or a state in an older schema.
         """
         stored = {s.name: (s.kind, s.schema_json) for s in base.states}
         declared = {s.name: (s.kind, s.schema_json) for s in spec.processor.states}
@@ -206,7 +212,8 @@ class ResidentState:
 
 
 def _announced(base: EpochStart, spec: OperatorSpec) -> Iterator[StoredState]:
-    """The states of the base, as the processor declares them if it does."""
+    """Yield the states of the base, each as declared by the processor, or as stored if
+    undeclared."""
     declared = {state.name: state for state in spec.processor.states}
     for state in base.states:
         stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)

@@ -1,11 +1,11 @@
-"""Which runs of queries have ended, as far as a host can tell.
+"""Guesses the ended runs of queries.
 
-A host keeps the state of a query for the next run of it. When memory is short, state of ended
-queries goes first. A run has ended if its driver says so, or if it has used none of its stores for
-much longer than ever before: a host hears of batches only, and batches have a rhythm. The state of
-a run that goes on after all is read again. The pause is part of the rhythm then, so that the
-patience grows several times with each mistake, and queries that all go on do not take turns for
-long.
+A host keeps the state of a query for the query's next run. If memory is short, the state of ended
+queries goes first. A run has ended if the driver says so, or if the run has used no store for much
+longer than ever before. The second sign is a guess: a host hears only of batches, and batches have
+a rhythm. If a run goes on after all, the host reads the state again. The long pause then belongs to
+the rhythm, so the patience grows several times with each mistake, and running queries do not push
+out each other's state for long.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _PAUSES = 4
 
 @dataclass(slots=True)
 class _Rhythm:
-    """How many of a run's requests are served, when the last one was, and the longest pause before,
-    in seconds. `has_ended`: as its driver says."""
+    """The rhythm of a run's requests. `last_used`: end of the last request; `users`: number of
+    requests in progress; `longest_pause`: longest time between requests, in seconds; `has_ended`:
+    True if the driver says so."""
 
     last_used: float
     users: int = 0
@@ -29,7 +30,7 @@ class _Rhythm:
 
 
 class RunRhythms:
-    """The runs that a host has served. Used under its owner's lock."""
+    """The runs served by a host. Used under the owner's lock."""
 
     def __init__(self) -> None:
         self._rhythms: dict[str, _Rhythm] = {}
@@ -39,26 +40,26 @@ class RunRhythms:
         return len(self._rhythms)
 
     def note_ended(self, run_ids: Iterable[str]) -> None:
-        """These runs have ended, says a driver."""
+        """Note runs that have ended, as a driver says."""
         for run_id in run_ids:
             if run_id in self._rhythms:
                 self._rhythms[run_id].has_ended = True
 
     def begin_use(self, run_id: str, now: float) -> None:
-        """A request of a run is served."""
+        """Note the beginning of a run's request."""
         rhythm = self._rhythms.setdefault(run_id, _Rhythm(now))
         if not rhythm.users:
             rhythm.longest_pause = max(rhythm.longest_pause, now - rhythm.last_used)
         rhythm.users += 1
 
     def end_use(self, run_id: str, now: float) -> None:
-        """It was served."""
+        """Note the end of a run's request."""
         rhythm = self._rhythms[run_id]
         rhythm.users -= 1
         rhythm.last_used = now
 
     def has_ended(self, run_id: str, now: float) -> bool:
-        """Whether a run that was served has ended, as far as one can tell."""
+        """Return True if a run that was served has probably ended."""
         rhythm = self._rhythms[run_id]
         if rhythm.users:
             return False
@@ -66,7 +67,7 @@ class RunRhythms:
         return rhythm.has_ended or now - rhythm.last_used > patience
 
     def forget_others(self, run_ids: Iterable[str]) -> None:
-        """Forget all runs but these, and those that are served."""
+        """Forget all runs except `run_ids` and runs with requests in progress."""
         kept = {*run_ids}
         self._rhythms = {
             run_id: rhythm

@@ -1,4 +1,4 @@
-"""The epoch that a subtask runs, described for an attempt that waits for it."""
+"""Describes the running epoch of a subtask, for an attempt that waits for the subtask."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from spark_state.processor.running_call import RunningCall
 
 @dataclass(slots=True)
 class RunningEpoch:
-    """An attempt, from the moment at which its thread begins to work. `processor`: the name of the
-    processor's class, and `backend`: its states, once they are there; `call`: the method that
-    runs."""
+    """A running attempt, from the moment when its thread begins to work.
+
+    `processor`: name of the processor's class, and `backend`: the keyed states, both set when the
+    processor begins; `call`: the running method of the processor.
+    """
 
     request: EpochRequest
     processor: str = ""
@@ -29,12 +31,14 @@ class RunningEpoch:
     _begun: float = field(default_factory=time.monotonic)
 
     def described(self) -> str:
-        """The call that has not returned, its key, and the line of Python where its thread is."""
+        """Describe the call that has not returned: key, and current line of Python in the
+        thread."""
         task, method = self.request.task, self.call.method
         since = f"for {time.monotonic() - self._begun:.0f} s"
         attempt = f"attempt {task.attempt} of epoch {task.epoch} has been running {since}"
         if method is None:
-            # RocksDB gets the changes of an epoch behind its barrier: nothing may end that wait.
+            # RocksDB gets the changes of an epoch after the epoch's barrier, so nothing may end
+            # this wait.
             delayed = self.request.spec.backend.kind == "rocksdb"
             slow = ", or RocksDB delays its writes because the disk is slow" if delayed else ""
             return f"{attempt}; it waits for its store or restores state{slow}{self._place()}"
@@ -52,10 +56,12 @@ class RunningEpoch:
 
 
 def _frames_of_threads() -> dict[int, FrameType]:
-    """The current frame of each thread. Python before 3.11.9 holds a lock of the interpreter while
-    it collects the frames. A garbage collection in that time lets other threads run, and a thread
-    that begins or ends waits for the lock for ever, and the process with it (CPython's issue
-    106883)."""
+    """Return the current frame of each thread, with garbage collection off.
+
+    Python before 3.11.9 holds a lock of the interpreter while it collects the frames. A garbage
+    collection in that time lets other threads run. A thread that begins or ends then waits for the
+    lock for ever, and the process waits, too (CPython's issue 106883).
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,12 +1,13 @@
-"""The resident process, `python -m spark_state.host.server`, which the launcher starts.
+"""The state host's process, `python -m spark_state.host.server`, which the launcher starts.
 
-Listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state between
-them. It ends itself when its executor is gone, or after a time without a request; what it held is
-in the stores. Before it ends it takes its socket out of the directory and serves whoever had
-already connected, so that no task meets a host that is leaving.
+The host listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state
+between connections. The host ends when its executor is gone, or after a time without a request; the
+state is in the stores. Before the end the host removes the socket from the directory and serves all
+tasks that had already connected, so no task meets a leaving host.
 
-It ends at once when a subtask does not return and another attempt has waited for it: nothing else
-ends a thread that hangs. The tasks of other subtasks fail then, and their next attempts restore.
+The host ends at once if a subtask does not return and another attempt has waited for the subtask:
+only the end of the process ends a hanging thread. The tasks of other subtasks fail then, and their
+next attempts restore the state.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _TaskGoneError(Exception):
 
 
 class StateHost:
-    """Serves requests until it is idle for `idle_seconds` or `executor` is gone."""
+    """A server of requests, until idle for `idle_seconds` or until `executor` is gone."""
 
     def __init__(self, path: Path, executor: Executor, idle_seconds: float) -> None:
         self._path = path
@@ -80,7 +81,7 @@ class StateHost:
         remove_directories_of_gone_executors()
 
     def remove_local_files(self) -> None:
-        """Remove what is on the local disk, when the process ends."""
+        """Remove this process's files from the local disk, when the process ends."""
         self._sessions.remove_local_files()
 
     def _is_idle(self) -> bool:
@@ -137,9 +138,9 @@ class StateHost:
             wire.send(stream, wire.EndOfOutput(rows))
 
     def _end_hung(self, stream: BinaryIO, error: HungSubtaskError) -> NoReturn:
-        """End the process, with the threads that cannot be interrupted. Whoever runs in it restores
-        its state in another one."""
-        self._path.unlink(missing_ok=True)  # no task comes to this host any more
+        """End the process with its hanging threads. Other subtasks of the process restore their
+        state in a new host."""
+        self._path.unlink(missing_ok=True)  # no further task connects here
         _log.critical("%s. Where each thread is:", error)
         faulthandler.dump_traceback(all_threads=True)
         with suppress(OSError):  # the task that waited may be gone
@@ -166,8 +167,8 @@ class StateHost:
 def receive_input(
     connection: socket.socket, stream: BinaryIO, has_input: bool, received: ReceivedInput
 ) -> None:
-    """Take the input of an epoch. What `received` refuses it with is raised when the task has sent
-    all, and listens."""
+    """Receive the input of an epoch. If `received` raises an error, the error is raised here after
+    the task has sent all input, because the task does not listen earlier."""
     refused: Exception | None = None
     try:
         for batch in wire.receive_batches(stream) if has_input else ():
@@ -175,7 +176,7 @@ def receive_input(
                 try:
                     received.add(batch)
                 except Exception as error:
-                    refused = error  # by an error of any kind
+                    refused = error  # of any type
         end = wire.receive(stream)
     except EOFError as error:
         raise _TaskGoneError("the input broke off") from error
@@ -190,7 +191,7 @@ def receive_input(
 
 
 def _check_connected(connection: socket.socket) -> None:
-    """Raise _TaskGoneError when the other end is gone. A live task is silent meanwhile."""
+    """Raise _TaskGoneError if the task is gone. A live task sends nothing while the epoch runs."""
     try:
         gone = not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -212,7 +213,8 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(format="cowstate host %(process)d: %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Python runs no handler while another thread keeps its lock; faulthandler's needs no lock.
+    # While one thread keeps Python's lock, Python runs no signal handler; faulthandler's handler
+    # works without the lock.
     faulthandler.register(LAST_WORDS_SIGNAL, all_threads=True, chain=True)
     executor = Executor(arguments.executor, arguments.executor_started)
     host = StateHost(arguments.socket, executor, arguments.idle_seconds)

@@ -1,9 +1,9 @@
-"""The stores and subtasks that a host process holds, by store URL.
+"""The stores and subtasks of a host process, by store URL.
 
-A run of a query at another parallelism replaces the subtasks of the one before. What no request has
-used for a while is dropped: its state is in the store. If the limit of memory is reached, the state
-of queries that have ended is let go of earlier, see run_rhythms. One store that is slow to open
-delays requests for itself only.
+A run of a query at another parallelism replaces the subtasks of the run before. Stores without a
+request for a while are dropped: their state is in object storage. At the memory limit, the host
+gives up the state of ended queries earlier, see run_rhythms. A store with a slow start delays only
+requests for that store.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _SECONDS_BETWEEN_SIGNS = 2.0
 
 
 class Sessions:
-    """Safe to use from several threads. `clock` gives seconds; `executor`: the one that the process
-    belongs to, None if it belongs to none."""
+    """The open stores of a host process. Thread-safe. `clock` gives seconds; `executor`: the
+    executor that the process belongs to, None if none."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, executor: Executor | None = None
@@ -50,14 +50,14 @@ class Sessions:
         self._shown_alive = clock()
 
     def __len__(self) -> int:
-        """The number of stores held."""
+        """The number of open stores."""
         return len(self._held)
 
     @contextmanager
     def subtask(self, request: EpochRequest) -> Iterator[SubtaskSession]:
-        """The session that serves this request; it is kept at least until the context ends.
+        """Yield the session for a request. The session is kept at least until the context ends.
 
-        Raises FencedError for an older run (I9), and what opening the store raises.
+        Raises FencedError for an older run (I9), and the errors of opening the store.
         """
         with self._lock:
             held = self._held.setdefault(request.store_url, self._new_store())
@@ -73,7 +73,7 @@ class Sessions:
 
     @contextmanager
     def _served(self, held: _HeldStore, task: EpochTask) -> Iterator[None]:
-        """While a request is served that was accepted."""
+        """Count an accepted request as in progress for the time of the `with` block."""
         with self._lock:
             held.run_id = task.run_id
             self._runs.begin_use(task.run_id, self._clock())
@@ -85,14 +85,13 @@ class Sessions:
                 self._runs.end_use(task.run_id, self._clock())
 
     def held_memory(self) -> HeldMemory:
-        """What the process has in memory."""
+        """Return the memory of the process and of its state."""
         return HeldMemory(self._process.memory_info().rss, self._backends.memory.state.bytes)
 
     def drop_unused(self, seconds: float) -> None:
-        """Drop what is not in use and was last used longer ago than this, in memory and on the
-        local disk."""
+        """Drop stores and local copies of tables without use for more than `seconds`."""
         limit = self._clock() - seconds
-        dropped = []  # their state is given up after the lock
+        dropped = []  # their state is released without the lock
         with self._lock:
             for url, held in list(self._held.items()):
                 if not held.users and held.last_used < limit:
@@ -103,7 +102,8 @@ class Sessions:
         self._backends.remove_unused_copies(seconds)
 
     def show_alive(self) -> None:
-        """Keep files that no barrier names yet from the orphan sweep. Call it every few seconds."""
+        """Protect files that no barrier names yet from the orphan sweep. Call this every few
+        seconds."""
         now = self._clock()
         if now - self._shown_alive < _SECONDS_BETWEEN_SIGNS:
             return
@@ -114,8 +114,8 @@ class Sessions:
             held.show_alive()
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
-        """Give up state of queries that have ended, until it fits. What was idle for longest goes
-        first. Another subtask that needs memory waits, and sees what is free."""
+        """Give up state of ended queries until `fits()` is True. The state idle for longest goes
+        first. Another subtask in need of memory waits here, and then looks at the memory again."""
         with self._letting_go:
             for url, held in self._ended():
                 if fits():
@@ -129,7 +129,8 @@ class Sessions:
                     )
 
     def _ended(self) -> list[tuple[str, _HeldStore]]:
-        """The stores whose queries have ended, by URL; what was idle for longest comes first."""
+        """Return the stores of ended queries, with their URLs; the store idle for longest is
+        first."""
         with self._lock:
             now = self._clock()
             ended = [
@@ -145,7 +146,7 @@ class Sessions:
         self.remove_local_files()
 
     def remove_local_files(self) -> None:
-        """Remove what is on the local disk. No subtask is used any more."""
+        """Remove this process's files from the local disk. No subtask may be used afterwards."""
         self._backends.close()
 
     def _new_store(self) -> _HeldStore:
@@ -153,9 +154,10 @@ class Sessions:
 
 
 class _HeldStore:
-    """One store and its subtasks.
+    """An open store and its subtasks.
 
-    `users`, `last_used` and `run_id`, the run that used it last, belong to `Sessions`.
+    `users`: number of requests in progress; `last_used`: end of the last request; `run_id`: the
+    last run that used the store. All three belong to `Sessions`.
     """
 
     def __init__(self, maintenance: Maintenance, backends: SubtaskBackends) -> None:
@@ -184,12 +186,12 @@ class _HeldStore:
                     return self._kept(request, store)
 
     def show_alive(self) -> None:
-        """See Sessions."""
+        """Protect files of all subtasks, see Sessions.show_alive."""
         for subtask in [*self._subtasks.values()]:  # no lock: a store may take long to open
             subtask.show_alive()
 
     def give_up_state(self) -> bool:
-        """Let go of the state of those subtasks that nobody uses; whether there was any."""
+        """Give up the state of unused subtasks. Return True if there was any."""
         with self._lock:
             subtasks = [*self._subtasks.values()]
         given_up = [subtask.give_up_state() for subtask in subtasks]
@@ -220,7 +222,7 @@ class _HeldStore:
                 self._close_subtasks()
 
     def close(self) -> None:
-        """Give up the state of all subtasks."""
+        """Release the state of all subtasks."""
         with self._lock:
             self._close_subtasks()
 

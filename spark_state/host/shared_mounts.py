@@ -1,7 +1,7 @@
-"""Refuses a directory whose listings may lack objects that another machine has put into it.
+"""Refuses directories where a listing may miss new objects from another machine.
 
-Linux asks the server of a network file system whenever a directory is opened, but not if it is
-mounted with `nocto`. Then a listing may be as old as the cache of attributes, a minute.
+Linux asks the server of a network file system whenever a directory is opened, unless the mount
+option is `nocto`. With `nocto` a listing may be as old as the cache of attributes, up to a minute.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _ALWAYS_ASKS = {"noac", "actimeo=0", "acdirmax=0"}
 
 
 def check_mount(url: str) -> None:
-    """Raise StoreAccessError if a URL names a directory that is mounted with nocto and a cache of
-    attributes. A URL of another kind passes, and so does a system that does not tell its mounts."""
+    """Raise StoreAccessError if a URL names a directory on a mount with nocto and a cache of
+    attributes. Every other kind of URL passes, and so do systems without a list of mounts."""
     path = absolute_url(url).removeprefix("file://").removeprefix("local://")
     if "://" in path:
         return
@@ -29,7 +29,7 @@ def check_mount(url: str) -> None:
         for mount in psutil.disk_partitions(all=True)
         if mount.mountpoint in directory_and_parents
     ]
-    # The last mount of the deepest directory hides the others.
+    # The last mount of the deepest directory hides all earlier mounts.
     mount = max(reversed(mounts), key=lambda each: len(each.mountpoint), default=None)
     options = set() if mount is None else set(mount.opts.split(","))
     if mount is not None and "nocto" in options and not options & _ALWAYS_ASKS:

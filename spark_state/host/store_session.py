@@ -1,7 +1,7 @@
-"""One store, as all subtasks of a host process see it.
+"""An open store, shared by all subtasks of a host process.
 
-Opens the store once, registers each run of the query once, finds what an epoch starts from, and
-does the housekeeping that no task waits for.
+Opens the store once, registers each run of the query once, finds the start of each epoch, and does
+housekeeping in the background.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from spark_state.host.epoch_request import (
 from spark_state.host.maintenance import Maintenance
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
-# A run that goes on lists the starts of runs so often: another driver, or a copy of the checkpoint,
-# is noticed within so many epochs.
+# A run lists the starts of runs once in so many epochs, and so notices another driver or a copy of
+# the checkpoint.
 EPOCHS_BETWEEN_LOOKS = 16
 _SECONDS_BETWEEN_SWEEPS = 3600.0
 _OTHER_STORE = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
     "class, unless name= is given) the same?"
 )
-# Why the state of earlier epochs is not there, by EpochTask.in_unseen_function.
+# Possible reasons for missing state of earlier epochs, by EpochTask.in_unseen_function.
 _CAUSES = {
     False: _OTHER_STORE,
     True: (
@@ -63,7 +63,7 @@ def _cause(task: EpochTask) -> str:
 
 
 def store_metadata(request: EpochRequest) -> StoreMetadata:
-    """What the store of this request must say of itself; the same for every writer of it."""
+    """Return the metadata for the store of a request, equal for all writers of the store."""
     spec = request.spec
     return StoreMetadata(
         store_id=store_id(request.task.query_id, spec.operator),
@@ -74,34 +74,34 @@ def store_metadata(request: EpochRequest) -> StoreMetadata:
 
 
 def store_id(query_id: str, operator: str) -> str:
-    """The id of the store of an operator of a query."""
+    """Return the id of the store of a query's operator."""
     return str(uuid5(NAMESPACE_URL, f"cowstate:{query_id}/{operator}"))
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedEpoch:
-    """The barrier that a subtask published. `is_completed`: it has looked afterwards whether the
-    epoch is complete, so that another barrier in its place would have been noticed."""
+    """The barrier that a subtask published. `is_completed`: True if the subtask has then tried to
+    complete the epoch, and so would have noticed another barrier in its place."""
 
     barrier: Barrier
     is_completed: bool
 
 
 def asked_by(request: EpochRequest) -> AskedKeyGroups:
-    """The key groups of the request's subtask."""
+    """Return the key groups of the request's subtask."""
     spec = request.spec
     return AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, request.task.subtask)
 
 
 class StoreBegunAnewError(FencedError):
-    """The store was deleted under its query; what is there now, if anything, is another one."""
+    """The store was deleted while its query ran. A store at the URL now is a different store."""
 
 
 class StoreSession:
-    """An open store. Safe to use from several threads.
+    """An open store. Thread-safe.
 
-    Raises StoreMismatchError when the store was written for another operator, max parallelism or
-    key schema.
+    Raises StoreMismatchError if the store was written for another operator, max parallelism or key
+    schema.
     """
 
     def __init__(self, request: EpochRequest, maintenance: Maintenance) -> None:
@@ -129,14 +129,14 @@ class StoreSession:
         return self._store.url
 
     def check_metadata(self, request: EpochRequest) -> None:
-        """Raise StoreMismatchError when this request describes the store otherwise than it is."""
+        """Raise StoreMismatchError if the store's metadata differ from the request."""
         self.checkpoints.check(store_metadata(request))
 
     def run(self, task: EpochTask) -> Run:
-        """The registered run of a task.
+        """Return the registered run of a task.
 
-        Raises FencedError when a newer one was seen (I9), StoreBegunAnewError when the one seen
-        last is not in the store any more, and StoreOfOtherCheckpointError.
+        Raises FencedError if the session has seen a newer run (I9), StoreBegunAnewError if the last
+        seen run is no longer in the store, and StoreOfOtherCheckpointError.
         """
         run_id, start = task.run_id, task.start
         with self._lock:
@@ -165,13 +165,13 @@ class StoreSession:
     def base_of(
         self, request: EpochRequest, run: Run, published: PublishedEpoch | None
     ) -> CheckpointShare | None:
-        """What the completed checkpoint that the request's epoch starts from says of its subtask,
-        None for an empty state.
+        """Return the subtask's share of the checkpoint that the request's epoch starts from; None
+        for an empty state.
 
-        `published`: what the calling subtask published last in this run, None if it published
-        nothing. Raises PartialEpochError (I5), FencedError when a later run has begun (I9),
-        OvertakenRunError, ContradictingRunsError, EpochsLostError, and ConfigurationError when the
-        state of the epochs before is not there.
+        `published`: the last barrier of the calling subtask in this run, None if there is none.
+        Raises PartialEpochError (I5), FencedError if a later run has begun (I9), OvertakenRunError,
+        ContradictingRunsError, EpochsLostError, and ConfigurationError if the state of earlier
+        epochs is missing.
         """
         spec, task, epoch = request.spec, request.task, request.task.epoch
         resident_epoch = None if published is None else published.barrier.epoch
@@ -183,8 +183,9 @@ class StoreSession:
             else:
                 base = self.checkpoints.latest_share_before(epoch, run, asked_by(request))
         except RunOverError as error:
-            # Spark planned this epoch for this run, so it has committed the run's epochs before:
-            # the next run has to know, for the newer run may have written the same.
+            # Spark planned this epoch for this run, so Spark has committed the run's earlier
+            # epochs. The next run must know, because the newer run may have written the same
+            # epochs.
             self.checkpoints.starts.note_reached(run.run_id, epoch)
             raise FencedError(str(error)) from error
         if base is not None and base.barriers[0].restored and base.epoch != epoch - 1:
@@ -208,7 +209,8 @@ class StoreSession:
         return base
 
     def _look_now_and_then(self, run: Run, epoch: int) -> None:
-        """Raise RunOverError if a newer run has begun, also one far behind this epoch."""
+        """Raise RunOverError if a newer run has begun, even far behind this epoch. Looks once in
+        EPOCHS_BETWEEN_LOOKS epochs."""
         with self._lock:
             if epoch - self._looked_at < EPOCHS_BETWEEN_LOOKS:
                 return
@@ -225,8 +227,8 @@ class StoreSession:
     def restored_from(
         self, request: EpochRequest
     ) -> tuple[CheckpointShare, CompletedCheckpointStore] | None:
-        """What the first epoch of an empty store begins with, and where its files are; None if it
-        begins with nothing. Raises ConfigurationError if it is not there any more."""
+        """Return the checkpoint for an empty store to begin with, and the store of the files; None
+        to begin with nothing. Raises ConfigurationError if the checkpoint no longer exists."""
         settings = request.spec.checkpoints
         source = settings.restore_from
         if source is None:
@@ -243,11 +245,11 @@ class StoreSession:
         return checkpoint, other
 
     def complete(self, barrier: Barrier) -> None:
-        """Write the manifest of an epoch if this was its last barrier (aligned)."""
+        """Write the manifest of the epoch if this barrier was the last (aligned)."""
         self.checkpoints.complete(barrier.epoch, barrier.run, barrier.parallelism, barrier.subtask)
 
     def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
-        """Delete what retention allows, now and then, in the background."""
+        """Start a clean-up in the background, once in some epochs."""
         with self._lock:
             if self._retaining or epoch - self._retained_at < _EPOCHS_BETWEEN_RETENTIONS:
                 return
@@ -256,8 +258,8 @@ class StoreSession:
         self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec))
 
     def _clean_up(self, spec: OperatorSpec) -> None:
-        """Do what is due of the two chores. If one fails the other is done all the same, and no
-        epoch waits for them."""
+        """Run the chores that are due: retention and orphan sweep. A failing chore does not stop
+        the second chore, and no epoch waits for the chores."""
         try:
             number, self._clean_ups = self._clean_ups, self._clean_ups + 1
             settings = spec.checkpoints
@@ -272,7 +274,7 @@ class StoreSession:
 
     def _sweep_orphans(self, spec: OperatorSpec) -> None:
         settings, now = spec.checkpoints, time_of_store(self._store, time.time())
-        # A writer may wait for the store between a file and the barrier that names it.
+        # Between a file and the barrier that names the file, a writer may wait for the store.
         grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
         self.checkpoints.sweep_orphans(grace_seconds, now)
         url = f"{spec.store_root.rstrip('/')}/{CLOCKS}"

@@ -1,6 +1,6 @@
-"""The backends of a host's subtasks, and the local directories of those that need one.
+"""Makes the backends of a host's subtasks, with local directories for RocksDB.
 
-RocksDB is imported where it is first used: not all who install cowstate have it.
+RocksDB is imported at first use, because not every installation of cowstate has RocksDB.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _COPIES = "copies"
 
 
 class SubtaskBackends:
-    """Makes the backends of one process. Safe to use from several threads.
+    """Makes the backends of a process. Thread-safe.
 
-    `executor`: the one that the process belongs to, None if it belongs to none; `memory`: what its
-    subtasks hold; `clock` gives seconds.
+    `executor`: the executor that the process belongs to, None if none; `memory`: memory counters of
+    the subtasks; `clock` gives seconds.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class SubtaskBackends:
     def restored(
         self, request: EpochRequest, key_groups: KeyGroupRange, restore: BackendRestore
     ) -> tuple[Backend, Handles]:
-        """A backend that knows the states of a restore, and has all but what is in the files that
-        are returned. Raises StateHostError if it has no place on the local disk."""
+        """Return a backend with all states registered, and the files still to apply. Raises
+        StateHostError if the local disk has no place for the backend."""
         key_columns = request.spec.processor.key_columns
         if request.spec.backend.kind == "heap":
             backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
@@ -99,7 +99,7 @@ class SubtaskBackends:
         return databases.backend(new), databases.rest
 
     def _own_copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
-        """Where a subtask keeps copies for the next host of the executor; None for nowhere."""
+        """Return the place for copies that the executor's next host may use; None for no copies."""
         from spark_state.rocksdb.local_copies import LocalCopies
 
         if self._executor is None or not request.spec.backend.local_recovery:
@@ -112,15 +112,15 @@ class SubtaskBackends:
         return LocalCopies(folder, owner)
 
     def release_copies(self, store_url: str, key_groups: KeyGroupRange) -> None:
-        """A subtask ends. Its copies stay for those that follow, see remove_unused_copies."""
+        """Note the end of a subtask. Its copies stay for a while, see remove_unused_copies."""
         with self._lock:
             for folder, copies in self._copies.items():
                 if folder.name == _owner(store_url, key_groups):
                     copies.released = self._clock()
 
     def remove_unused_copies(self, seconds: float) -> None:
-        """Remove copies of subtasks that ended longer ago than this, and copies that are as old and
-        whose host was killed: another host has taken what it needs."""
+        """Remove copies of subtasks that ended more than `seconds` ago, and equally old copies of
+        killed hosts: by then another host has taken all copies of use."""
         with self._lock:
             for folder, copies in [*self._copies.items()]:
                 if copies.released is not None and copies.released < self._clock() - seconds:
@@ -128,19 +128,19 @@ class SubtaskBackends:
                     del self._copies[folder]
             for directory in self._of_executor.values():
                 for folder in (directory / _COPIES).glob("*"):
-                    with suppress(OSError):  # another host keeps them, or has removed them
+                    with suppress(OSError):  # another host uses or has removed the copies
                         if time.time() - folder.stat().st_mtime > seconds:
                             remove_if_free(folder)
 
     def _executor_folder(self, root: Path, executor: Executor) -> Path:
-        """The folder of the executor, which other containers leave alone."""
+        """Return the executor's folder, protected from removal by other containers."""
         if root not in self._of_executor:
             folder = self._held.enter_context(working_for(executor, root))
             self._of_executor[root] = folder
         return self._of_executor[root]
 
     def _folder_below(self, root: Path) -> Path:
-        """The folder of this process."""
+        """Return the folder of this process below `root`."""
         if root not in self._folders:
             try:
                 self._folders[root] = self._new_folder(root)
@@ -158,13 +158,14 @@ class SubtaskBackends:
         remove_directories_of_gone_executors(root)
         remove_what_killed_processes_left()
         folder = self._executor_folder(root, self._executor) / str(os.getpid())
-        # A host before this one may have had the same pid.
+        # An earlier host may have had the same pid.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
 
     def _memory_of(self, settings: BackendSettings) -> DatabaseMemory:
-        """What all databases of this process share: the most that any operator allows."""
+        """Return the memory that all databases of this process share: the greatest limit of any
+        operator."""
         from spark_state.rocksdb.database_options import DatabaseMemory
 
         if self._memory is None:
@@ -173,8 +174,8 @@ class SubtaskBackends:
         return self._memory
 
     def close(self) -> None:
-        """Remove the local directories. The backends are not used any more. Copies for the next
-        host remain only where this one is killed."""
+        """Remove the local directories. The backends may not be used afterwards. Copies for the
+        next host remain only if this host is killed."""
         with self._lock:
             for folder in self._folders.values():
                 shutil.rmtree(folder, ignore_errors=True)
@@ -186,8 +187,8 @@ class SubtaskBackends:
 
 
 class _OwnCopies:
-    """The folder of a subtask's copies, which other hosts leave alone. `released`: when the subtask
-    ended, None while it is there."""
+    """The folder of a subtask's copies, protected from removal by other hosts. `released`: time of
+    the subtask's end, None while the subtask is in use."""
 
     def __init__(self, folder: Path) -> None:
         def made() -> Path:
@@ -211,7 +212,7 @@ def _owner(store_url: str, key_groups: KeyGroupRange) -> str:
 
 
 def local_root(request: EpochRequest) -> Path:
-    """The directory of the executor that files of a subtask are below."""
+    """Return the local parent directory for the subtask's files."""
     configured, of_spark = request.spec.backend.local_directory, request.local_directories
     if configured is not None:
         return Path(configured)

@@ -1,9 +1,17 @@
-"""One subtask of one operator, from epoch to epoch.
+"""A subtask of an operator, from epoch to epoch.
 
-An epoch goes: refuse what is fenced (I9); find the completed checkpoint it starts from (I5) and
-bring the resident state there (I4, I6); run the processor; write the changelog; publish the
-barrier; seal. Until the barrier is published every failure rolls the state back in O(changes), and
-nothing of the attempt is ever named. Output leaves only afterwards (I3).
+The steps of an epoch:
+
+    1  refuse a fenced request (I9)
+    2  find the completed checkpoint that the epoch starts from (I5), and bring the resident state
+       there (I4, I6)
+    3  run the processor
+    4  write the changelog
+    5  publish the barrier
+    6  seal the state, and send the output (I3)
+
+Until the barrier is published, a failure rolls the state back in O(changes), and no barrier ever
+names a file of the attempt.
 """
 
 from __future__ import annotations
@@ -46,28 +54,28 @@ from spark_state.processor.processor_run import Backends, run_processor
 from spark_state.processor.spilled_rows import SpilledRows
 from spark_state.state_descriptor import StateDescriptor
 
-# An earlier attempt whose task is gone notices that after a call to the store, which may be tried
-# again for a time of its own.
+# An earlier attempt notices the end of its task only between calls to the store. The time for
+# repeating a failing call comes on top.
 _BUSY_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class DurableEpoch:
-    """An epoch whose barrier is published: its output, to be closed, and what it did."""
+    """An epoch whose barrier is published. `output`: to be closed by the caller."""
 
     output: OutputSpool
     report: EpochReport
 
 
 class HungSubtaskError(StateHostError):
-    """An earlier attempt of a subtask neither returns nor can be interrupted: only the end of its
+    """An earlier attempt of a subtask neither returns nor can be interrupted: only the end of the
     process frees the subtask. The state of a host is a cache, so nothing is lost."""
 
 
 class SubtaskSession:
     """A subtask and its resident state. One epoch runs at a time; a later request waits.
 
-    `maintenance`: writes snapshots; `backends`: makes the backend of its state.
+    `maintenance`: threads that write snapshots; `backends`: makes the backend of the state.
     """
 
     def __init__(
@@ -101,7 +109,7 @@ class SubtaskSession:
         self._running: RunningEpoch | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
-        """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
+        """Check a request before the task sends input. Raises FencedError, ConfigurationError."""
         spec, task = request.spec, request.task
         run = self._store.run(task)
         claim = Claim(run, task.epoch, task.attempt)
@@ -123,7 +131,7 @@ class SubtaskSession:
         return claim
 
     def receive(self, request: EpochRequest) -> ReceivedInput:
-        """Where the input of an epoch arrives."""
+        """Return the place where the input of an epoch arrives."""
         share = self._memory.share_of_input(request.spec)
         return ReceivedInput(request.spec.processor.run_plan, share, str(local_root(request)))
 
@@ -134,9 +142,10 @@ class SubtaskSession:
         rows: pa.Table | SpilledRows,
         check: Callable[[], None],
     ) -> DurableEpoch:
-        """Run one epoch over the rows and make it durable.
+        """Run an epoch over the rows and make the epoch durable.
 
-        `check` raises when the task is gone. Whatever is raised, the state is as before.
+        `check` raises when the task is gone. After any error the state is as before. Raises
+        HungSubtaskError if an earlier attempt does not return.
         """
         busy_seconds = _BUSY_SECONDS + request.spec.checkpoints.store_retry_seconds
         if not self._lock.acquire(timeout=busy_seconds):
@@ -160,22 +169,23 @@ class SubtaskSession:
         )
 
     def close(self) -> None:
-        """Give up the state, which is in the store. An epoch that runs gives it up at its end:
-        nobody waits for a processor of an older run."""
+        """Release the state; the store still has all state. A running epoch releases the state at
+        the end: nobody waits for a processor of an older run."""
         self._is_closed = True
         self._give_up_if_closed()
 
     def show_alive(self) -> None:
-        """Keep files that no barrier names yet from the orphan sweep, if it is time to."""
+        """Protect files that no barrier names yet from the orphan sweep, if a sign of life is
+        due."""
         unnamed = self._unnamed
         if unnamed is not None:
             unnamed.show_alive(lambda job: self._maintenance.signs.submit(self._store_url, job))
         self.snapshots.show_alive()
 
     def give_up_state(self) -> bool:
-        """Let go of what the state takes on the heap; whether there was any. It is in the store,
-        and the next epoch reads it again. Nothing happens while an epoch runs, or while a snapshot
-        is written that holds the state."""
+        """Release the state's memory on the heap; return True if there was any. The next epoch
+        reads the state from the store. Does nothing while an epoch runs, or while a snapshot with
+        the state is being written."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -253,7 +263,7 @@ class SubtaskSession:
         return DurableEpoch(spool, report)
 
     def _check_of_run(self, attempt: EpochAttempt) -> Callable[[], None]:
-        """What is called while the processor runs."""
+        """Return the check for the processor's run: task, fence, and memory if there is a limit."""
         if attempt.spec.max_memory_mb is None:
             return attempt.check
         check_memory = self.state.memory.now_and_then(self.state.backend, attempt.spec)
@@ -270,7 +280,7 @@ class SubtaskSession:
         self.state.memory.measure_again(self.state.backend)
 
     def _bring_to_base(self, attempt: EpochAttempt) -> EpochStart:
-        """Bring the resident state to what the attempt's epoch starts from."""
+        """Bring the resident state to the start of the attempt's epoch."""
         run, spec = attempt.claim.run, attempt.spec
         published = self._published
         if published is not None and published.barrier.run != run:
@@ -284,9 +294,9 @@ class SubtaskSession:
         if isinstance(plan, Restore):
             self.snapshots.begin_anew(base.handles)
         self.snapshots.note_rows(self.state.bring_to(base, plan, attempt))
-        # A subtask that has published before is of a run that goes on: it names a snapshot that
-        # is written beside its epochs, and does not wait for a part.
-        # What another store holds is written here as a whole, see _written.
+        # A subtask that has published before needs no part: its run goes on, and a later barrier
+        # names a snapshot from the background. State from another store needs no part either:
+        # _written writes the whole state to this store.
         if isinstance(plan, Restore) and self._published is None and other is None:
             self.snapshots.begin_part(base.handles, attempt, self.state.backend)
             if self.state.backend.has_failed():
@@ -350,8 +360,8 @@ class SubtaskSession:
         return replace(report, publish_ms=self._last_publish_ms)
 
     def _written(self, attempt: EpochAttempt, base: Handles, changes: pa.Table) -> Handles:
-        """The files of the state after the epoch, all durable. What another store holds is
-        written here, too: that store may delete its files at any time."""
+        """Return the files of the state after the epoch, all durable. State from another store is
+        written here, too, because the other store may delete files at any time."""
         if self._taken_over is None:
             handles = self.snapshots.named(base, attempt)
         else:
@@ -387,7 +397,7 @@ class SubtaskSession:
 def _barrier(
     attempt: EpochAttempt, base: EpochStart, handles: Handles, backend: Backend
 ) -> Barrier:
-    """The barrier of the epoch, without what is told of it."""
+    """Return the barrier of the epoch, without report, time and operator state."""
     return Barrier(
         barrier_id=uuid4().hex,
         epoch=attempt.task.epoch,
@@ -411,7 +421,8 @@ def _barrier(
 def _state_schemas(
     descriptors: Iterable[StateDescriptor], attempt: EpochAttempt, base: EpochStart
 ) -> tuple[StateSchema, ...]:
-    """The states after an epoch. One that its base in this store does not have begins with it."""
+    """Return the states after an epoch. A state that the base in this store lacks begins with the
+    epoch."""
     held = base.states if base.other_store is None else ()
     since = {state.name: state.since for state in held}
     return tuple(
@@ -427,10 +438,11 @@ def _state_schemas(
 
 
 def _new_bytes(before: Handles, after: Handles) -> int:
-    """The bytes of the files that only the state after an epoch needs."""
+    """Return the bytes of the files in `after` without the files in `before`."""
     return bytes_of((*before, *after)) - bytes_of(before)
 
 
 def _bytes_of(attempt: EpochAttempt, written: OperatorStateHandle | None) -> int:
-    """The bytes of an object of operator state that is of this epoch."""
+    """Return the bytes of an object of operator state if this epoch wrote the object, otherwise
+    0."""
     return 0 if written is None or written.epoch != attempt.task.epoch else written.length

@@ -1,9 +1,10 @@
-"""The snapshots of a subtask: when one begins, and which barrier names it.
+"""The snapshots of a subtask: begins a snapshot when due, and chooses the barrier to name the
+snapshot.
 
-A merge of changelogs is begun and named like one. At most one of them is under way. See
-snapshot_policy for when, pending_snapshot for what may be named. One that fails, or whose files may
-have been swept, stops no epoch: the changelogs still hold everything. It is tried again, after
-twice as many epochs each time.
+Merges of changelogs begin and are named like snapshots. At most one snapshot or merge is under way.
+See snapshot_policy for the time to begin, pending_snapshot for the conditions of naming. A failed
+write, or files lost to the orphan sweep, stop no epoch: the changelogs still hold everything. After
+each failure the next try waits for twice as many epochs.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _MOST_DOUBLINGS = 6
 
 
 class SubtaskSnapshots:
-    """The snapshots of one subtask of the store at `url`. `maintenance` has the threads that write
-    them.
+    """The snapshots of a subtask of the store at `url`. `maintenance`: threads that write
+    snapshots.
 
-    `failed`: how many in a row could not be written until now.
+    `failed`: number of failures in a row until now.
     """
 
     def __init__(self, url: str, key_groups: KeyGroupRange, maintenance: Maintenance) -> None:
@@ -65,8 +66,8 @@ class SubtaskSnapshots:
         self.failed = 0
 
     def let_go(self) -> bool:
-        """Give up what has not begun to be written. Whether nothing holds the state any more: a
-        snapshot does until it is written, a merge never does."""
+        """Give up the pending snapshot if writing has not begun. Return True if nothing holds the
+        state any more. A snapshot holds the state until it is written; a merge never does."""
         pending = self._pending
         if pending is not None:
             pending.abandon()
@@ -76,7 +77,8 @@ class SubtaskSnapshots:
         return True
 
     def begin_anew(self, restored: Handles) -> None:
-        """The state was read again from these files, so a snapshot under way is not one of it."""
+        """Forget earlier files: the state was restored from `restored`, so a pending snapshot does
+        not fit."""
         self._restored = frozenset(handle.name for handle in restored)
         self._rows, self._merged, self._merge_has_failed = {}, set(), False
         if self._pending is not None:
@@ -84,18 +86,20 @@ class SubtaskSnapshots:
             self._pending = None
 
     def note_rows(self, rows: RowsOfFiles) -> None:
-        """These files were read or written."""
+        """Note the row counts of files that were read or written."""
         self._rows.update(rows)
 
     def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
-        """After the restore of a run's first epoch: begin a part if one is due; `named` waits."""
+        """Begin a part if one is due. Call this after the restore of a run's first epoch; `named`
+        waits for the part."""
         kept = self._kept(restored, backend, attempt)
         part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
             self._begin([part], restored, attempt, backend, is_awaited=True)
 
     def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
-        """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
+        """Begin a snapshot or merge if due, for a later barrier to name. Call this after the
+        barrier of `handles`."""
         kept_names = {handle.name for handle in handles}
         self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
         self._merged &= kept_names
@@ -123,12 +127,12 @@ class SubtaskSnapshots:
         *,
         is_awaited: bool,
     ) -> None:
-        """Begin to write these key groups of a state that is `held` in files, if the local disk
-        takes a snapshot of them."""
+        """Begin to write a snapshot of the key groups `wanted`, if the local disk has room. `held`:
+        the files of the state."""
         ranges = self._taken(backend, wanted, held, attempt, is_awaited)
         if ranges is None:
             return
-        # A part waits for no other: the subtasks of a store in one host would wait in a row.
+        # Parts queue by subtask: otherwise the subtasks of a store in one host would wait in a row.
         part_queue = f"{self._url} subtask {attempt.task.subtask}"
         threads, queue = (
             (self._maintenance.parts, part_queue)
@@ -162,9 +166,13 @@ class SubtaskSnapshots:
         return may_be_due(handles, len(backend), least, adds=_adds(attempt))
 
     def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
-        """The changelogs at the end that may be merged: they are of this run, so that no state was
-        deleted between them. To add what changed to a database is less than to merge it. And what
-        could not be merged may be damaged, which a snapshot mends."""
+        """Return the changelogs at the end of the chain that may be merged: of this run, so no
+        state was deleted in between, and not merged yet.
+
+        Empty if snapshots add to a database, because an added change costs less than a merged
+        change. Empty after a failed merge, because a changelog may be damaged, and a snapshot
+        repairs the damage.
+        """
         if _adds(attempt) or self._merge_has_failed:
             return ()
         named_before = self._restored | self._merged
@@ -185,8 +193,8 @@ class SubtaskSnapshots:
         return KeptState.of(self._key_groups, handles, self._rows, entries, adds=_adds(attempt))
 
     def named(self, base: Handles, attempt: EpochAttempt) -> Handles:
-        """The files for the barrier of the attempt, which starts from `base`, without its own
-        changes."""
+        """Return the files for the attempt's barrier: `base`, the start of the epoch, or `base`
+        shortened by a finished snapshot or merge. The attempt's own changelog is not included."""
         if self._pending is None:
             return base
         if self._pending.is_awaited:
@@ -194,7 +202,8 @@ class SubtaskSnapshots:
         if not self._pending.done():
             return base
         if self._pending.has_failed():
-            # Until a snapshot is named: one that fails mends nothing.
+            # No merge until a barrier names a snapshot: a failed snapshot does not repair the
+            # chain.
             self._merge_has_failed |= self._pending.is_merge()
             self._pending = None
             self._note_failure()
@@ -212,12 +221,13 @@ class SubtaskSnapshots:
             else:
                 self._merge_has_failed = False
         if handles == base:
-            self._pending = None  # else it is kept for another attempt of this epoch
+            self._pending = None  # otherwise kept for another attempt of this epoch
             return base
         return without_empty_ends(handles, self._key_groups, self._rows)
 
     def show_alive(self) -> None:
-        """Keep the files of a snapshot under way from the orphan sweep, if it is time to."""
+        """Protect the files of a pending snapshot from the orphan sweep, if a sign of life is
+        due."""
         pending = self._pending
         if pending is not None:
             pending.unnamed.show_alive(lambda job: self._maintenance.signs.submit(self._url, job))
@@ -234,12 +244,12 @@ class SubtaskSnapshots:
         attempt: EpochAttempt,
         is_awaited: bool,
     ) -> list[KeyedStateSnapshot] | None:
-        """A snapshot of these key groups of a state that is `held` in files, a range at a time;
-        None if the local disk takes none.
+        """Take snapshots of the key groups `wanted`, by range; None if the local disk has no room.
+        `held`: the files of the state.
 
-        One that adds to a database is of all key groups: what it has to write is what is due. The
-        first one of a database is as long as the state, so an epoch that waits for it writes a part
-        instead.
+        A snapshot that adds to a database covers all key groups: the snapshot writes only changed
+        data. The first snapshot of a database is as large as the state, so an epoch that waits
+        (`is_awaited`) writes a part as rows instead.
         """
         adds = not is_awaited or has_database(held)
         taken: list[KeyedStateSnapshot] = []
@@ -259,5 +269,5 @@ class SubtaskSnapshots:
 
 
 def _adds(attempt: EpochAttempt) -> bool:
-    """Whether snapshots add to a database."""
+    """Return True if snapshots of this operator add to a database."""
     return attempt.spec.backend.kind == "rocksdb" and attempt.spec.backend.incremental

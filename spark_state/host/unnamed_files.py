@@ -1,9 +1,10 @@
-"""Files that an attempt of an epoch writes and no barrier names yet, kept from the orphan sweep.
+"""Protects files of an attempt from the orphan sweep until a barrier names the files.
 
-The sweep runs in any host, and takes a file for as old as the newest object beside it (I8). So the
-host puts a sign of life beside the files from time to time. It does so in a thread of maintenance
-and only for files that wait for long: an epoch neither waits for a sign nor pays a request for it.
-Files that were not shown to be alive for half of the grace are not named any more.
+The sweep runs in any host. The sweep takes an unnamed file for as old as the newest object in the
+same directory (I8). So the host puts a sign of life, a small object, beside the files from time to
+time. A maintenance thread does so, and only for files that wait long: an epoch neither waits for a
+sign nor pays a request for a sign. After half of the grace period without a sign, a barrier must
+not name the files any more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class UnnamedFiles:
         self._putting: Future[None] | None = None
 
     def show_alive(self, begin: Callable[[Callable[[], None]], Future[None]]) -> None:
-        """Put a sign of life if it is time. `begin(job)` runs a job in a thread of maintenance."""
+        """Put a sign of life if due. `begin(job)` runs a job in a maintenance thread."""
         if self._putting is not None and not self._putting.done():
             return
         if self._clock() - self._tried >= self._grace_seconds / _SIGNS_IN_A_GRACE:
@@ -55,8 +56,9 @@ class UnnamedFiles:
             self._shown = now
 
     def why_lost(self, settings: CheckpointSettings) -> str | None:
-        """Why a barrier must not name the files: the orphan sweep may have taken them. None if it
-        cannot have. `settings`: of the attempt whose barrier is to name them."""
+        """Return the reason why a barrier must not name the files: the orphan sweep may have
+        deleted the files. None if the files are safe. `settings`: settings of the attempt whose
+        barrier is to name the files."""
         now, grace = self._clock(), settings.orphan_grace_seconds
         took = f"subtask {self._subtask} of {self._url} needed {now - self._begun:.0f} s"
         if grace < self._grace_seconds:

@@ -4,16 +4,17 @@
                                   <-    Present
     EpochRequest, has input?      ->
                                   <-    Accepted, or Failed
-    Arrow stream of the input     ->    (only when it has input)
+    Arrow stream of the input     ->    (only if the task has input)
     EndOfInput(rows)              ->
                                   <-    Durable(rows, report), or Failed
                                   <-    Arrow stream of the output
                                   <-    EndOfOutput(rows)
 
-A message is 8 bytes of length, big endian, and a pickle; both ends are the same user's processes
-and the same installation, behind a directory that only this user can enter. An Arrow stream is not
-wrapped. EndOfInput closes the input on purpose: a stream that merely stops, because the task was
-killed, looks complete to Arrow, and must never become a durable epoch.
+A message is 8 bytes of length, big endian, and a pickle. Pickles are safe here: both ends are
+processes of the same user and the same installation, behind a directory that only this user can
+enter. An Arrow stream has no message around it. EndOfInput marks the end of the input on purpose:
+to Arrow, a stream cut off by the death of the task looks complete, and must never become a durable
+epoch.
 """
 
 from __future__ import annotations
@@ -38,27 +39,28 @@ _LENGTH = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The host runs. The kernel takes a connection for a process that cannot run any more."""
+    """The host runs. A connection alone proves little: the kernel accepts a connection even for a
+    process that cannot run any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The host takes the request: send the input. `held`: what the host has in memory."""
+    """The host accepts the request: send the input. `held`: the host's memory now."""
 
     held: HeldMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """The input is complete and had this many rows."""
+    """The input is complete. `rows`: number of input rows."""
 
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """The epoch is durable and its barrier published (I3); so many output rows follow. `report`:
-    what the epoch did, with all its times."""
+    """The epoch is durable and its barrier published (I3). `rows`: number of output rows to follow;
+    `report`: the epoch's counts and times."""
 
     rows: int
     report: EpochReport
@@ -66,17 +68,17 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class EndOfOutput:
-    """The output is complete and had this many rows."""
+    """The output is complete. `rows`: number of output rows."""
 
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request failed, and nothing of it is kept.
+    """The request failed and left no changes.
 
-    `pickled_error`: the exception, None if it cannot be pickled; `traceback`: its text, and without
-    the message if the exception has that.
+    `pickled_error`: the exception, None if not picklable; `traceback`: text of the traceback,
+    without the message if `pickled_error` has the message.
     """
 
     pickled_error: bytes | None
@@ -91,11 +93,11 @@ class Failed:
             arrives = _message_of(pickle.loads(pickled))
         except Exception:  # an exception may refuse pickling in any way; its traceback remains
             return cls(None, text)
-        # Messages are long, and Spark repeats all that it is told of an error.
+        # Without the message, because messages are long and Spark repeats all text of an error.
         return cls(pickled, text.removesuffix(message) if arrives == message else text)
 
     def reraise(self) -> NoReturn:
-        """Raise the host's exception here, with its traceback there as a note.
+        """Raise the host's exception here, with the host's traceback as a note.
 
         A note, because Spark drops the cause of an error that a worker reports.
         """
@@ -113,14 +115,14 @@ def _message_of(error: BaseException) -> str:
 
 
 def send(stream: BinaryIO, message: object) -> None:
-    """Write one message and flush."""
+    """Write a message and flush."""
     body = dumps(message)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Read one message. Raises EOFError when the other end is gone."""
+    """Read a message. Raises EOFError when the peer is gone."""
     (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
     return pickle.loads(_read_exactly(stream, length))
 
@@ -133,7 +135,7 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes:
 
 
 def send_batches(stream: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write batches as one Arrow stream; returns how many rows."""
+    """Write batches as an Arrow stream; return the number of rows."""
     rows = 0
     with pa.ipc.new_stream(pa.PythonFile(cast(IOBase, stream), mode="w"), schema) as writer:
         for batch in batches:
@@ -144,5 +146,5 @@ def send_batches(stream: BinaryIO, schema: pa.Schema, batches: Iterable[pa.Recor
 
 
 def receive_batches(stream: BinaryIO) -> Iterator[pa.RecordBatch]:
-    """The batches of one Arrow stream."""
+    """Yield the batches of an Arrow stream."""
     yield from pa.ipc.open_stream(pa.PythonFile(cast(IOBase, stream), mode="r"))

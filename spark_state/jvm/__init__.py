@@ -1,1 +1,2 @@
-"""Scala sources of the state store provider, and how they become `spark_state/jars/`."""
+"""Scala sources of the state store provider, and their compiler, which fills
+`spark_state/jars/`."""

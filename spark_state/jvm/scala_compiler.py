@@ -1,7 +1,7 @@
-"""Compiles Scala with the compiler that PySpark ships: a Java runtime is all that it needs.
+"""Compiles Scala with the compiler that PySpark ships. Needs only a Java runtime.
 
-`setup.py` runs this file by its path, before the package is installed: it imports the standard
-library only.
+`setup.py` runs this file by path, before the package is installed. So the imports are from the
+standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _JAVA = "17"
 
 
 class ScalaCompilerError(Exception):
-    """The sources do not compile, or something that compiling needs is missing."""
+    """The sources do not compile, or a tool for compiling is missing."""
 
 
 def spark_jars() -> Path:
@@ -37,11 +37,12 @@ def compile_jar(
     *,
     jars: Path | None = None,
 ) -> None:
-    """Compile `sources` against PySpark's jars and `classpath` into `jar`. `services`: by the name
-    of an interface, the class that Java finds as an implementation of it. `jars`: those of another
-    Spark than the installed one, whose compiler then does it.
+    """Compile `sources` against PySpark's jars and `classpath` into `jar`.
 
-    Raises ScalaCompilerError with the compiler's messages; `jar` is then as it was before.
+    `services`: by the name of an interface, the class that Java finds as the implementation.
+    `jars`: the jars of another Spark version, used with the compiler of that version.
+
+    Raises ScalaCompilerError with the compiler's messages; an existing `jar` is then unchanged.
     """
     jar.parent.mkdir(parents=True, exist_ok=True)
     unfinished = jar.with_name(f".{os.getpid()}-{jar.name}")
@@ -69,7 +70,8 @@ def compile_jar(
 
 
 def java_program() -> str:
-    """The program that JAVA_HOME, or else the PATH, names. Raises ScalaCompilerError without it."""
+    """The Java program of JAVA_HOME, or else of the PATH. Raises ScalaCompilerError without
+    Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():

@@ -1,1 +1,1 @@
-"""What every keyed state backend shares: the protocols of backend and table, and the states."""
+"""Code shared by all keyed state backends: the protocols of backend and table, and the states."""

@@ -1,4 +1,5 @@
-"""What a backend begins with: states, and the files of a store that hold them."""
+"""Input for the restore of a backend: states, and the files of a store with the entries of
+states."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from spark_state.state_descriptor import StateDescriptor
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A state as it is to be registered. `since`: the epoch that it began with; what older files
-    have under its name does not count."""
+    """A state to register. `since`: the epoch that the state began with; entries of the same name
+    in older files do not count."""
 
     descriptor: StateDescriptor
     since: int
@@ -21,8 +22,13 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class BackendRestore:
-    """`handles`: the files, in the order in which they apply; `source`: where those of databases
-    are. `check` raises when nobody waits for the restore any more."""
+    """Input for the restore of a backend.
+
+    - `handles`: the files, in the order to apply.
+    - `states`: the states to register.
+    - `source`: the store of database files.
+    - `check`: raises when nobody waits for the restore any more.
+    """
 
     handles: tuple[StateHandle, ...]
     states: Sequence[StoredState]

@@ -1,4 +1,4 @@
-"""The key that a processor handles now, which the tables of all states of a backend look at."""
+"""The key that a processor handles now. The tables of all states of a backend read the key here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ Key = tuple[Any, ...]
 
 
 class CurrentKey:
-    """The key and its key group. A backend sets them together, once a key, however many states
-    there are.
+    """The current key and the key group. A backend sets both once per key, for any number of
+    states.
 
-    Two keys are the same only if they are one object: a table that keeps what it found for a key
-    asks with `is`, which costs less than to hash it.
+    Two keys are the same only if both are one object. A table that caches the result for a key
+    compares keys with `is`, because `is` costs less than a hash.
     """
 
     __slots__ = ("key", "key_group")

@@ -1,18 +1,18 @@
-"""Elements of collections between Python and the Arrow columns of files.
+"""Conversion of the elements of collections between Python and the Arrow columns of files.
 
-A row of a file holds one element, in the struct of its state's column:
+A row of a file holds one element, in the struct of the state's column:
 
     kind     element      value                struct
-    list     its number   tuple                list_position int64, list_element struct
+    list     position     tuple                list_position int64, list_element struct
     map      user key     tuple                user_map_key struct, user_map_value struct
-    timers   its time     ()                   expiry_ms int64
+    timers   expiry time  ()                   expiry_ms int64
 
-A row that deletes has the element and no value. If it has no struct either, it deletes all elements
-that the key has until then. Values and user keys are tuples in the form of `serializers`, and never
-changed in place. User keys are frozen as `frozen_keys` says.
+A row that deletes an element has the element and no value. A row that deletes and has no struct
+deletes all elements of the key so far. Values and user keys are tuples in the form of
+`serializers`, and never change in place. User keys are frozen as `frozen_keys` says.
 
-Files of older releases have a row for each list or map, of a struct with one column, `list_value`
-or `map_value`. `elements_of_whole` reads them.
+Files of older releases have a row for each list or map, with a struct of one column, `list_value`
+or `map_value`. `elements_of_whole` reads such rows.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from spark_state.serializers import StructSerializer
 E = TypeVar("E")
 Value = tuple[Any, ...]
 ElementRow = tuple[E, Value | None] | None
-"""An element and its value (None: deleted); None deletes all elements of the key."""
+"""An element and a value (None: deleted). None alone deletes all elements of the key."""
 
 
 class ElementSerializer(Protocol[E]):
-    """The elements of one kind of state; a StateSerializer of `ElementRow`s."""
+    """A serializer for the elements of one kind of state: a StateSerializer of `ElementRow`s."""
 
     @property
     def struct_type(self) -> pa.StructType: ...
@@ -60,11 +60,11 @@ class ElementSerializer(Protocol[E]):
         """See StateSerializer."""
 
     def elements_of_whole(self, array: Any) -> list[list[tuple[E, Value]]]:
-        """The elements of each list or map of an older release."""
+        """Return the elements of each list or map that an older release wrote."""
 
 
 class ListSerializer:
-    """The elements of a list state; `value_type` is that of its descriptor."""
+    """A serializer for the elements of a list state. `value_type`: from the state's descriptor."""
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
         element_type = value_type.field(LIST_VALUE).type.value_type
@@ -78,7 +78,7 @@ class ListSerializer:
         )
 
     def to_values(self, values: Iterable[Any]) -> list[Value]:
-        """Elements in canonical form. Raises StateValueError as StructSerializer does."""
+        """Convert elements to canonical form. Raises StateValueError as StructSerializer does."""
         if not hasattr(values, "__iter__"):
             raise StateValueError(f"{self._owner}: {values!r} is not a list of tuples")
         return [*map(self.element.to_state, values)]
@@ -102,7 +102,7 @@ class ListSerializer:
 
 
 class MapSerializer:
-    """The entries of a map state; `value_type` is that of its descriptor."""
+    """A serializer for the entries of a map state. `value_type`: from the state's descriptor."""
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
         map_type = value_type.field(MAP_VALUE).type
@@ -119,7 +119,7 @@ class MapSerializer:
         )
 
     def to_row(self, value: Value) -> Any:
-        """A value with the names of its fields, as far as the forms have names."""
+        """Return a value as a row, with field names if the forms have names."""
         return self._make_row(self._value_names, value)
 
     def deletes(self, rows: Sequence[ElementRow[Value]]) -> list[bool]:
@@ -149,7 +149,8 @@ class MapSerializer:
 
 
 class ValueSerializer:
-    """A value that expires: the one element, (), of its key. Its struct is the value's."""
+    """A serializer for values that expire. A value is the only element, (), of a key. The struct is
+    the struct of the value."""
 
     def __init__(self, value: StructSerializer) -> None:
         self.value = value
@@ -169,7 +170,7 @@ class ValueSerializer:
 
 
 class TimerSerializer:
-    """The timers of keys: times in milliseconds since 1970, without values."""
+    """A serializer for timers: times in milliseconds since 1970, without values."""
 
     struct_type = pa.struct([pa.field(EXPIRY, pa.int64())])
 
@@ -211,9 +212,9 @@ def _as_column(
 
 
 def _present(array: Any) -> tuple[Any, Iterator[int]]:
-    """The lists or maps that are there, and how long each one is; 0 for one that is not there."""
+    """Return the lists or maps that are not null, and the length of every row: 0 for null."""
     present = array.is_valid()
-    # Filtered, so that every part of the values belongs to one of them.
+    # Without the filter, the values could have parts that belong to no list or map.
     values = array.filter(present).field(0)
     lengths = iter(np.diff(values.offsets.to_numpy()).tolist())
     return values, (next(lengths) if valid else 0 for valid in present.to_pylist())

@@ -1,8 +1,8 @@
-"""Time to live: values that nobody sees any more once their time has come.
+"""Time to live: values that become invisible at their expiry time.
 
-A value is kept with the time at which it expires, which each put sets anew. From that time on the
-key seems to have no value, whether it has been removed or not. A backend removes expired values a
-bounded number an epoch, see KeyedStateBackend.remove_expired.
+A table keeps each value with an expiry time. Each put sets the expiry time anew. From the expiry
+time on the key seems to have no value, even before the removal of the value. A backend removes a
+bounded number of expired values per epoch, see KeyedStateBackend.remove_expired.
 
 Source: the semantics of `ttlDurationMs` in PySpark's StatefulProcessorHandle.
 """
@@ -22,23 +22,24 @@ from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 E = TypeVar("E")
 Value = tuple[Any, ...]
 Expiring = tuple[Value, int]
-"""A value, and when it expires, in milliseconds since 1970."""
+"""A value and the expiry time, in milliseconds since 1970."""
 
 
 @dataclass(slots=True)
 class EpochClock:
-    """The time of the running epoch, in milliseconds since 1970; the same for all of its tasks."""
+    """The time of the current epoch, in milliseconds since 1970. All tasks of the epoch have this
+    time."""
 
     now_ms: int = 0
 
 
 def expiry_of(_element: Any, value: Expiring) -> int:
-    """When an element is due."""
+    """Return the expiry time of an element, a DueTime."""
     return value[1]
 
 
 class ExpiringElements(Generic[E]):
-    """A KeyedElementTable whose elements live for `ttl_ms` after they were put."""
+    """A KeyedElementTable whose elements live for `ttl_ms` after the last put."""
 
     def __init__(
         self, table: KeyedElementTable[E, Expiring], ttl_ms: int, clock: EpochClock
@@ -77,7 +78,7 @@ class ExpiringElements(Generic[E]):
 
 
 class ExpiringValues:
-    """A KeyedStateTable whose values live for a time: each is the one element, (), of its key."""
+    """A KeyedStateTable whose values expire. A value is the only element, (), of a key."""
 
     def __init__(self, elements: ExpiringElements[tuple[()]]) -> None:
         self._elements = elements
@@ -93,7 +94,8 @@ class ExpiringValues:
 
 
 class ExpiringSerializer(Generic[E]):
-    """Elements with their expiry: the struct of `elements` and a column `_expires_ms`."""
+    """A serializer for elements with an expiry time: the struct of `elements` and a column
+    `_expires_ms`."""
 
     def __init__(self, elements: ElementSerializer[E]) -> None:
         self._elements = elements

@@ -1,9 +1,9 @@
-"""A snapshot of a backend, or of some of its key groups, as files that every backend can read.
+"""A snapshot of a backend, or of some key groups, as files that every backend can read.
 
-Each backend has its own way to keep the entries of a moment while it changes. `write`, usually in a
-background thread, walks them key group by key group, and lets go of each as soon as it is read.
-What it holds meanwhile is some key groups as Python objects, and one file as Arrow: a snapshot of
-many rows is several files, each of some key groups.
+Each backend has its own way to keep the entries of one moment during later changes. `write`,
+usually in a background thread, reads key group by key group and gives up each key group after the
+read. Meanwhile memory has some key groups as Python objects, and one file as Arrow. A snapshot of
+many rows has several files, each with some key groups.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from spark_state.keyed_state.state_rows import Key, StateEntries, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 ROWS_OF_FILE = 1 << 20
-# So many entries are Python objects at once and become Arrow together. To make a table for each of
-# many small key groups takes longer than to convert their rows.
+# Number of entries that are Python objects at once and become Arrow together. A table for each of
+# many small key groups would take longer than the conversion of the rows.
 ROWS_OF_TABLE = 1 << 16
 
 RowsOfKeyGroup = Callable[[int], Iterator[tuple[Key, Any]]]
-"""The rows that a file holds of a key group, each with its key. Called once for each key group, and
-read to the end."""
+"""Function that returns the file rows of a key group, each with the key. Called once for each key
+group, and read to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,11 @@ class KeptEntries:
 
 
 class FullSnapshot:
-    """A KeyedStateSnapshot of these states. Every file but the last has at least `ROWS_OF_FILE`
-    rows, and a key group is in one file. `let_go`: gives up what is not read yet; safe to call
-    again."""
+    """A KeyedStateSnapshot of `states`.
+
+    Every file but the last has at least `ROWS_OF_FILE` rows, and each key group is in one file.
+    `let_go` gives up the entries not yet read, and is safe to call again.
+    """
 
     def __init__(
         self,
@@ -68,11 +70,11 @@ class FullSnapshot:
             self.release()
 
     def release(self) -> None:
-        """Give up what is not written yet. Safe to call again."""
+        """Give up the entries not yet written. Safe to call again."""
         self._let_go()
 
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-        """The rows of each file, with its key groups."""
+        """Yield the rows of each file, with the key groups of the file."""
         first, tables, rows = self.key_groups.start, [], 0
         for table, last in tables_of(self._key_columns, self._states, self.key_groups):
             tables.append(table)
@@ -87,7 +89,7 @@ class FullSnapshot:
 def tables_of(
     key_columns: KeyColumns, states: Sequence[KeptEntries], key_groups: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, int]]:
-    """Tables of the sorted rows of some key groups, each with the last of these; none is empty."""
+    """Yield tables of sorted rows, each with the last key group of the table. No table is empty."""
     taken = [_Taken() for _ in states]
     for key_group in key_groups:
         for rows, state in zip(taken, states, strict=True):
@@ -101,7 +103,7 @@ def tables_of(
 
 @dataclass(slots=True)
 class _Taken:
-    """The entries of one state of some key groups: parallel lists."""
+    """The entries of one state in some key groups, as parallel lists."""
 
     keys: list[Key] = field(default_factory=list)
     key_groups: list[int] = field(default_factory=list)

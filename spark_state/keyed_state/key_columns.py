@@ -1,8 +1,8 @@
-"""Keys between Arrow columns and Python tuples.
+"""Conversion of keys between Arrow columns and Python tuples.
 
-A key is the tuple of its grouping columns' values, in the form that Arrow's `to_pylist` gives
+A key is the tuple of the values of the grouping columns, in the form of Arrow's `to_pylist`
 (timestamps aware), with structs and lists as tuples. Every NaN becomes the one object `math.nan`,
-and -0.0 becomes 0.0, so that keys that Spark groups together are equal here too.
+and -0.0 becomes 0.0. So keys that Spark groups together are equal here, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute
 from checkpoint_store.states.key_codes import value_codes
 from spark_state.frozen_keys import frozen, in_order
 
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+# The type stubs of pyarrow.compute reject valid arguments, such as arrays of any type.
 pc: Any = pyarrow.compute
 
 
@@ -33,28 +33,29 @@ class KeyColumns:
     type_names: tuple[str, ...]
 
     def to_keys(self, columns: Sequence[pa.Array[Any]], length: int) -> list[tuple[Any, ...]]:
-        """`length` keys from one Arrow array a column."""
+        """Return `length` keys from one Arrow array per column."""
         if not columns:
             return [()] * length
         return list(zip(*(_values(column) for column in columns), strict=True))
 
     def shown(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A key as processors see it: with structs as dicts and arrays as lists, as in Spark."""
+        """Return a key in the form for processors: with structs as dicts and arrays as lists, as in
+        Spark."""
         if not self.has_structs:
             return key
         return tuple(map(_shown, key, self.arrow_types))
 
     def all_shown(self, keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Keys as processors see them; the same list if they are kept as they are shown."""
+        """Return keys in the form for processors; the same list if the forms are equal."""
         return [*map(self.shown, keys)] if self.has_structs else keys
 
     @property
     def has_structs(self) -> bool:
-        """Whether a key is shown otherwise than it is kept."""
+        """True if the form of keys for processors differs from the form in tables."""
         return any(map(pa.types.is_nested, self.arrow_types))
 
     def to_arrow(self, keys: Sequence[tuple[Any, ...]]) -> list[pa.Array[Any]]:
-        """One Arrow array a column from keys."""
+        """Return one Arrow array per column from keys."""
         shown = map(self.shown, keys) if self.has_structs else keys
         columns = zip(*shown, strict=True) if keys else ([] for _ in self.names)
         return [
@@ -64,8 +65,8 @@ class KeyColumns:
 
 
 class StoredKeys(Sequence[tuple[Any, ...]]):
-    """`length` keys of a file, in these `columns`. They become tuples when the first is asked for:
-    whoever reads the columns needs none."""
+    """Keys of a file: `length` keys in `columns`. The first access to a key makes tuples of all
+    keys, so a caller who reads only the columns saves the conversion."""
 
     def __init__(
         self, key_columns: KeyColumns, columns: Sequence[pa.Array[Any]], length: int
@@ -101,8 +102,11 @@ def _shown(value: Any, arrow_type: Any) -> Any:
 
 
 def leaf_columns(columns: Iterable[Any]) -> list[Any]:
-    """Chunked columns in whose order keys are in order: the fields of structs for the structs,
-    behind whether the struct is there, and the places of arrays among those of their column."""
+    """Return chunked columns that sort in the order of the keys.
+
+    A struct becomes the columns of the fields, behind a column of validity if the struct has nulls.
+    An array becomes the place of the array among all arrays of the column.
+    """
     leaves = []
     for column in columns:
         if pa.types.is_list(column.type):
@@ -119,11 +123,11 @@ def leaf_columns(columns: Iterable[Any]) -> list[Any]:
 
 
 def _places(column: Any) -> Any:
-    """For each array of a chunked column the place of its value in Spark's order. Arrays are
-    compared element by element. A null comes first, and an array before those that begin with it.
-    """
+    """Return the place of each array of a chunked column in Spark's order. Arrays are compared
+    element by element. Null comes first, and an array comes before longer arrays with the same
+    beginning."""
     codes = value_codes(column)
-    # A value is made a Python one once, however many rows have it.
+    # Each distinct value is converted to Python once, however many rows have the value.
     _, firsts, coded_as = np.unique(codes, return_index=True, return_inverse=True)
     values = [*map(frozen, column.take(pa.array(firsts)).to_pylist())]
     arrays = in_order({value for value in values if value is not None})

@@ -1,4 +1,4 @@
-"""The seam between a list or map state, or timers, and a backend: elements of the current key."""
+"""The protocol between a list state, a map state or timers and a backend: elements of one key."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from typing import Any, Protocol, TypeVar
 E = TypeVar("E")
 V = TypeVar("V")
 DueTime = Callable[[Any, Any], int]
-"""When an element with its value is due, in milliseconds since 1970."""
+"""Function of an element and a value. Returns the due time, in milliseconds since 1970."""
 
 
 class KeyedElementTable(Protocol[E, V]):
-    """The elements that each key has in one state: values by what names them within the key.
+    """The elements of each key in one state: values by the name of the element within the key.
 
-    A user key names an element of a map, its number one of a list, its time a timer. All act on the
-    current key, see CurrentKey. Values are never changed in place, so a change costs the elements
-    that it touches, however many the key has.
+    The name of an element is the user key in a map, the number in a list, the time of a timer. All
+    methods act on the current key, see CurrentKey. Values never change in place. So a change costs
+    the elements concerned, however many elements the key has.
     """
 
     def exists(self) -> bool:
-        """Whether the key has an element."""
+        """Return True if the key has an element."""
 
     def get(self, element: E) -> V | None: ...
 
     def put(self, element: E, value: V) -> None: ...
 
     def append(self, values: Sequence[V]) -> None:
-        """Put values under the numbers that follow those of all elements; they are all numbers."""
+        """Put values under consecutive numbers, greater than all elements. All elements must be
+        numbers."""
 
     def remove(self, element: E) -> None:
-        """Remove an element, if it is there."""
+        """Remove an element, if present."""
 
     def elements(self) -> list[tuple[E, V]]:
-        """All elements as they are now, in their order. See `frozen_keys.in_order`."""
+        """Return all current elements with their values, in order. See `frozen_keys.in_order`."""
 
     def clear(self) -> None:
         """Remove all elements of the key."""

@@ -1,11 +1,11 @@
-"""What all backends of keyed state share: which states there are, and what a backend has to do.
+"""The base of all keyed state backends: the registered states, and the methods of a backend.
 
-State name -> table, over the subtask's key groups. A state is registered once by the processor
-("try register"): if a restored state has its name, the schemas must agree; a restored state that
-nobody registers is kept and written on.
+A backend has a table per state name, over the subtask's key groups. A processor registers a state
+once ("try register"). If a restored state has the same name, the schemas must agree. A restored
+state that nobody registers is kept, and still written to files.
 
 An epoch is: `begin`, any number of `set_current_key` and calls on states, then `changes` and
-`seal`, or `rollback`. A backend is used by one thread at a time; only snapshots leave it.
+`seal`, or `rollback`. One thread at a time uses a backend; only snapshots may go to other threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class Due(NamedTuple):
-    """An element of a key that is due: a timer to fire, or a value that has expired."""
+    """A due element of a key: a timer to fire, or an expired value."""
 
     time_ms: int
     key: Key
@@ -49,32 +49,32 @@ class Due(NamedTuple):
 
 
 class BackendTable(Protocol):
-    """What a table of any kind of state does for its backend."""
+    """The table of a state of any kind, with the methods that a backend calls."""
 
     def __len__(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
 
     def sizes(self) -> dict[int, int]:
-        """The number of entries by key group, after the last sealed epoch."""
+        """Return the number of entries by key group, after the last sealed epoch."""
 
     def number_of_changes(self) -> int:
-        """How many values or elements the running epoch has changed, or more."""
+        """Upper bound of the number of values or elements that the current epoch changed."""
 
     def changes(self) -> StateEntries:
-        """What the running epoch changed."""
+        """Return the changes of the current epoch."""
 
     def seal(self) -> None:
-        """End the running epoch; it can be undone until the next one is sealed."""
+        """End the current epoch. The epoch can be undone until the next seal."""
 
     def rollback(self) -> None:
-        """Undo what the running epoch changed."""
+        """Undo the changes of the current epoch."""
 
     def undo_sealed(self) -> None:
-        """Undo what the last sealed epoch changed. The running epoch must be unchanged."""
+        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state; nothing of it can be undone. The running epoch
-        must be unchanged."""
+        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
+        have no changes."""
 
 
 Table = TypeVar("Table", bound=BackendTable)
@@ -82,7 +82,7 @@ Table = TypeVar("Table", bound=BackendTable)
 
 @dataclass(frozen=True, slots=True)
 class _Dropped(Generic[Table]):
-    """A state that an epoch dropped, which may be undone."""
+    """A state that an epoch dropped. The drop can still be undone."""
 
     descriptor: StateDescriptor
     serializer: StateSerializer[Any]
@@ -92,8 +92,9 @@ class _Dropped(Generic[Table]):
 class KeyedStateBackend(ABC, Generic[Table]):
     """The states of one subtask.
 
-    `key_groups`: the subtask's range; `key_columns`: those of the grouping key; `forms`: the Python
-    forms of values in states.
+    - `key_groups`: the range of the subtask.
+    - `key_columns`: the columns of the grouping key.
+    - `forms`: the Python forms of values in states.
     """
 
     def __init__(self, key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms) -> None:
@@ -114,20 +115,21 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return tuple(self._descriptors.values())
 
     def restore_descriptor(self, descriptor: StateDescriptor) -> None:
-        """Announce a state of the store, before its files are applied."""
+        """Announce a state of the store, before the state's files are applied."""
         self.state(descriptor)
 
     def state(self, descriptor: StateDescriptor) -> State:
-        """Register a state, and return that of the current key. Raises what open_table does."""
+        """Register a state and return the state of the current key. Raises the errors of
+        `open_table`."""
         return state_of_key(self.open_table(descriptor))
 
     def open_table(self, descriptor: StateDescriptor) -> OpenTable:
-        """Register a state, and return its table. What was put before a change of `ttl_ms` expires
-        when it would have.
+        """Register a state and return the state's table. A change of `ttl_ms` does not change the
+        expiry time of values put before.
 
-        A state of that name that the backend has already has the same schema: who restores a state
-        whose schema has changed announces the new one. Raises StateMigrationError when values of
-        the one cannot be those of the other, see schema_evolution.
+        If the backend already has a state of the same name, both schemas must be equal: to restore
+        a state whose schema has changed, announce the new schema. Raises StateMigrationError if
+        values of the old schema cannot be values of the new schema, see schema_evolution.
         """
         name = descriptor.name
         kept = kept_state(descriptor, self._forms, self._clock)
@@ -144,8 +146,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return OpenTable(descriptor.kind, kept.seen(self._tables[name]), kept.values)
 
     def drop(self, name: str) -> bool:
-        """Delete a state with all it has, and say whether it was there. What the running epoch has
-        changed of it is lost, too, so do it before anything else."""
+        """Delete a state with all entries, and return True if the state was there. Changes of the
+        state in the current epoch are lost, too, so drop states before any other change."""
         if name not in self._descriptors:
             return False
         descriptor, serializer = self._descriptors.pop(name), self._serializers.pop(name)
@@ -153,48 +155,53 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return True
 
     def begin(self, now_ms: int) -> None:
-        """Begin an epoch at a time, in milliseconds since 1970. What it says has expired has."""
+        """Begin an epoch at a time, in milliseconds since 1970. Values whose expiry time has come
+        by then are expired."""
         self._clock.now_ms = now_ms
 
     def timers(self, name: str) -> Timers:
-        """The timers that a state holds, of the current key."""
+        """Return the timers of the current key in a state."""
         table: Any = self._tables[name]
         return Timers(table)
 
     def next_timer_ms(self) -> int | None:
-        """When the next timer is due; None if there is none."""
+        """Return the time of the next timer, None if there is no timer."""
         of_timers = [name for name, held in self._descriptors.items() if held.kind == "timers"]
         times = [self.next_due_ms(name) for name in of_timers]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def number_of_timers(self) -> int:
-        """How many timers are registered."""
+        """Return the number of registered timers."""
         tables: list[Any] = [
             self._tables[name] for name, held in self._descriptors.items() if held.kind == "timers"
         ]
         return sum(map(len, tables))
 
     def memory_bytes(self) -> int | None:
-        """About how many bytes of memory the entries take, at a cost that does not grow with them;
-        None if the backend does not know."""
+        """Estimate the bytes of memory of the entries, at a cost that does not grow with the
+        entries. None if the backend does not know."""
         return None
 
     @abstractmethod
     def bytes_on_heap(self, looked_at: int = FEW) -> int:
-        """About how many bytes Python objects take that are kept from key to key: entries, what
-        the running epoch has read and changed, and what undoes the last ones; by about so many of
-        each state. By FEW it costs next to nothing; by more, it also walks what epochs hold."""
+        """Estimate the bytes of Python objects kept from key to key: entries, reads and changes of
+        the current epoch, and undo records.
+
+        The sample has about `looked_at` entries of each state. FEW costs next to nothing; with
+        more, the estimate also walks the dictionaries of epochs.
+        """
 
     def forget_what_was_read(self) -> None:
-        """Let go of what the running epoch has read and not changed."""
+        """Forget the values that the current epoch has read and not changed."""
 
     def has_failed(self) -> bool:
-        """Whether it takes no more changes, or has lost some. It must be restored then."""
+        """Return True if the backend refuses changes, or has lost changes, and so must be
+        restored."""
         return False
 
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
-        """The timers of a state that are due: the earliest first, of one time in the order of
-        their keys."""
+        """Return the due timers of a state, the earliest first. Timers with the same time come in
+        the order of their keys."""
         return [
             timer
             for _, timers in groupby(self._due(name, until_ms), attrgetter("time_ms"))
@@ -202,7 +209,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         ]
 
     def remove_expired(self, most: int) -> int:
-        """Remove values that have expired, `most` of them; returns how many."""
+        """Remove up to `most` expired values. Returns the number of removed values."""
         removed = 0
         for name, descriptor in self._descriptors.items():
             if descriptor.ttl_ms is None:
@@ -218,7 +225,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
     ) -> Table:
-        """An empty KeyedStateTable."""
+        """Create the KeyedStateTable of a state."""
 
     @abstractmethod
     def _new_element_table(
@@ -227,31 +234,31 @@ class KeyedStateBackend(ABC, Generic[Table]):
         serializer: StateSerializer[Any],
         due_time: DueTime | None,
     ) -> Table:
-        """An empty KeyedElementTable; `due_time`: see KeptState."""
+        """Create the KeyedElementTable of a state. `due_time`: see KeptState."""
 
     def _due(self, name: str, until_ms: int) -> Iterator[Due]:
-        """The elements of a state that are due at `until_ms`, the earliest first. The state does
-        not change meanwhile."""
+        """Yield the elements of a state due at `until_ms` or before, the earliest first. The state
+        must not change during the iteration."""
         table: Any = self._tables[name]
         for time_ms, (key_group, key, element) in table.due(until_ms):
             yield Due(time_ms, key, key_group, element)
 
     def next_due_ms(self, name: str) -> int | None:
-        """When the next element of a state is due; None if none is."""
+        """Return the earliest due time of a state's elements, None if no element becomes due."""
         table: Any = self._tables[name]
         next_ms: int | None = table.next_due_ms()
         return next_ms
 
     def number_of_changes(self) -> int:
-        """How many values and elements the running epoch has changed, or more."""
+        """Upper bound of the number of values and elements that the current epoch changed."""
         return sum(table.number_of_changes() for table in self._tables.values())
 
     def __len__(self) -> int:
-        """Number of entries over all states."""
+        """Return the number of entries of all states."""
         return sum(map(len, self._tables.values()))
 
     def entries_by_key_group(self) -> Sequence[int]:
-        """The number of entries of each of its key groups, in their order."""
+        """Return the number of entries of each key group, in the order of the key groups."""
         entries = [0] * len(self.key_groups)
         for table in self._tables.values():
             for key_group, size in table.sizes().items():
@@ -259,10 +266,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return entries
 
     def _delete(self, table: Table) -> None:
-        """Give up a table of a dropped state that nobody takes back any more."""
+        """Delete the table of a dropped state, when the drop can no longer be undone."""
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Keys that are about to be handled, for a backend that reads many of them together."""
+        """Announce the keys that the processor handles next, to a backend that reads many keys
+        together."""
 
     @property
     def current_key(self) -> Key:
@@ -270,18 +278,18 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return self._current.key
 
     def set_current_key(self, key: Key, key_group: int) -> None:
-        """The key that states read and write from now on."""
+        """Set the key that states read and write from now on."""
         current = self._current
         current.key = key
         current.key_group = key_group
 
     def changes(self) -> pa.Table:
-        """What the running epoch changed, as rows of a changelog file. Raises StateHostError if
-        something could not be read."""
+        """Return the changes of the current epoch as rows of a changelog file. Raises
+        StateHostError if a read failed."""
         return to_table(self._key_columns, [table.changes() for table in self._tables.values()])
 
     def seal(self) -> None:
-        """End the running epoch; it stays undoable until the next one is sealed."""
+        """End the current epoch. The epoch can be undone until the next seal."""
         for table in self._tables.values():
             table.seal()
         for state in self._sealed_dropped.values():
@@ -289,7 +297,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._sealed_dropped, self._dropped = self._dropped, {}
 
     def rollback(self) -> None:
-        """Undo what the running epoch changed."""
+        """Undo the changes of the current epoch."""
         for table in self._tables.values():
             table.rollback()
         dropped, self._dropped = self._dropped, {}
@@ -311,9 +319,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def apply(
         self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
     ) -> None:
-        """Apply the rows of a file that are of `states` (None: of all), in its order, to the state.
-        The states are announced, and the running epoch has changed nothing. `batches` are all that
-        the file has of some key groups."""
+        """Apply the rows of a file to `states` (None: to all states), in the order of the file.
+
+        The states are announced, and the current epoch has no changes. `batches` are all rows of
+        the file for some key groups.
+        """
         growth: Growth | None = None
         for batch in batches:
             if growth is None:
@@ -327,21 +337,21 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 self._tables[entries.name].apply(_with_growth(entries, growth))
 
     def close(self) -> None:
-        """Give up all that is not memory. Snapshots that are not written yet stay."""
+        """Give up all resources other than memory. Snapshots not yet written stay."""
 
     def incremental_snapshot(self, held: Sequence[StateHandle]) -> KeyedStateSnapshot | None:
-        """The entries of this moment, written without what the files in `held` have already; None
-        if the backend has no such snapshots."""
+        """Take a snapshot of the current entries that writes only the data missing in the files of
+        `held`. None if the backend has no such snapshots."""
         return None
 
     @abstractmethod
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
-        """The entries of this moment, of these key groups (None: of all)."""
+        """Take a snapshot of the current entries of `key_groups` (None: of all key groups)."""
 
 
 def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
-    """Entries of a batch with the growth that their file notes of them, as far as no earlier batch
-    had it: a key group may be in several."""
+    """Return the entries of a batch with the growth from the note of the file. A key group may be
+    in several batches: the first batch gets the growth."""
     of_state = growth.get(entries.name)
     if of_state is None:
         return entries

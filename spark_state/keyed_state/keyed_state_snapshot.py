@@ -1,4 +1,4 @@
-"""Snapshots of keyed state: what writes itself, and where to."""
+"""The protocols of snapshots of keyed state, and of the files that snapshots write."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from checkpoint_store.files.state_handle import FilePart, StateHandle
 
 
 class RowFiles(Protocol):
-    """Where a snapshot writes rows that every backend can read."""
+    """Files for snapshot rows that every backend can read."""
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """A file of rows of these key groups, sorted by key group and key; durable on return."""
+        """Write a file with the rows of `key_groups`, sorted by key group and key. Durable on
+        return."""
 
 
 class SnapshotFiles(RowFiles, Protocol):
-    """Where any snapshot writes itself."""
+    """Files for snapshots of any kind."""
 
     def write_database(
         self,
@@ -30,17 +31,19 @@ class SnapshotFiles(RowFiles, Protocol):
         uploaded: Mapping[str, FilePart],
         key_groups: KeyGroupRange,
     ) -> StateHandle:
-        """A database in a local folder; durable on return. `uploaded`: those of its tables that are
-        in the store, by their local names."""
+        """Write the database of a local folder. Durable on return. `uploaded`: the tables of the
+        database already in the store, by local name."""
 
 
 class KeyedStateSnapshot(Protocol):
-    """The entries of all states in `key_groups` at one moment. Another thread may write them."""
+    """The entries of all states in `key_groups` at one moment. Another thread may write the
+    snapshot."""
 
     key_groups: KeyGroupRange
 
     def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
-        """Write it, once, and release it; the files, which hold all of its entries."""
+        """Write the snapshot, once, and release the snapshot. Returns the files, which have all
+        entries."""
 
     def release(self) -> None:
-        """Give up what is not written yet. Safe to call again."""
+        """Give up all data not yet written. Safe to call again."""

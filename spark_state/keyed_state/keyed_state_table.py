@@ -1,4 +1,4 @@
-"""The seam between value states and a backend: values of one state, seen from the current key."""
+"""The protocol between value states and a backend: the values of one state, for the current key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ S = TypeVar("S")
 
 
 class KeyedStateTable(Protocol[S]):
-    """The entries of one state within the backend's key groups.
+    """The values of one state within the backend's key groups.
 
-    All act on the current key, see CurrentKey. A state that was put belongs to the table; a state
-    that `get` returns must not be changed.
+    All methods act on the current key, see CurrentKey. After `put` the state object belongs to the
+    table. Callers must not change a state object that `get` returns.
     """
 
     def get(self) -> S | None: ...

@@ -1,7 +1,7 @@
 """ListState: a list of the current key, with the methods of PySpark's ListState.
 
-Elements are checked, converted and handed out as the value of a ValueState is. An append costs as
-much as it appends, in time and in the files, however long the list is.
+Elements are checked, converted and handed out like the value of a ValueState. An append costs the
+appended elements, in time and in the files, however long the list is.
 
     class Tail(StatefulProcessor):
         def init(self, handle):
@@ -24,7 +24,7 @@ from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 
 class ListState:
-    """A list per key; an empty list counts as no list. Raises what ValueState raises."""
+    """A list per key. An empty list counts as no list. Raises the same errors as ValueState."""
 
     __slots__ = ("_element", "_table", "_to_values")
 
@@ -34,16 +34,16 @@ class ListState:
         self._to_values = serializer.to_values
 
     def exists(self) -> bool:
-        """Whether the current key has a list."""
+        """Return True if the current key has a list."""
         return self._table.exists()
 
     def get(self) -> Iterator[tuple[Any, ...]]:
-        """The elements, as they are when the first one is taken; none if there is no list."""
+        """Yield the elements at the time of the first `next`; nothing if there is no list."""
         elements = (element for _, element in self._table.elements())
         yield from elements if self._element.immutable else map(self._element.copy, elements)
 
     def put(self, newState: Iterable[tuple[Any, ...]]) -> None:
-        """Set the list of the current key; without elements, remove it."""
+        """Set the list of the current key. Without elements, remove the list."""
         elements = self._to_values(newState)
         self._table.clear()
         self._table.append(elements)
@@ -53,7 +53,7 @@ class ListState:
         self._table.append((self._element.to_state(newState),))
 
     def appendList(self, newState: Iterable[tuple[Any, ...]]) -> None:
-        """Append all elements, or none if one of them does not fit."""
+        """Append all elements, or none if one element does not fit."""
         self._table.append(self._to_values(newState))
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
 """MapState: a map of the current key, with the methods of PySpark's MapState.
 
-User keys and values are checked, converted and handed out as the value of a ValueState is. To set
-or remove one costs the same however large the map is, in time and in the files. Iterators come in
-the order of the user keys: field by field, null first, NaN last.
+User keys and values are checked, converted and handed out like the value of a ValueState. Setting
+or removing an entry costs the same however large the map is, in time and in the files. Iterators
+follow the order of the user keys: field by field, null first, NaN last.
 
     class Visits(StatefulProcessor):
         def init(self, handle):
@@ -27,10 +27,10 @@ from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 
 class MapState:
-    """A map per key; an empty map counts as no map. Raises what ValueState raises.
+    """A map per key. An empty map counts as no map. Raises the same errors as ValueState.
 
-    Iterators give the entries as they are when the first one is taken: what is set or removed
-    meanwhile does not change that.
+    Iterators yield the entries at the time of the first `next`. Later changes do not affect a
+    running iterator.
     """
 
     __slots__ = ("_copy", "_serializer", "_table", "_to_key", "_to_value")
@@ -43,16 +43,16 @@ class MapState:
         self._copy = serializer.value.copy
 
     def exists(self) -> bool:
-        """Whether the current key has a map."""
+        """Return True if the current key has a map."""
         return self._table.exists()
 
     def getValue(self, key: tuple[Any, ...]) -> Any:
-        """The value of a user key as a Row, None if it has none."""
+        """Return the value of a user key as a Row, None if the user key has no value."""
         value = self._table.get(self._to_key(key))
         return None if value is None else self._serializer.to_row(self._copy(value))
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
-        """Whether the user key has a value."""
+        """Return True if the user key has a value."""
         return self._table.get(self._to_key(key)) is not None
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
@@ -60,23 +60,23 @@ class MapState:
         self._table.put(self._to_key(key), self._to_value(value))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """The user keys, each with its value."""
+        """Yield the user keys, each with the value."""
         thaw, copy = self._serializer.keys.thaw, self._copy
         for key, value in self._table.elements():
             yield thaw(key), copy(value)
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
-        """The user keys."""
+        """Yield the user keys."""
         for key, _ in self._table.elements():
             yield self._serializer.keys.thaw(key)
 
     def values(self) -> Iterator[tuple[Any, ...]]:
-        """The values, in the order of their user keys."""
+        """Yield the values, in the order of their user keys."""
         for _, value in self._table.elements():
             yield self._copy(value)
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
-        """Remove a user key, if it is there; with the last one the map is gone."""
+        """Remove a user key, if present. Without user keys there is no map."""
         self._table.remove(self._to_key(key))
 
     def clear(self) -> None:

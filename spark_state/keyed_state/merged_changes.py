@@ -1,8 +1,9 @@
-"""Several changelogs as one. Pure, and vectorised.
+"""Merge of several changelogs into one. Pure, and vectorised.
 
-The last row of a value, an element or a timer stays, and the others go. A row that deletes all
-elements of a key lets go all that were before it. Rows that delete stay: what they delete may be in
-older files. So to apply the one gives the same state as to apply all of them, in order.
+The last row of a value, an element or a timer stays, and earlier rows go. A row that deletes all
+elements of a key removes all earlier rows of the key. Rows that delete stay, because the deleted
+entries may be in older files. So applying the merged changelog gives the same state as applying all
+changelogs in order.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from checkpoint_store.states.key_codes import key_codes, value_codes
 from spark_state.keyed_state.state_rows import names_of_columns, sorted_by_key, state_columns
 from spark_state.state_descriptor import StateKind
 
-# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
+# The type stubs of pyarrow.compute reject valid arguments, such as chunked arrays.
 pc: Any = pyarrow.compute
 
-# Beginnings of the names of columns.
+# Prefixes of the names of columns.
 _STATE, _OTHER = "state ", "other "
 _ELEMENT_NAMES: Mapping[StateKind, str] = {
     "list": LIST_POSITION,
@@ -44,9 +45,10 @@ _ELEMENT_NAMES: Mapping[StateKind, str] = {
 def merged_changes(
     key_names: Sequence[str], kinds: Mapping[str, StateKind], changelogs: Sequence[pa.Table]
 ) -> pa.Table:
-    """The rows that stay of changelogs in the order in which they apply, sorted as in a file.
+    """Return the rows of `changelogs` that stay, sorted as in a file. The changelogs are in the
+    order to apply.
 
-    `kinds`: of the states by name. Raises KeyError for a state that is not among them.
+    `kinds`: the kind of each state, by name. Raises KeyError for a state without a kind.
     """
     fixed = [*key_names, KEY_GROUP_COLUMN, STATE, OP]
     by_state = [_named_by_state(table, len(fixed)) for table in changelogs]
@@ -62,8 +64,8 @@ def merged_changes(
 
 
 def _growth(changelogs: Sequence[pa.Table]) -> Growth:
-    """The growth by all of them, of the states and key groups that they have rows of. That of a
-    state is known if each that has rows of it has noted it."""
+    """Return the growth by all changelogs, for the states and key groups with rows. The growth of a
+    state is known only if every changelog with rows of the state has noted the growth."""
     growth: dict[str, Counter[int]] = {}
     unknown: set[str] = set()
     for changelog in changelogs:
@@ -86,7 +88,7 @@ def _distinct(column: Any) -> set[Any]:
 
 
 def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
-    """The table, each column of a state called like it: two files may call them otherwise."""
+    """Rename the column of each state after the state: two files may use different column names."""
     others = [f"{_OTHER}{name}" for name in table.column_names[:number_fixed]]
     states = [f"{_STATE}{column.name}" for column in state_columns(table.schema)]
     return table.replace_schema_metadata(None).rename_columns([*others, *states])
@@ -95,8 +97,11 @@ def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
 def _elements(
     rows: pa.Table, kinds: Mapping[str, StateKind]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """A number for the element of each row within its state, the same for the same; and whether the
-    row deletes all elements of its key."""
+    """Return two arrays over the rows.
+
+    - A number for the row's element, equal for equal elements of a state.
+    - True if the row deletes all elements of the key.
+    """
     numbers = np.zeros(rows.num_rows, np.int64)
     clears = np.zeros(rows.num_rows, bool)
     deletes = pc.equal(rows[_OTHER + OP], DELETE).to_numpy()

@@ -1,7 +1,8 @@
-"""About how many bytes of memory Python objects take: estimates at a cost that does not grow.
+"""Estimates of the bytes that Python objects take, at a cost that does not grow with the objects.
 
-What Python says of objects counts, some levels deep, and collections by a few of their members.
-What all values share, such as small integers, counts for nothing.
+An estimate adds the sizes that Python reports for the nested objects, down to some levels, and
+extrapolates collections from a few members. Objects that all values share, such as small integers,
+count as 0.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 V = TypeVar("V")
 
-# How many entries of a collection an estimate looks at that is made all the time.
+# Number of entries that a frequent estimate looks at in a collection.
 FEW = 16
 
 _ELEMENTS = 8
 _LEVELS = 4
 _ALIGNMENT = 16
 _SMALL_INTEGERS = range(-5, 257)
-# Which entries are looked at is no decision of anything.
+# No decision depends on the choice of entries.
 _CHANCE = Random(0)
 
 
 def bytes_of(value: Any, levels: int = _LEVELS) -> int:
-    """What an object takes with the objects that it holds; collections by their first members."""
+    """Estimate the bytes of an object and all nested objects. Collections count by their first
+    members."""
     if value is None or _is_shared(value):
         return 0
     own = aligned(getsizeof(value))
@@ -45,7 +47,7 @@ def bytes_of(value: Any, levels: int = _LEVELS) -> int:
 
 
 def _is_shared(value: Any) -> bool:
-    """Whether there is one object of this value for the whole process."""
+    """True if the process has only one object of this value."""
     kind = type(value)
     if kind is int:
         return value in _SMALL_INTEGERS
@@ -55,8 +57,9 @@ def _is_shared(value: Any) -> bool:
 def bytes_of_entries(
     entries: dict[Any, V], measure: Callable[[V], int], looked_at: int = FEW
 ) -> int:
-    """What a dictionary takes, by about so many of its entries: by few, the first and the last
-    ones, and by more, those that chance chooses. `measure`: what a value takes."""
+    """Estimate the bytes of a dictionary from about `looked_at` entries. `measure` returns the
+    bytes of a value. A sample up to FEW has the first and last entries; a larger sample is
+    random."""
     if not entries:
         return 0
     items = entries.items()
@@ -69,7 +72,7 @@ def bytes_of_entries(
 
 
 def _some(items: Collection[T], number: int) -> Iterator[T]:
-    """So many items, in order; all if there are not more."""
+    """Yield `number` random items, in order; all items if there are no more."""
     places = sorted(_CHANCE.sample(range(len(items)), min(number, len(items))))
     rest = iter(items)
     for before, place in pairwise([-1, *places]):
@@ -77,5 +80,5 @@ def _some(items: Collection[T], number: int) -> Iterator[T]:
 
 
 def aligned(size: int) -> int:
-    """What an object of this size takes of the memory."""
+    """Return the bytes of memory that an object of this size takes."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,7 +1,7 @@
-"""Rows of a table between Arrow and Python, and the forms in which callers give keys.
+"""Conversion of a table's rows between Arrow and Python, and of the keys that callers give.
 
-A row is a key and a state: the values of the key columns and of the others, as `to_pylist` gives
-them, keys made equal as in key_columns.
+A row is a key and a state: the values of the key columns and the values of all other columns, in
+the form of `to_pylist`. Equal keys are made equal as in key_columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ State = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """Rows of a schema as pairs of a key and a state, the tuple of the other columns' values."""
+    """Rows of a schema as pairs of key and state. The state is the tuple of values of the columns
+    that are no key columns."""
 
     schema: pa.Schema
     keys: KeyColumns
@@ -44,7 +45,7 @@ class RowColumns:
         )
 
     def holds(self, schema: pa.Schema) -> bool:
-        """Whether rows of `schema` have these columns."""
+        """Return True if rows of `schema` have these columns."""
         return self.schema.equals(schema)
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, State]]:
@@ -55,9 +56,11 @@ class RowColumns:
         return zip(keys, states, strict=True)
 
     def to_key(self, given: Any) -> Key:
-        """The key that a caller means: a value, a tuple, or a mapping by column. The value of a
-        struct is a mapping or a tuple, too, and that of an array is a list, or a tuple as in what
-        was iterated over."""
+        """Return the key that a caller means: a value, a tuple, or a mapping by column.
+
+        The value of a struct may also be a mapping or a tuple. The value of an array may be a list,
+        or a tuple as iteration yields. Raises ConfigurationError for a key that does not fit.
+        """
         names = self.keys.names
         if isinstance(given, Mapping):
             key = tuple(given[name] for name in names if name in given)
@@ -79,21 +82,21 @@ class RowColumns:
         return self._converted(key)
 
     def _converted(self, key: Key) -> Key:
-        """The key as it would come out of a column."""
+        """Return the key in the form of a key read from a column."""
         arrays = []
         for name, kind, value in zip(self.keys.names, self.keys.arrow_types, key, strict=True):
             try:
                 array = pa.array([value], kind)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise _not_of_type(name, kind, value) from error
-            # Arrow cuts a fraction off.
+            # Arrow cuts a fraction off without an error.
             if pa.types.is_integer(kind) and array[0].as_py() != value:
                 raise _not_of_type(name, kind, value)
             arrays.append(array)
         return self.keys.to_keys(arrays, 1)[0]
 
     def to_value(self, state: State) -> dict[str, Any]:
-        """The values by column, as a dict that belongs to the caller."""
+        """Return the values by column, as a dict that belongs to the caller."""
         value = dict(zip(self.value_names, state, strict=True))
         for place in self.nested:
             name = self.value_names[place]
@@ -108,14 +111,15 @@ class RowColumns:
 
 
 def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
-    """Whether what was given for the only key column is its value, and no tuple with it in it."""
+    """True if `given` is the value of the only key column, and not a tuple around the value."""
     if pa.types.is_list(kind) and isinstance(given, tuple) and fits:
         return not isinstance(given[0], list | tuple | None)
     return not fits and (pa.types.is_struct(kind) or pa.types.is_list(kind))
 
 
 def _exact_type(kind: pa.DataType) -> type | None:
-    """The Python type whose values are equal exactly if the column's are; None: convert them."""
+    """Return the Python type whose values are equal exactly if the column's values are equal. None:
+    convert the values."""
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_string(kind):

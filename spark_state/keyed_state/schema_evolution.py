@@ -1,17 +1,17 @@
-"""Which changes of a state's schema a restart may make, and which it may not. Pure.
+"""Rules for the change of a state's schema at a restart. Pure.
 
-    field added                     allowed: it is null in what was put before; it must be nullable
+    field added                     allowed: null in values put before; the field must be nullable
     field removed                   allowed
-    fields in another order         allowed: they are found by name
+    fields in another order         allowed: fields are found by name
     byte to short to int to long    allowed, also by more than one step
     float to double                 allowed
     an integer to float or double   allowed
     null forbidden to allowed       allowed
     anything else                   refused: values could be lost
-    another user key of a map       refused: its entries would not be found
+    another user key of a map       refused: the entries would not be found
 
-Source: what Spark's own operator allows with `spark.sql.streaming.stateStore.encodingFormat=avro`.
-Values that were put before change when they are read, and files when they are written anew.
+Source: the rules of Spark's own operator with `spark.sql.streaming.stateStore.encodingFormat=avro`.
+Values put before are converted when read. Files change when written anew.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 def check_evolution(stored: StateDescriptor, declared: StateDescriptor) -> None:
-    """Raise StateMigrationError unless what the store has of a state can be read as the processor
-    declares it. The message begins with the condition of Spark's own operator."""
+    """Raise StateMigrationError unless the stored values of a state can be read with the schema
+    that the processor declares. The message begins with the condition of Spark's own operator."""
     name = stored.name
     if stored.kind != declared.kind:
         raise StateMigrationError(
@@ -76,7 +76,7 @@ def _problem(stored: Any, declared: Any, of_map: bool) -> str | None:
 
 
 def _change_of(stored: Any, declared: Any, what: str) -> str | None:
-    """Why values of one type cannot be read as another's; None if they can."""
+    """Return the reason why values of `stored` cannot be read as `declared`; None if they can."""
     if stored == declared:
         return None
     types = pa.types

@@ -1,12 +1,12 @@
-"""How each kind of state is kept: what its table holds, what files hold, what processors get.
+"""The form of each kind of state: in the table, in files, and for processors.
 
 declared             table             element     value               processors get
 value                KeyedStateTable               tuple               ValueState
 value that expires   KeyedElementTable ()          (tuple, expiry)     ValueState
-list                 KeyedElementTable its number  tuple               ListState
+list                 KeyedElementTable number      tuple               ListState
 map                  KeyedElementTable user key    tuple               MapState
 list, map, expiring  KeyedElementTable as above    (tuple, expiry)     ListState, MapState
-timers               KeyedElementTable its time    ()                  Timers
+timers               KeyedElementTable time        ()                  Timers
 """
 
 from __future__ import annotations
@@ -44,9 +44,14 @@ State = ValueState | ListState | MapState | Timers
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """`serializer`: of what its files hold; `values`: of what processors put. `has_elements`:
-    whether its table is one of elements; `due_time`: when an element of it is due, None if never.
-    `seen`: its table as processors see it, without what has expired."""
+    """The form of a state.
+
+    - `serializer`: converts the rows of files.
+    - `values`: the serializer of the values that processors put.
+    - `has_elements`: True if the table is a KeyedElementTable.
+    - `due_time`: returns the due time of an element; None if elements never become due.
+    - `seen`: returns the table for processors, without expired elements.
+    """
 
     serializer: StateSerializer[Any]
     values: Any
@@ -57,7 +62,8 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A state's table as processors see it, and the serializer of what they put."""
+    """A state's table in the form for processors, with the serializer of the values that processors
+    put."""
 
     kind: StateKind
     table: Any
@@ -65,7 +71,7 @@ class OpenTable:
 
 
 def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> KeptState:
-    """How a state is kept; `clock` says what has expired."""
+    """Return the form of a state. `clock` says which values have expired."""
     owner = f"state {descriptor.name!r}"
     match descriptor.kind:
         case "value":
@@ -84,7 +90,7 @@ def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> 
 
 
 def state_of_key(opened: OpenTable) -> State:
-    """The state of the current key, with the methods of PySpark's states."""
+    """Return the state of the current key, with the methods of PySpark's states."""
     match opened.kind:
         case "value":
             return ValueState(opened.table, opened.values)

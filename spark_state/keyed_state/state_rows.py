@@ -1,18 +1,19 @@
-"""State as rows of a changelog or snapshot file, and back.
+"""Conversion of state to rows of a changelog or snapshot file, and back.
 
-One row is one value of a value state, or one element of another:
+One row is one value of a value state, or one element of a list state, a map state or timers:
 
     key columns…   under their own names and types, first
     _key_group     int32
     _state         string, the state's name
     _op            string, "put" or "delete"
-    state columns  one struct column a state, null unless `_state` names it
+    state columns  one struct column per state, null unless `_state` names the state
 
-The struct of a value state is the value, and null if the row deletes it. That of other states is an
-element, see `element_serializers`; a row that deletes without one deletes all elements of the key.
+For a value state the struct is the value, null if the row deletes the value. For other states the
+struct is an element, see `element_serializers`; a row that deletes, without an element, deletes all
+elements of the key.
 
-A state's column carries its name in the field metadata (`cowstate.state`); its column name is the
-state's name, with underscores appended where a key column or another state is called the same.
+A state's column carries the state's name in the field metadata (`cowstate.state`). The column name
+is the state's name, with underscores appended if a key column or a second state has the same name.
 Rows are sorted by key group and key.
 """
 
@@ -52,9 +53,12 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class StateEntries:
-    """Entries of one state: parallel sequences. What a state is, its serializer says: a value
-    (None: it is deleted), or an `ElementRow`. `growth`: how many entries more there are of each key
-    group after them, on top of those before them; None if nobody has counted."""
+    """Entries of one state: parallel sequences.
+
+    The serializer defines the type of `states`: values (None: deleted), or `ElementRow`s. `growth`:
+    for each key group the number of entries after these entries minus the number before; None if
+    nobody has counted.
+    """
 
     name: str
     serializer: StateSerializer[Any]
@@ -65,8 +69,8 @@ class StateEntries:
 
 
 def growth_of(changes: Iterable[tuple[int, object, object]]) -> dict[int, int]:
-    """How many entries more there are of each key group after changes of values: each a key group,
-    the value before, and the value now (None: there is none)."""
+    """Return the growth of each key group, in entries, by changes of values. A change is the key
+    group, the value before, and the value now (None: absent)."""
     growth: Counter[int] = Counter()
     for key_group, before, now in changes:
         if (before is None) is not (now is None):
@@ -77,25 +81,26 @@ def growth_of(changes: Iterable[tuple[int, object, object]]) -> dict[int, int]:
 def rows_by_key_group(
     rows: pa.RecordBatch | pa.Table, key_groups: KeyGroupRange
 ) -> npt.NDArray[np.int64]:
-    """How many rows of a file are of each of `key_groups`, in order. It has none of others."""
+    """Return the number of rows of each of `key_groups`, in order. The file has no rows of other
+    key groups."""
     indices = rows.column(KEY_GROUP_COLUMN).to_numpy() - key_groups.start
     return np.bincount(indices, minlength=len(key_groups))
 
 
 def no_rows(key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
-    """As rows_by_key_group, of no rows."""
+    """Return the result of `rows_by_key_group` for no rows."""
     return np.zeros(len(key_groups), np.int64)
 
 
 def number_of_puts(rows: pa.Table) -> int:
-    """How many of the rows put an entry; the others delete one."""
+    """Return the number of rows that put an entry. All other rows delete an entry."""
     is_put: Any = pc.equal(rows[OP], pa.scalar(PUT))
     return cast(int, pc.sum(is_put).as_py() or 0)
 
 
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
-    """The sorted table of these entries, with a state column for each of them, and with a note of
-    their growth."""
+    """Return the sorted table of these entries, with a column per state and a note of the
+    growth."""
     fields = _schema(key_columns, entries)
     tables = [
         _table_of(fields, key_columns, entries, of_state) for of_state in entries if of_state.keys
@@ -109,7 +114,7 @@ def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Tab
 
 
 def sorted_by_key(table: pa.Table, key_names: Sequence[str]) -> pa.Table:
-    """Rows in the order of files: by key group and key."""
+    """Return rows in the order of files: by key group and key."""
     names = (KEY_GROUP_COLUMN, *key_names)
     if not any(pa.types.is_nested(table.schema.field(name).type) for name in key_names):
         return table.sort_by([(name, "ascending") for name in names])
@@ -137,7 +142,8 @@ def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Sche
 
 
 def names_of_columns(taken: Sequence[str], states: Sequence[str]) -> list[str]:
-    """The names of the columns of states in a file whose other columns are called `taken`."""
+    """Return the names of the state columns in a file where the names `taken` are already in
+    use."""
     used, names = {*taken}, []
     for name in states:
         while name in used:
@@ -174,7 +180,7 @@ def _table_of(
 
 @dataclass(frozen=True, slots=True)
 class StateColumn:
-    """A state found in a file: its name, the index of its column and its Arrow struct."""
+    """A state in a file: the name, the index of the column and the Arrow struct of the column."""
 
     name: str
     index: int
@@ -182,7 +188,7 @@ class StateColumn:
 
 
 def state_columns(schema: pa.Schema) -> list[StateColumn]:
-    """The states that a file with this schema holds."""
+    """Return the states in a file with this schema."""
     return [
         StateColumn(field.metadata[STATE_METADATA].decode(), index, field.type)
         for index, field in enumerate(schema)
@@ -193,7 +199,8 @@ def state_columns(schema: pa.Schema) -> list[StateColumn]:
 def from_batch(
     key_columns: KeyColumns, serializers: Mapping[str, StateSerializer[Any]], batch: pa.RecordBatch
 ) -> Iterator[StateEntries]:
-    """The entries of a batch, one StateEntries for each state in it."""
+    """Yield the entries of a batch, one StateEntries per state. States without a serializer are
+    skipped."""
     names = batch.column(STATE)
     for column in state_columns(batch.schema):
         if column.name not in serializers:
@@ -221,8 +228,8 @@ def from_batch(
 
 
 def _as_declared(column: Any, entries: StateEntries) -> Any:
-    """The structs of a file in the form of the entries. Raises StateMigrationError for a number
-    that is too large for the wider type."""
+    """Convert the structs of a file to the declared form. Raises StateMigrationError for a number
+    too large for the wider type."""
     declared = _nullable(entries)
     try:
         return evolved(column, declared)
@@ -237,14 +244,15 @@ def _as_declared(column: Any, entries: StateEntries) -> Any:
 
 
 def _mark_deleted_elements(states: list[Any], operations: Any) -> None:
-    """Take the value from elements whose row deletes them: that of a timer is always there."""
+    """Remove the value from deleted elements. A timer has a value even in a row that deletes."""
     for index in pc.indices_nonzero(pc.equal(operations, pa.scalar(DELETE))).to_pylist():
         if states[index] is not None:
             states[index] = (states[index][0], None)
 
 
 def _of_whole_collections(entries: StateEntries, column: Any) -> StateEntries:
-    """The entries of rows that an older release wrote: each replaces what its key has."""
+    """Return the entries of rows that an older release wrote. Each row replaces all elements of the
+    key."""
     keys: list[Key] = []
     replaced = replace(entries, keys=keys, key_groups=[])
     serializer = cast(ElementSerializer[Any], entries.serializer)

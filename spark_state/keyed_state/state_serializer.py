@@ -1,4 +1,4 @@
-"""Converts the states of one table for files and back, whatever their kind."""
+"""The protocol for converting the states of one table to files and back, for states of any kind."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ S = TypeVar("S")
 
 
 class StateSerializer(Protocol[S]):
-    """`struct_type`: the Arrow struct of the state's column, its own fields nullable or not."""
+    """A converter of states. `struct_type`: the Arrow struct of the state's column, with fields
+    nullable or not."""
 
     @property
     def struct_type(self) -> pa.StructType: ...
 
     def deletes(self, states: Sequence[S | None]) -> list[bool]:
-        """Which of the states are deletions."""
+        """Return for each state True if the state is a deletion."""
 
     def to_arrow(self, states: Sequence[S | None]) -> pa.StructArray:
-        """States (None = null) as one array of `struct_type`, its fields nullable. Raises
+        """Return states (None = null) as one array of `struct_type`, with nullable fields. Raises
         StateValueError naming the field."""
 
     def from_arrow(self, array: Any) -> list[S | None]:
-        """The inverse of `to_arrow`."""
+        """Return the states of an array, the inverse of `to_arrow`."""

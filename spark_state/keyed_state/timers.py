@@ -1,7 +1,7 @@
 """The timers of keys: times at which a processor wants to be called.
 
-A timer is state like any other: it is in changelogs and snapshots, and an epoch that is rolled back
-registers and fires none.
+A timer is state: changelogs and snapshots contain timers, and an epoch that is rolled back
+registers and fires no timer.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 
 class Timers:
-    """The timers of the current key, in milliseconds since 1970; one a time."""
+    """The timers of the current key, in milliseconds since 1970; at most one timer per time."""
 
     def __init__(self, table: KeyedElementTable[int, tuple[()]]) -> None:
         self._table = table
 
     def register(self, expiry_ms: int) -> None:
-        """Register a timer. One that is there already stays the one that it is."""
+        """Register a timer. A second registration of the same time changes nothing."""
         if self._table.get(expiry_ms) is None:
             self._table.put(expiry_ms, ())
 
     def delete(self, expiry_ms: int) -> None:
-        """Delete a timer, if it is there."""
+        """Delete a timer, if present."""
         self._table.remove(expiry_ms)
 
     def list(self) -> list[int]:
-        """The timers, the earliest first."""
+        """Return the timers, the earliest first."""
         return [expiry_ms for expiry_ms, _ in self._table.elements()]

@@ -1,7 +1,7 @@
 """ValueState: one value of the current key, with the methods of PySpark's ValueState.
 
-What is put is checked and brought into its canonical form; what is got may be changed by the
-caller without changing the state, as in Spark, where every call is a copy.
+`update` checks a value and converts the value to canonical form. Callers may change a value from
+`get` without changing the state, as in Spark, where every call is a copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Value = tuple[Any, ...]
 
 
 class ValueState:
-    """A single value per key. Valid while its processor handles a key."""
+    """A single value per key. Valid while the processor handles a key."""
 
     __slots__ = ("_copy", "_get", "_put", "_table", "_to_state")
 
@@ -27,11 +27,11 @@ class ValueState:
         self._copy = None if serializer.immutable else serializer.copy
 
     def exists(self) -> bool:
-        """Whether the current key has a value."""
+        """Return True if the current key has a value."""
         return self._get() is not None
 
     def get(self) -> tuple[Any, ...] | None:
-        """The value of the current key as a tuple, None if it has none."""
+        """Return the value of the current key as a tuple, None if there is no value."""
         state = self._get()
         if state is None or self._copy is None:
             return state
@@ -40,7 +40,7 @@ class ValueState:
     def update(self, newValue: tuple[Any, ...]) -> None:
         """Set the value of the current key.
 
-        Raises StateValueError naming state, field and value when it does not fit the schema.
+        Raises StateValueError naming state, field and value when the value does not fit the schema.
         """
         self._put(self._to_state(newValue))
 

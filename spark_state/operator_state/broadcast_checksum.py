@@ -1,7 +1,8 @@
-"""The checksum of a broadcast state's content, which is equal on all subtasks.
+"""Checksum of a broadcast state's content, equal on all subtasks.
 
-It is the SHA-256 of the entries in Arrow's IPC form, in the order of their keys; the entries of
-maps inside are in the order of theirs. So it does not depend on the order in which keys were put.
+The checksum is the SHA-256 of the entries in Arrow's IPC form, in the order of the keys; the
+entries of nested maps are in the order of the nested keys. So the checksum does not depend on the
+order in which keys were put.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spark_state.operator_state.broadcast_state import BroadcastOperatorState
 
 
 def broadcast_checksum(state: BroadcastOperatorState) -> str:
-    """The checksum of what a broadcast state holds, in hexadecimal."""
+    """Return the checksum of a broadcast state's content, in hexadecimal."""
     values = dict(state.items())
     entries = [(key, _in_order_of_keys(values[key])) for key in in_order(values)]
     column = state.serializer.to_arrow(entries)
@@ -28,7 +29,7 @@ def broadcast_checksum(state: BroadcastOperatorState) -> str:
 
 
 def _in_order_of_keys(value: Any) -> Any:
-    """A value, with the entries of each map in it in the order of their keys."""
+    """Sort the entries of each map in a value by key."""
     if isinstance(value, dict):
         keys = {frozen(key): key for key in value}
         return {keys[key]: _in_order_of_keys(value[keys[key]]) for key in in_order(keys)}
@@ -40,7 +41,7 @@ def _in_order_of_keys(value: Any) -> Any:
 def check_broadcast_agrees(checksums: Sequence[Mapping[str, str]]) -> None:
     """Raise BroadcastStateError unless all subtasks hold the same broadcast states.
 
-    `checksums`: for each subtask in order, those of its broadcast states that are not empty.
+    `checksums`: for each subtask in order, the checksums of the non-empty broadcast states by name.
     """
     for name in sorted({name for of_subtask in checksums for name in of_subtask}):
         subtasks: dict[str | None, list[int]] = {}

@@ -1,7 +1,7 @@
 """Broadcast state: a map that every subtask holds whole, such as options or rules.
 
-Whoever changes it makes the same change on every subtask: a restore takes any subtask's copy for
-the state of all. Keys are frozen, so that every NaN is one key.
+Every subtask must make the same changes, because a restore takes any subtask's copy for the state
+of all subtasks. Keys are frozen, so that every NaN is the same key.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Entries = dict[Item, Item]
 
 
 def broadcast_item_type(key_type: pa.StructType, value_type: pa.StructType) -> pa.StructType:
-    """The type of an entry, as an item of a snapshot."""
+    """Return the type of an entry, as an item of a snapshot."""
     return pa.struct([pa.field("key", key_type, False), pa.field("value", value_type, False)])
 
 
 class BroadcastOperatorState:
-    """Values by key. Keys and values are tuples, one value a field of their schemas. `forms`: of
-    the values' nested structs and timestamps."""
+    """Values by key. Keys and values are tuples, one value per field of the schemas. `forms`:
+    Python forms of the values' nested structs and timestamps."""
 
     def __init__(
         self,
@@ -54,22 +54,23 @@ class BroadcastOperatorState:
         self._is_shared = False
 
     def get(self, key: Iterable[Any]) -> Item | None:
-        """The value, None when there is none. Raises StateValueError for a key of another type."""
+        """Return the value of a key; None if there is no value. Raises StateValueError for a key of
+        another type."""
         return self._entries.get(self._keys.freeze(key))
 
     def put(self, key: Iterable[Any], value: Iterable[Any]) -> None:
-        """Set a value. Raises StateValueError when key or value do not fit the schemas."""
+        """Set a value. Raises StateValueError if key or value do not fit the schemas."""
         frozen_key, state = self._keys.freeze(key), self._values.to_state(value)
         self._own()[frozen_key] = state
 
     def remove(self, key: Iterable[Any]) -> None:
-        """Remove a key's value, if there is one."""
+        """Remove a key's value, if there is a value."""
         frozen_key = self._keys.freeze(key)
         if frozen_key in self._entries:
             del self._own()[frozen_key]
 
     def items(self) -> list[tuple[Item, Item]]:
-        """All keys with their values, in the order in which the keys were first put."""
+        """Return all keys with their values, in the order of the keys' first `put`."""
         return list(self._entries.items())
 
     def clear(self) -> None:
@@ -77,24 +78,24 @@ class BroadcastOperatorState:
         self.take_back({})
 
     def copy_value(self, value: Item) -> Item:
-        """A value, sharing nothing with the state that can change."""
+        """Return a copy of a value. The copy shares nothing mutable with the state."""
         return self._values.copy(value)
 
     def copy_items(self) -> list[Item]:
-        """The entries of this moment, sharing nothing with the state that can change."""
+        """Return a copy of the current entries. The copy shares nothing mutable with the state."""
         return [self.serializer.copy(entry) for entry in self._entries.items()]
 
     def share(self) -> Entries:
-        """The entries of this moment. Later changes are made to a copy of them."""
+        """Return the current entries. Later changes are made to a copy of the entries."""
         self._is_shared = True
         return self._entries
 
     def take_back(self, entries: Entries) -> None:
-        """Go back to entries that `share` has given."""
+        """Return to entries from an earlier `share`."""
         self._entries, self._is_shared = entries, True
 
     def is_at(self, entries: Entries) -> bool:
-        """Whether nothing has changed since `share` gave these entries."""
+        """Return True if nothing has changed since `share` returned these entries."""
         return self._entries is entries
 
     def _own(self) -> Entries:

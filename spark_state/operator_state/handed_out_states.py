@@ -1,11 +1,11 @@
-"""Operator state as a processor gets it, with the names of the methods of PySpark's states.
+"""Operator state for a processor, with the method names of PySpark's states.
 
     class Rules(StatefulProcessor):
         def init(self, handle):
             self._limits = handle.getBroadcastState("limits", "country string", "most double")
             self._counts = handle.getListOperatorState("counts", "payments bigint")
 
-What a processor gets is its own: changes reach the state by the methods of the state only.
+A processor gets copies: only the methods of a state change the state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Item = tuple[Any, ...]
 
 
 class OperatorListState:
-    """A list of the subtask, split or union. Raises StateValueError for items that do not fit."""
+    """List of the subtask, split or union. Raises StateValueError for items that do not fit."""
 
     def __init__(self, state: ListOperatorState, make_row: MakeRow) -> None:
         self._state = state
@@ -32,11 +32,11 @@ class OperatorListState:
         self._make_row = make_row
 
     def exists(self) -> bool:
-        """Whether the list has items."""
+        """Return True if the list has items."""
         return bool(self._state.get())
 
     def get(self) -> Iterator[Any]:
-        """The items as Rows, as they are when the first one is taken."""
+        """Yield the items as Rows. The items are copied when the caller takes the first item."""
         for item in self._state.copy_items():
             yield self._make_row(self._names, item)
 
@@ -49,7 +49,7 @@ class OperatorListState:
         self._state.add(newState)
 
     def appendList(self, newState: Iterable[Item]) -> None:
-        """Append all items, or none if one of them does not fit."""
+        """Append all items, or no item if an item does not fit."""
         self._state.extend(newState)
 
     def clear(self) -> None:
@@ -58,15 +58,15 @@ class OperatorListState:
 
 
 class BroadcastSide:
-    """Whether broadcast states may be changed: while `handleBroadcastRows` runs, because all
-    subtasks run it with the same rows."""
+    """Switch for changes of broadcast states. The switch is open while `handleBroadcastRows` runs,
+    because all subtasks run the method with the same rows."""
 
     def __init__(self) -> None:
         self.is_open = False
 
 
 class BroadcastMapState:
-    """A map that is the same in every subtask; it changes on the broadcast side only."""
+    """Map that is the same in every subtask. The map changes on the broadcast side only."""
 
     def __init__(
         self, state: BroadcastOperatorState, make_row: MakeRow, side: BroadcastSide
@@ -78,16 +78,16 @@ class BroadcastMapState:
         self._side = side
 
     def exists(self) -> bool:
-        """Whether the map has entries."""
+        """Return True if the map has entries."""
         return bool(self._state.items())
 
     def getValue(self, key: Item) -> Any:
-        """The value of a key as a Row, None if it has none."""
+        """Return the value of a key as a Row; None if there is no value."""
         value = self._state.get(key)
         return None if value is None else self._to_value(self._state.copy_value(value))
 
     def containsKey(self, key: Item) -> bool:
-        """Whether the key has a value."""
+        """Return True if the key has a value."""
         return self._state.get(key) is not None
 
     def updateValue(self, key: Item, value: Item) -> None:
@@ -95,21 +95,21 @@ class BroadcastMapState:
         self._writable().put(key, value)
 
     def iterator(self) -> Iterator[tuple[Any, Any]]:
-        """The keys, each with its value, as Rows. What is set or removed meanwhile does not change
-        what comes."""
+        """Yield the keys, each with its value, as Rows. Changes during the iteration do not change
+        the result."""
         for key, value in self._state.copy_items():
             yield self._to_key(key), self._to_value(value)
 
     def keys(self) -> Iterator[Any]:
-        """The keys as Rows."""
+        """Return the keys as Rows."""
         return (key for key, _ in self.iterator())
 
     def values(self) -> Iterator[Any]:
-        """The values as Rows, in the order of the keys."""
+        """Return the values as Rows, in the order of the keys."""
         return (value for _, value in self.iterator())
 
     def removeKey(self, key: Item) -> None:
-        """Remove a key, if it is there."""
+        """Remove a key, if the key exists."""
         self._writable().remove(key)
 
     def clear(self) -> None:
@@ -127,8 +127,8 @@ class BroadcastMapState:
 
 
 class OperatorStates:
-    """The operator states that a processor declares, in one run of it. `make_row`: of the Rows that
-    it gets."""
+    """Operator states that a processor declares, for one run of the processor. `make_row`: makes
+    the Rows for the processor."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class OperatorStates:
         return self._maps
 
     def declare(self, meta_info: OperatorStateMetaInfo) -> OperatorListState | BroadcastMapState:
-        """Add a state. Raises what OperatorStateBackend.register raises."""
+        """Add a state. Raises as `OperatorStateBackend.register`."""
         name, state = meta_info.name, self._backend.register(meta_info)
         self._modes[name] = meta_info.mode
         if isinstance(state, ListOperatorState):
@@ -160,7 +160,7 @@ class OperatorStates:
         return self._maps.setdefault(name, of_processor)
 
     def look_up(self, mode: OperatorStateMode, name: str) -> OperatorListState | BroadcastMapState:
-        """A declared state. Raises ConfigurationError if there is none of this name and mode."""
+        """Return a declared state. Raises ConfigurationError if no state has this name and mode."""
         if self._modes.get(name) != mode:
             raise ConfigurationError(
                 f"{mode} operator state {name!r} was not declared when the query was planned "

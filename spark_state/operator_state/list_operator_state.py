@@ -1,4 +1,4 @@
-"""List state: split or union, which differ only in how a restore gives the items out."""
+"""List state, split or union: the difference is only how a restore deals out the items."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Item = tuple[Any, ...]
 
 
 class ListOperatorState:
-    """Items of one type, in order. An item is a tuple, one value a field of the schema. `forms`: of
-    its nested structs and timestamps."""
+    """Items of one type, in order. An item is a tuple, one value per field of the schema. `forms`:
+    Python forms of nested structs and timestamps."""
 
     def __init__(
         self,
@@ -31,23 +31,23 @@ class ListOperatorState:
         self._is_shared = False
 
     def get(self) -> list[Item]:
-        """The items. The list belongs to the caller, lists and dicts inside an item belong to the
-        state."""
+        """Return the items in a new list. Lists and dicts inside an item belong to the state."""
         return list(self._items)
 
     def add(self, item: Iterable[Any]) -> None:
-        """Append an item. Raises StateValueError when it does not fit the schema."""
+        """Append an item. Raises StateValueError if the item does not fit the schema."""
         self.extend([item])
 
     def extend(self, items: Iterable[Iterable[Any]]) -> None:
-        """Append items. Raises StateValueError, with nothing appended, when one is unfit."""
+        """Append items. Raises StateValueError, with nothing appended, if an item does not fit."""
         added = [self.serializer.to_state(item) for item in items]
         if self._is_shared:
             self._items, self._is_shared = list(self._items), False
         self._items += added
 
     def update(self, items: Iterable[Iterable[Any]]) -> None:
-        """Replace all items. Raises StateValueError, with nothing replaced, when one is unfit."""
+        """Replace all items. Raises StateValueError, with nothing replaced, if an item does not
+        fit."""
         self.take_back([self.serializer.to_state(item) for item in items])
 
     def clear(self) -> None:
@@ -55,18 +55,18 @@ class ListOperatorState:
         self.take_back([])
 
     def copy_items(self) -> list[Item]:
-        """The items of this moment, sharing nothing with the state that can change."""
+        """Return a copy of the current items. The copy shares nothing mutable with the state."""
         return [self.serializer.copy(item) for item in self._items]
 
     def share(self) -> list[Item]:
-        """The items of this moment. Later changes are made to a copy of them."""
+        """Return the current items. Later changes are made to a copy of the items."""
         self._is_shared = True
         return self._items
 
     def take_back(self, items: list[Item]) -> None:
-        """Go back to items that `share` has given."""
+        """Return to items from an earlier `share`."""
         self._items, self._is_shared = items, True
 
     def is_at(self, items: list[Item]) -> bool:
-        """Whether nothing has changed since `share` gave these items."""
+        """Return True if nothing has changed since `share` returned these items."""
         return self._items is items

@@ -1,4 +1,4 @@
-"""What a snapshot says of each state: its name, its mode, the type of its items, their offsets."""
+"""Description of a state in a snapshot: name, mode, type of the items, offsets of the items."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ OperatorStateMode = Literal["split", "union", "broadcast"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateMetaInfo:
-    """One state of one snapshot.
+    """Description of one state in one snapshot.
 
-    `item_type`: the Arrow struct of an item; of a broadcast state it has the fields `key` and
-    `value`. `offsets`: the rows of the items in the snapshot, one each, in order; empty for a state
-    that is registered only.
+    `item_type`: Arrow struct of an item; for a broadcast state with the fields `key` and `value`.
+    `offsets`: rows of the items in the snapshot, one row per item, in order; empty for a state that
+    is only registered.
     """
 
     name: str
@@ -33,7 +33,8 @@ class OperatorStateMetaInfo:
 def check_compatible(
     stored: OperatorStateMetaInfo, other: OperatorStateMetaInfo, whose: str
 ) -> None:
-    """Raise StateMigrationError unless both have the same mode and type; `whose` is the other."""
+    """Raise StateMigrationError unless both states have the same mode and type. `whose`: owner of
+    `other`, for the error."""
     if (stored.mode, stored.item_type) != (other.mode, other.item_type):
         raise StateMigrationError(
             f"operator state {stored.name!r} is kept as {stored}, {whose} has {other}; keep mode "

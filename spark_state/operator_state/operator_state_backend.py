@@ -1,7 +1,8 @@
-"""The operator state of one subtask: registered by name, snapshotted to bytes, restored.
+"""Operator state of one subtask: registered by name, snapshotted to bytes, restored.
 
-A state is registered once ("try register"): if the backend was restored and has its name, mode and
-schema must agree; a restored state that nobody registers is kept and written on.
+A state is registered once ("try register"). If a restored backend has a state of the name, mode and
+schema must agree. A restored state that nobody registers is kept, and later snapshots include the
+state.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ from spark_state.operator_state.repartitioner import assign_items
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateMark:
-    """All states at one moment, and what each of them held."""
+    """All states at one moment, each with its content."""
 
     held: dict[str, tuple[OperatorState, Any]]
 
 
 class OperatorStateBackend:
-    """State without a key, for one subtask: lists that are dealt out, unions, broadcast maps.
+    """State without a key, for one subtask: split lists, union lists, broadcast maps.
 
-    Begins empty; `restore` makes one from snapshots. Used by one thread at a time, except that a
-    snapshot may be written by another. Items, keys and values are tuples, one value a field of the
-    Arrow schema they are registered with. `forms`: of their nested structs and timestamps.
+    A new backend is empty; `restore` makes a backend from snapshots. One thread at a time uses the
+    backend, except that another thread may write a snapshot. Items, keys and values are tuples, one
+    value per field of the registered Arrow schema. `forms`: Python forms of nested structs and
+    timestamps.
     """
 
     def __init__(self, forms: Forms = PLAIN_FORMS) -> None:
@@ -54,15 +56,17 @@ class OperatorStateBackend:
         parallelism: int = 1,
         forms: Forms = PLAIN_FORMS,
     ) -> OperatorStateBackend:
-        """The backend of `subtask` out of the snapshots of all old subtasks, in their order.
+        """Restore the backend of `subtask` from the snapshots of all old subtasks, in their order.
 
-        As many snapshots as `parallelism`: lists and maps go back as they were. Otherwise the items
-        of a list state are dealt round robin. Every subtask gets all items of a union state. No
-        snapshots: an empty backend.
+        - As many snapshots as `parallelism`: split lists and broadcast maps stay in their subtasks.
+        - Another number of snapshots: the items of a split list are dealt out round robin.
+        - A union list: every subtask gets the items of all subtasks.
+        - No snapshots: the backend is empty.
 
-        Raises checkpoint_store's CorruptObjectError for bytes that no snapshot wrote and its
-        UnsupportedFormatError for those of a newer release, StateMigrationError when the snapshots
-        disagree on a state, and ConfigurationError when there is no such subtask.
+        Raises checkpoint_store's CorruptObjectError for bytes that are no snapshot,
+        checkpoint_store's UnsupportedFormatError for a snapshot of a newer release,
+        StateMigrationError if the snapshots disagree on a state, and ConfigurationError if the
+        subtask does not exist.
         """
         if not 0 <= subtask < parallelism:
             raise ConfigurationError(
@@ -87,9 +91,9 @@ class OperatorStateBackend:
         return backend
 
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
-        """Register a list whose items are dealt out to the subtasks at another parallelism.
+        """Register a split list: at another parallelism the items are dealt out to the subtasks.
 
-        Raises StateMigrationError when a state of that name has another mode or schema, and
+        Raises StateMigrationError if a state of the name has another mode or schema, and
         StateValueError for a type that state cannot hold.
         """
         state = self.register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
@@ -97,10 +101,10 @@ class OperatorStateBackend:
         return state
 
     def union_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
-        """Register a list of which every subtask gets the items of all after a restore.
+        """Register a union list: after a restore every subtask gets the items of all subtasks.
 
-        A subtask then replaces them by its own (`update`); otherwise the next restore gives
-        everybody's items once for every subtask. Raises as `list_state`.
+        A subtask then replaces the items by its own items (`update`). Otherwise the next restore
+        returns each item once for every subtask. Raises as `list_state`.
         """
         state = self.register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
@@ -110,7 +114,7 @@ class OperatorStateBackend:
         self, name: str, key_schema: pa.Schema, value_schema: pa.Schema
     ) -> BroadcastOperatorState:
         """Register a map that is the same on every subtask. Raises as `list_state`, and
-        ConfigurationError for keys that hold lists or maps."""
+        ConfigurationError for keys with lists or maps."""
         item_type = broadcast_item_type(pa.struct(list(key_schema)), pa.struct(list(value_schema)))
         state = self.register(OperatorStateMetaInfo(name, "broadcast", item_type))
         assert isinstance(state, BroadcastOperatorState)
@@ -126,11 +130,12 @@ class OperatorStateBackend:
         return state
 
     def drop(self, name: str) -> bool:
-        """Delete a state with all it has, and say whether it was there."""
+        """Delete a state with its content. Returns True if the state existed."""
         return self._states.pop(name, None) is not None
 
     def mark(self) -> OperatorStateMark:
-        """This moment, to come back to. A change after it costs the size of the state once."""
+        """Return a mark of the current states, for `return_to`. The first change of a state after a
+        mark copies the state."""
         return OperatorStateMark(
             {name: (state, state.share()) for name, state in self._states.items()}
         )
@@ -143,14 +148,14 @@ class OperatorStateBackend:
             self._states[name] = state
 
     def has_changed_since(self, mark: OperatorStateMark) -> bool:
-        """Whether states were registered, dropped or changed since a mark."""
+        """Return True if a state was registered, dropped or changed since a mark."""
         return self._states.keys() != mark.held.keys() or any(
             mark.held[name][0] is not state or not state.is_at(mark.held[name][1])
             for name, state in self._states.items()
         )
 
     def broadcast_checksums(self) -> dict[str, str]:
-        """The checksums of the broadcast states that are not empty, by name."""
+        """Return the checksums of the non-empty broadcast states, by name."""
         return {
             name: broadcast_checksum(state)
             for name, state in self._states.items()
@@ -158,7 +163,8 @@ class OperatorStateBackend:
         }
 
     def snapshot(self) -> OperatorStateSnapshot:
-        """All states of this moment; `to_bytes` of it may run in another thread."""
+        """Take a snapshot of all current states. Another thread may run `to_bytes` of the
+        snapshot."""
         return OperatorStateSnapshot(list(self._states.values()))
 
 
@@ -169,7 +175,8 @@ def _kind(
 
 
 def _agreed(stored: Sequence[StoredOperatorState]) -> dict[str, OperatorStateMetaInfo]:
-    """The states by name. Raises StateMigrationError when the snapshots disagree on one."""
+    """Return the states by name. Raises StateMigrationError if the snapshots disagree on a
+    state."""
     agreed: dict[str, OperatorStateMetaInfo] = {}
     for subtask, snapshot in enumerate(stored):
         for meta_info in snapshot.meta_infos:

@@ -1,19 +1,20 @@
-"""The bytes of a subtask's operator state: an Arrow IPC stream, zstd-compressed, and its checksum.
+"""Bytes of a subtask's operator state: a zstd-compressed Arrow IPC stream, and a checksum.
 
-    schema, with our metadata | record batch | end of stream | SHA-256 of all before, 32 bytes
+    schema, with our metadata | record batch | end of stream | SHA-256 of all bytes before, 32 bytes
 
-The batch has a row for each item and a column for each state, null in the rows of other states. A
-column is a struct with the fields of the state's schema; of a broadcast state, with the structs
-`key` and `value`. The items of a state are consecutive rows, in order. The schema's metadata:
+The batch has a row for each item and a column for each state; a column is null in the rows of other
+states. A column is a struct with the fields of the state's schema; for a broadcast state, with the
+structs `key` and `value`. The items of a state are consecutive rows, in order. The schema's
+metadata:
 
     cowstate.format_version  "1"
     cowstate.kind            "operator_state"
     cowstate.states          [{"name", "mode", "first", "count", "schema"}, ...], JSON
 
-`mode` is "split", "union" or "broadcast"; `first` and `count` give the offsets of the items, which
-are their rows; `schema` is the Arrow IPC schema message of an item, base64.
+`mode` is "split", "union" or "broadcast". `first` and `count` are the first row and the number of
+rows of the items. `schema` is the Arrow IPC schema message of an item, base64.
 
-Taking a snapshot copies the items; writing it may be done by another thread.
+A new snapshot copies the items; another thread may write the bytes.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class OperatorStateSnapshot:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its states."""
+        """The names of the states."""
         return tuple(meta_info.name for meta_info, _, _ in self._states)
 
     def to_bytes(self) -> bytes:
-        """The snapshot, for `OperatorStateBackend.restore`."""
+        """Return the bytes of the snapshot, for `OperatorStateBackend.restore`."""
         rows = sum(len(items) for _, _, items in self._states)
         described, columns, first = [], [], 0
         for meta_info, serializer, items in self._states:
@@ -80,10 +81,11 @@ class OperatorStateSnapshot:
 
 
 class StoredOperatorState:
-    """A snapshot that was read. `meta_infos`: of its states, in the order of registration.
+    """Snapshot that was read. `meta_infos`: descriptions of the states, in the order of
+    registration. `whose`: origin of the bytes, for errors.
 
-    Raises CorruptObjectError for bytes that no snapshot wrote, UnsupportedFormatError for those of
-    a newer release. `whose`: what the errors call the place they come from.
+    Raises CorruptObjectError for bytes that are no snapshot, UnsupportedFormatError for a snapshot
+    of a newer release.
     """
 
     def __init__(self, data: bytes, whose: str) -> None:
@@ -106,7 +108,7 @@ class StoredOperatorState:
             raise CorruptObjectError(whose, _NAME, f"not a snapshot: {error!r}") from error
 
     def items(self, name: str, offsets: range, forms: Forms) -> list[Item]:
-        """The items of a state at some of its offsets, in these forms."""
+        """Return the items of a state at these offsets, in these forms."""
         meta_info = next(info for info in self.meta_infos if info.name == name)
         serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}", forms)
         column = self._batch.column(name).take(pa.array(offsets, pa.int64()))

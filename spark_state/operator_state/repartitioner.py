@@ -1,10 +1,11 @@
-"""Which items of which snapshots a subtask restores. Pure: it sees meta infos, no items.
+"""Assignment of the items in snapshots to a restored subtask. Pure: reads meta infos, no items.
 
-At the same parallelism a split state goes back as it was. At another one the items of all subtasks,
-in the order of subtasks and offsets, are dealt round robin: item k goes to subtask k mod
-parallelism, so each gets total // parallelism and the first total mod parallelism one more. A union
-state is given whole to every subtask; of a broadcast state every subtask takes one copy, the copies
-in turn.
+- Split state, same parallelism: each subtask gets its own items back.
+- Split state, another parallelism: the items of all subtasks, in the order of subtasks and offsets,
+  are dealt round robin. Item k goes to subtask k mod parallelism. So each subtask gets total //
+  parallelism items, and the first total mod parallelism subtasks get one item more.
+- Union state: every subtask gets all items.
+- Broadcast state: every subtask takes one copy, the copies in turn.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 
 @dataclass(frozen=True, slots=True)
 class AssignedItems:
-    """Items of one state in one snapshot. `snapshot`: the number of the old subtask that took it;
-    `offsets`: where it has them."""
+    """Items of one state in one snapshot. `snapshot`: number of the old subtask. `offsets`: offsets
+    of the items in the snapshot."""
 
     snapshot: int
     offsets: range
@@ -27,10 +28,11 @@ class AssignedItems:
 def assign_items(
     snapshots: Sequence[Sequence[OperatorStateMetaInfo]], subtask: int, parallelism: int
 ) -> dict[str, tuple[AssignedItems, ...]]:
-    """What `subtask` of `parallelism` restores, by the names of all states of all snapshots.
+    """Return the items that `subtask` of `parallelism` restores, by the names of all states of all
+    snapshots.
 
-    `snapshots`: the meta infos of each old subtask, in the order of subtasks. A name has the same
-    mode in all of them.
+    `snapshots`: meta infos of each old subtask, in the order of subtasks. A name has the same mode
+    in all snapshots.
     """
     holders: dict[str, list[AssignedItems]] = {}
     modes = {}

@@ -1,1 +1,1 @@
-"""Running a PySpark StatefulProcessor over Arrow batches, without a JVM."""
+"""Code to run a PySpark StatefulProcessor over Arrow batches, without a JVM."""

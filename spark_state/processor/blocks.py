@@ -1,4 +1,4 @@
-"""Rows of many keys in blocks of whole keys, for processors that get more than a row at a time."""
+"""Rows of many keys in blocks of whole keys, for processors that get many rows in one call."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spark_state.processor.key_grouping import KeyedInput
 
 @dataclass(frozen=True, slots=True)
 class BlockSize:
-    """How much a block holds at most. A key with more rows is a block of its own."""
+    """Most rows and bytes of a block. A key with more rows is a block of its own."""
 
     rows: int
     bytes: int
 
     def rows_of(self, table: pa.Table) -> int:
-        """How many rows of `table` a block holds at most; at least one."""
+        """Return the most rows of `table` in one block; at least one."""
         limit = self.rows
         if table.num_rows and self.bytes < table.nbytes:
             limit = min(limit, self.bytes * table.num_rows // table.nbytes)
@@ -26,7 +26,7 @@ class BlockSize:
 
 
 def blocks(keyed: KeyedInput, size: BlockSize) -> Iterator[KeyedInput]:
-    """`keyed`, in order, as blocks of whole keys."""
+    """Yield `keyed` in order, as blocks of whole keys."""
     limit = size.rows_of(keyed.rows)
     first_key = first_row = length = 0
     for index, count in enumerate(keyed.counts):

@@ -1,4 +1,4 @@
-"""The step of broadcast streams: every subtask gets all of their rows, before the keyed ones.
+"""Step of broadcast streams: every subtask gets all broadcast rows, before the keyed rows.
 
     class Alerts(StatefulProcessor):
         def init(self, handle):
@@ -8,9 +8,9 @@
             for row in sorted(rows, key=lambda row: row.at):
                 state["limits"].updateValue((row.country,), (row.most,))
 
-All subtasks have to do the same. Spark brings rows in any order, and nothing but the rows says what
-the order is: a streaming query may not number them. So each subtask sorts them by all their
-columns, from left to right; equal rows do not differ in any order.
+All subtasks must make the same changes. Spark delivers rows in any order, and a streaming query may
+not number rows. So each subtask sorts the rows by all columns, from left to right; equal rows are
+interchangeable.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from spark_state.processor.key_grouping import KeyedInput
 
 @dataclass(frozen=True, slots=True)
 class HandleBroadcastRows:
-    """A step that calls `handleBroadcastRows(name, rows, state)` for each of the broadcast streams
-    `names` that has rows, in the order of `names`. `state`: the broadcast states by name."""
+    """A step that calls `handleBroadcastRows(name, rows, state)` for each broadcast stream with
+    rows, in the order of `names`. `state`: the broadcast states by name."""
 
     names: tuple[str, ...]
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step. It yields nothing: every subtask would yield the same."""
+        """See Step. Yields nothing: every subtask would yield the same output."""
         states, handle_rows = run.operator_states, run.processor.handleBroadcastRows
         for name in self.names:
             given = run.inputs[broadcast_input(name)]
@@ -58,15 +58,15 @@ class HandleBroadcastRows:
 
 
 def _rows(run: EpochRun, given: EpochInput) -> Iterator[Any]:
-    """The rows in their order, in the run's form."""
+    """Return the sorted rows in the run's form."""
     rows = _in_order(given.table.select(range(given.layout.key_group_index)))
     one_key = KeyedInput(rows, [()], [0], [rows.num_rows])
     return next(run.row_form.rows_by_key(one_key, given.layout.row_names))
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    """The rows sorted by all their columns. The sort is by values and not by Arrow's kernel, which
-    cannot sort lists, maps and structs."""
+    """Sort the rows by all columns. Sorts Python values, because Arrow's kernel cannot sort lists,
+    maps and structs."""
     columns = (column.to_pylist() for column in rows.columns)
     values = zip(*columns, strict=True)
     numbered = [(*map(frozen, row), number) for number, row in enumerate(values)]

@@ -1,7 +1,8 @@
-"""Errors that have a condition of Spark's: jobs match on it, and on the class that goes with it.
+"""Errors with a condition of Spark: jobs match on the condition, and on the class for the
+condition.
 
-Each is an error of `spark_state.errors`, too, so `except CowstateError` catches it. The message
-begins as Spark's does, and goes on with the way out.
+Each error is also an error of `spark_state.errors`, so `except CowstateError` catches the error.
+The message begins as Spark's message and ends with the way out.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _DOING = {
 
 @dataclass(eq=False)
 class SparkConditionError(ConfigurationError, PySparkException):
-    """`condition`, `sql_state` and `parameters` as Spark has them; `message` goes on with the way
-    out."""
+    """Error with Spark's `condition`, `sql_state` and `parameters`. `message`: Spark's text, then
+    the way out."""
 
     condition: str
     sql_state: str
@@ -63,34 +64,38 @@ class SparkConditionError(ConfigurationError, PySparkException):
 
 
 class UnknownModeError(SparkConditionError, IllegalArgumentException):
-    """An output mode or time mode that Spark does not have."""
+    """An output mode or time mode is unknown to Spark."""
 
 
 class SchemaTextError(SparkConditionError, ParseException):
-    """A text that is to be a schema cannot be parsed."""
+    """A schema's text cannot be parsed."""
 
 
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
-    """A processor asks its handle for what its time mode, or another of its states, rules out."""
+    """A processor asks the handle for something that the time mode, another state or the phase of
+    the run rules out."""
 
 
 class TypeWithoutArrowError(SparkConditionError, PySparkTypeError):
-    """A column has a type that PySpark does not bring to Arrow, and so to no Python process."""
+    """A column has a type that PySpark cannot convert to Arrow, so no Python process can get the
+    column."""
 
 
 class OutputColumnError(OutputRowError, PySparkValueError):
-    """A column of an output DataFrame has values that its type in the schema cannot take."""
+    """A column of an output DataFrame has values that do not fit the column's type in the
+    schema."""
 
 
 class OutputColumnTypeError(OutputRowError, PySparkTypeError):
-    """A column of an output DataFrame has values of another kind than its type in the schema."""
+    """A column of an output DataFrame has values of another kind than the column's type in the
+    schema."""
 
 
 def output_column_error(
     field: pa.Field[Any], dtype: Any, details: str, cause: Exception
 ) -> OutputColumnError | OutputColumnTypeError:
-    """The error of a column of a DataFrame that cannot be converted, in the class and the words
-    that PySpark has for such a `cause`, and then `details`."""
+    """Return the error for a DataFrame column that cannot be converted. PySpark's class and words
+    for the `cause` come first, then `details`."""
     if isinstance(cause, TypeError):
         return OutputColumnTypeError(
             f"Cannot convert the output value of the column '{field.name}' with type '{dtype}' to "
@@ -104,7 +109,7 @@ def output_column_error(
 
 
 def type_without_arrow(column: str, data_type: str) -> TypeWithoutArrowError:
-    """The error of a column of such a type."""
+    """Return the error for a column with a type that PySpark cannot convert to Arrow."""
     return TypeWithoutArrowError(
         "UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION",
         "0A000",
@@ -116,11 +121,11 @@ def type_without_arrow(column: str, data_type: str) -> TypeWithoutArrowError:
 
 
 class OtherSessionError(SparkConditionError, SessionNotSameException):
-    """DataFrames of two sessions are to be inputs of one operator."""
+    """The inputs of one operator are DataFrames of two sessions."""
 
 
 def session_not_same(what: str) -> OtherSessionError:
-    """The error of DataFrames that belong to two sessions. `what`: these DataFrames."""
+    """Return the error for DataFrames of two sessions. `what`: the DataFrames."""
     return OtherSessionError(
         "SESSION_NOT_SAME",
         "56K00",
@@ -130,11 +135,11 @@ def session_not_same(what: str) -> OtherSessionError:
 
 
 class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):
-    """A processor emits a row that is late for the operators behind."""
+    """A processor emits a row that is late for the operators downstream."""
 
 
 def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
-    """The error of a row whose event time the watermark has passed."""
+    """Return the error for a row whose event time the watermark has passed."""
     return EmittedTooLateError(
         "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED",
         "42815",
@@ -146,15 +151,15 @@ def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
 
 
 class StateReadOptionError(SparkConditionError, SparkRuntimeException):
-    """An option of a read of `format("statestore")` that Spark's own reader refuses, too."""
+    """An option of a `format("statestore")` read is refused, as in Spark's own reader."""
 
 
 class DeletedStateError(ConfigurationError, PySparkRuntimeError):
-    """A processor uses a state that its `init` has deleted. Spark has no condition for it."""
+    """A processor uses a state that `init` has deleted. Spark has no condition for the error."""
 
 
 def unknown_output_mode(output_mode: object) -> UnknownModeError:
-    """The error of an output mode that Spark does not have."""
+    """Return the error for an output mode that is unknown to Spark."""
     return UnknownModeError(
         "STREAMING_OUTPUT_MODE.INVALID",
         "42KDE",
@@ -165,7 +170,7 @@ def unknown_output_mode(output_mode: object) -> UnknownModeError:
 
 
 def unknown_time_mode(time_mode: object) -> UnknownModeError:
-    """The error of a time mode that Spark does not have."""
+    """Return the error for a time mode that is unknown to Spark."""
     return UnknownModeError(
         "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
         _INVALID_PARAMETER,
@@ -176,7 +181,8 @@ def unknown_time_mode(time_mode: object) -> UnknownModeError:
 
 
 def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaTextError:
-    """The error of a text that Spark could not parse as a schema. `what`: whose."""
+    """Return the error for a text that Spark could not parse as a schema. `what`: owner of the
+    schema."""
     return SchemaTextError(
         error.getCondition() or "PARSE_SYNTAX_ERROR",
         error.getSqlState() or "42601",
@@ -186,7 +192,7 @@ def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaText
 
 
 def state_defined_twice(state_name: str) -> ProcessorHandleError:
-    """The error of two states of one name."""
+    """Return the error for two states with the same name."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
         _INVALID_PARAMETER,
@@ -197,8 +203,8 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
 
 
 def deleted_state(kind: str, state_name: str, operation: str) -> DeletedStateError:
-    """The error of using a deleted state. `operation`: the name of the state's method."""
-    # In Spark's messages a list is a value, too.
+    """Return the error for the use of a deleted state. `operation`: name of the state's method."""
+    # Spark's messages call a list state a value state, too.
     spark_kind = "map" if kind == "map" else "value"
     doing = _DOING.get(operation, f"using {{}} state ({operation})").format(spark_kind)
     return DeletedStateError(
@@ -208,7 +214,8 @@ def deleted_state(kind: str, state_name: str, operation: str) -> DeletedStateErr
 
 
 def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
-    """The error of a state with a field that must not be null, where states are to be Avro."""
+    """Return the error for a state with a field that must not be null, with Avro encoding
+    enabled."""
     return ProcessorHandleError(
         "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
         "XXKST",
@@ -221,8 +228,8 @@ def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
 
 
 def timer_without_time(operation: str) -> ProcessorHandleError:
-    """The error of a timer in time mode "None". `operation`: as Spark calls it, such as
-    "register_timer"."""
+    """Return the error for a timer in time mode "None". `operation`: Spark's name of the operation,
+    such as "register_timer"."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
         _INVALID_PARAMETER,
@@ -233,7 +240,7 @@ def timer_without_time(operation: str) -> ProcessorHandleError:
 
 
 def timer_in_init(operation: str) -> ProcessorHandleError:
-    """The error of a timer in `init`."""
+    """Return the error for a timer in `init`."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
         _INVALID_PARAMETER,
@@ -245,8 +252,8 @@ def timer_in_init(operation: str) -> ProcessorHandleError:
 
 
 def operation_after_init(operation: str) -> ProcessorHandleError:
-    """The error of a state that is declared or deleted after `init`. `operation`: as Spark calls
-    it, such as "delete_if_exists"."""
+    """Return the error for a state that is declared or deleted after `init`. `operation`: Spark's
+    name of the operation, such as "delete_if_exists"."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
         _INVALID_PARAMETER,
@@ -257,7 +264,7 @@ def operation_after_init(operation: str) -> ProcessorHandleError:
 
 
 def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
-    """The error of a time to live in time mode "None" or "EventTime"."""
+    """Return the error for a time to live in time mode "None" or "EventTime"."""
     spark_mode = "NoTime" if time_mode == "None" else time_mode
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
@@ -270,7 +277,7 @@ def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
 
 
 def ttl_not_positive(state_name: str, ttl_ms: object) -> ProcessorHandleError:
-    """The error of a time to live that is not a positive int."""
+    """Return the error for a time to live that is not a positive int."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
         _INVALID_PARAMETER,

@@ -1,7 +1,7 @@
-"""The inputs of an epoch: what the one table that a subtask is sent consists of.
+"""Inputs of an epoch: the parts of the one table that a subtask gets.
 
-Spark gives an operator one DataFrame. An operator with several inputs gets their union, and finds
-them in it again by name.
+Spark gives an operator one DataFrame. An operator with several inputs gets the union of the inputs,
+and separates the inputs by name.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ INITIAL_ROWS = "initial rows"
 
 
 class RowsByKey(Protocol):
-    """An input whose rows a step gets by key. `layout`: of its rows."""
+    """An input whose rows a step reads by key. `layout`: layout of the rows."""
 
     @property
     def layout(self) -> InputLayout: ...
 
     @property
     def num_rows(self) -> int:
-        """How many rows steps get; known when they have got them."""
+        """The number of rows that steps get; known after the steps have read all rows."""
 
     @property
     def late_rows(self) -> int:
-        """How many rows steps do not get, because they are late; known at the same time."""
+        """The number of late rows, which steps do not get; known after the steps have read all
+        rows."""
 
     def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
-        """The rows in the order of their keys, in parts: each key is in one part, with all of its
-        rows, in the order in which they came."""
+        """Return the rows in the order of the keys, in parts. Each key is in one part, with all its
+        rows in the order of arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochInput:
-    """A RowsByKey in memory; `layout`: where its table holds what, if it has rows; `late_rows`: how
-    many were left out."""
+    """A RowsByKey in memory. `layout`: column positions in `table`, if the table has rows.
+    `late_rows`: number of rows left out."""
 
     table: pa.Table
     layout: InputLayout
@@ -60,26 +61,26 @@ class EpochInput:
 
 
 class EpochInputs(Protocol):
-    """How a subtask's table holds the inputs. Pickles.
+    """Positions of the inputs in a subtask's table. Can be pickled.
 
-    `key_group_index`: the column of the table that says whose a row is.
+    `key_group_index`: column of the table with the key group, which decides the subtask of a row.
     """
 
     @property
     def key_group_index(self) -> int: ...
 
     def batch_ms(self, table: pa.Table) -> int | None:
-        """The time of the batch, as its rows tell it; None if none does."""
+        """Return the batch's time from the rows; None if no row has the time."""
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """The inputs, each under its name; KEYED_ROWS is what the operator was called on. A table
-        without rows may have no columns. There are INITIAL_ROWS, and a `broadcast_input` for each
-        broadcast stream, if the operator has them."""
+        """Return the inputs by name. KEYED_ROWS: input that the operator was called on.
+        INITIAL_ROWS, and a `broadcast_input` for each broadcast stream: if the operator has such
+        inputs. A table without rows may have no columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneInput:
-    """The table is the keyed rows, and nothing else."""
+    """A table with keyed rows only."""
 
     layout: InputLayout
 
@@ -89,7 +90,7 @@ class OneInput:
         return self.layout.key_group_index
 
     def batch_ms(self, table: pa.Table) -> int | None:
-        """No row tells it."""
+        """Return None: no row has the time."""
         return None
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
@@ -99,16 +100,15 @@ class OneInput:
 
 @dataclass(frozen=True, slots=True)
 class SideInput:
-    """An input beside the keyed rows, called `name`: its rows are structs in the column `column`,
-    which is null in all other rows. `layout`: of the structs' fields, and the key group after
-    them."""
+    """An input beside the keyed rows. `column`: column with the input's rows as structs, null in
+    all other rows. `layout`: layout of the structs' fields, with the key group after the fields."""
 
     name: str
     column: str
     layout: InputLayout
 
     def of(self, table: pa.Table, key_group_index: int) -> EpochInput:
-        """The rows of this input in a subtask's table."""
+        """Return the rows of this input in a subtask's table."""
         if not table.num_rows:
             return EpochInput(table, self.layout)
         structs = table.column(self.column)
@@ -122,11 +122,11 @@ class SideInput:
 
 @dataclass(frozen=True, slots=True)
 class UnitedInputs:
-    """Keyed rows, control rows, and the rows of other inputs. If it `tells_time`, the last column
-    has the batch's time, which is the same in all rows of a batch.
+    """Keyed rows, control rows, and the rows of other inputs in one table. `tells_time`: True if
+    the last column has the batch's time, which is the same in all rows of a batch.
 
-    A control row brings the batch's time to a subtask that may have no other row. Its key group is
-    negative, see `control_key_group`, and its other columns are null.
+    A control row brings the batch's time to a subtask that may have no other row. The key group of
+    a control row is negative, see `control_key_group`. All other columns are null.
     """
 
     layout: InputLayout
@@ -158,15 +158,16 @@ class UnitedInputs:
 
 
 def broadcast_input(name: str) -> str:
-    """What the input of a broadcast stream is called; `name`: the user's name of it."""
+    """Return the input's name of a broadcast stream. `name`: the user's name of the stream."""
     return f"broadcast {name}"
 
 
 def control_key_group(subtask: int) -> int:
-    """What control rows for a subtask have for a key group."""
+    """Return the key group of the control rows for a subtask."""
     return -1 - subtask
 
 
 def subtask_of_control(key_group: int) -> int | None:
-    """Whose control row one with this key group is; None if it is no control row."""
+    """Return the subtask of a control row with this key group; None if the row is no control
+    row."""
     return -1 - key_group if key_group < 0 else None

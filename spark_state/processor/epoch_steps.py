@@ -1,7 +1,7 @@
-"""The steps of an epoch's run: each calls the processor for some reason, and yields its output.
+"""Steps of an epoch's run. A step calls the processor for one reason and yields the output.
 
-Steps are put together before the run, and each has its own loop over keys. So what an operator does
-besides handling rows (before them, or after the last key) costs nothing where there is none of it.
+The steps are chosen before the run, and each step has its own loop over keys. So work before the
+rows or after the last key costs nothing in an operator without such work.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ KEYS_AHEAD = 16 * KEYS_PER_CHECK
 
 @dataclass(frozen=True, slots=True)
 class EpochRun:
-    """What the steps of an epoch work with. `processor` has run `init`.
+    """State of an epoch's run, for the steps. `processor` has run `init`; `backend.begin` was
+    called.
 
-    A step calls `backend.set_current_key` before it calls the processor, and `check` every few
-    hundred keys; this raises to give up. It notes in `call` which method it is going to call.
-    `backend.begin` was called.
+    Before a step calls the processor for a key, the step calls `backend.set_current_key`. The step
+    calls `check` every few hundred keys; `check` raises to stop the run. The step notes in `call`
+    the method that will run next.
     """
 
     processor: Any
@@ -47,12 +48,12 @@ class EpochRun:
 
 
 Step = Callable[[EpochRun], Iterator[Any]]
-"""Yields the processor's output, in the run's form of rows. Pickles. It begins when what the step
-before it yields has been taken."""
+"""Yields the processor's output, in the run's form of rows. Can be pickled. A step begins after the
+caller has taken the output of the step before."""
 
 
 def handle_input_rows(run: EpochRun) -> Iterator[Any]:
-    """Call `handleInputRows` for each key that has rows."""
+    """Call `handleInputRows` for each key with rows."""
     rows_of_keys = run.inputs[KEYED_ROWS]
     names = rows_of_keys.layout.row_names
     parts = rows_of_keys.by_key(run.key_columns)

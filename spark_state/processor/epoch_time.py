@@ -1,7 +1,7 @@
-"""The time of an epoch, and what a processor sees of it.
+"""Time of an epoch, and the part of the time that a processor sees.
 
-Every task of an epoch has the same time, also when the epoch runs again: what fires at a time fires
-in one epoch for all keys.
+All tasks of an epoch have the same time, also when the epoch runs again. So timers of the same time
+fire in the same epoch for all keys.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ TIME_MODES = ("None", "ProcessingTime", "EventTime")
 
 @dataclass(frozen=True, slots=True)
 class EpochTime:
-    """Milliseconds since 1970.
+    """Times of an epoch, in milliseconds since 1970.
 
-    `batch_ms`: when Spark planned the micro-batch; `watermark_ms`: no row of an earlier event time
-    is expected, 0 before the first row; `late_watermark_ms`: rows up to it are late. A batch
-    DataFrame has no watermarks: NO_WATERMARK.
+    - `batch_ms`: when Spark planned the micro-batch.
+    - `watermark_ms`: no row with an earlier event time is expected; 0 before the first row.
+    - `late_watermark_ms`: rows up to this time are late.
+
+    A batch DataFrame has no watermarks: both are NO_WATERMARK.
     """
 
     batch_ms: int
@@ -32,8 +34,8 @@ class EpochTime:
 
 
 def time_mode_named(name: object) -> str:
-    """Spark's name of a time mode, given in upper or lower case. Raises an error with Spark's
-    condition for any other."""
+    """Return Spark's name of a time mode, given in upper or lower case. Raises an error with
+    Spark's condition for an unknown name."""
     for mode in TIME_MODES:
         if mode.lower() == str(name).lower():
             return mode
@@ -41,15 +43,16 @@ def time_mode_named(name: object) -> str:
 
 
 ShownTime = Callable[[EpochTime | None], TimerValues]
-"""What a processor sees of an epoch's time (None: nobody knows it). One for each time mode."""
+"""Returns the time that a processor sees. The argument is the epoch's time, None if the subtask
+does not know the time. Each time mode has its own function."""
 
 
 def no_time(time: EpochTime | None) -> TimerValues:
-    """In time mode "None" a processor sees no time, as in Spark."""
+    """Return no time: in time mode "None" a processor sees no time, as in Spark."""
     return TimerValues()
 
 
 def both_times(time: EpochTime | None) -> TimerValues:
-    """In the other time modes a processor sees the batch's time and the watermark. A subtask that
-    knows no time has no row to show it with."""
+    """Return the batch's time and the watermark, for the other time modes. A subtask without a
+    known time has no rows, so no call sees the empty result."""
     return TimerValues() if time is None else TimerValues(time.batch_ms, time.watermark_ms)

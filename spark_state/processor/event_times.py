@@ -1,7 +1,7 @@
-"""The event times of an operator's rows: how far they have come, and which rows are late.
+"""Event times of an operator's rows: the progress of event time, and the late rows.
 
-The event time of a row is a timestamp, or the end of a window. A row without event time is never
-late, and control rows have none.
+The event time of a row is a timestamp or the end of a window. A row without event time is never
+late. Control rows have no event time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ _MICROS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """Where the table of a subtask has event times, and what they are for. Pickles.
+    """Columns with event times in a subtask's table, and the use of the event times. Can be
+    pickled.
 
-    `index`: the column by which rows are late, None if there is none; `delays_ms`: of each
-    watermark above the operator; `policy`: which of them counts; `drops_late`: whether late rows
-    are dropped; `carried_index`: the column of event times in ms for the watermarks, with the
-    number of the watermark in the column after it, None if `index` has the times of the only one.
+    - `index`: column that decides if a row is late; None if there is no such column.
+    - `delays_ms`: delay of each watermark upstream of the operator.
+    - `policy`: the watermark that counts, the least ("min") or the greatest ("max").
+    - `drops_late`: True if late rows are dropped.
+    - `carried_index`: column of event times in ms for the watermarks; the next column has the
+      number of the watermark. None if column `index` has the times of the only watermark.
     """
 
     index: int | None
@@ -37,11 +40,12 @@ class EventTimes:
 
     @property
     def upstreams(self) -> int:
-        """The number of watermarks above the operator."""
+        """The number of watermarks upstream of the operator."""
         return len(self.delays_ms)
 
     def reached_ms(self, table: pa.Table) -> tuple[int | None, ...]:
-        """How far the rows of `table` bring each watermark; None without an event time."""
+        """Return how far the rows of `table` move each watermark, in ms; None without an event
+        time."""
         latest_ms = self._latest_ms(table) if table.num_rows else {}
         return tuple(
             None if latest_ms.get(number) is None else latest_ms[number] - delay_ms
@@ -49,7 +53,7 @@ class EventTimes:
         )
 
     def _latest_ms(self, table: pa.Table) -> dict[int, Any]:
-        """The greatest event time of each watermark that has any."""
+        """Return the greatest event time of each watermark with event times."""
         if self.carried_index is not None:
             times = table.select([self.carried_index, self.carried_index + 1])
             latest = times.rename_columns(["ms", "of"]).group_by("of").aggregate([("ms", "max")])
@@ -61,7 +65,8 @@ class EventTimes:
         return {0: None if micros is None else micros // _MICROS}
 
     def without_late(self, table: pa.Table, late_watermark_ms: int) -> pa.Table:
-        """The rows of `table` that are later than the late watermark, or have no event time."""
+        """Return the rows of `table` after the late watermark or without event time. Returns all
+        rows if the operator does not drop late rows."""
         if self.index is None or not (self.drops_late and table.num_rows):
             return table
         late_watermark = pa.scalar(late_watermark_ms * _MICROS)
@@ -71,8 +76,8 @@ class EventTimes:
 
 
 def check_emitted(batch: pa.RecordBatch, column: str, late_watermark_ms: int) -> None:
-    """Raise an error with Spark's condition if a row of the output is late already: operators
-    behind would drop it. A null counts as 0, as in Spark."""
+    """Raise an error with Spark's condition if an output row is already late: operators downstream
+    would drop the row. A null event time counts as 0, as in Spark."""
     if late_watermark_ms == NO_WATERMARK or not batch.num_rows:
         return
     earliest = pc.min(pc.fill_null(_micros(batch.column(column)), pa.scalar(0))).as_py()
@@ -81,7 +86,7 @@ def check_emitted(batch: pa.RecordBatch, column: str, late_watermark_ms: int) ->
 
 
 def _micros(times: Any) -> Any:
-    """Event times as microseconds since 1970."""
+    """Convert event times to microseconds since 1970."""
     if pa.types.is_struct(times.type):
         times = pc.struct_field(times, "end")
     return times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())

@@ -1,10 +1,11 @@
-"""The handles that `StatefulProcessor.init` gets: a recording one, and a serving one.
+"""Handles for `StatefulProcessor.init`: the recording handle, and the base of the serving handle.
 
-Schemas given as DDL text need a Spark session, which the host does not have. So `init` runs once on
-the driver with a handle that records every state and refuses what is not supported; the parsed
-descriptors travel to the host, where `init` runs again and each state is looked up by its name.
+Schemas in DDL text need a Spark session, and the host has none. So `init` runs once on the driver
+with a handle that records every state and refuses unsupported calls. The parsed descriptors travel
+to the host. There `init` runs again, and the handle looks up each state by name.
 
-Where Spark's own operator has an error condition for what is refused, the error has it.
+A refused call raises an error with Spark's condition, if Spark's own operator has a condition for
+the refusal.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ _RESERVED = "$"
 
 
 class TimersOfKey(Protocol):
-    """The timers of the current key, in milliseconds since 1970. `keyed_state.timers.Timers` is
-    one."""
+    """Timers of the current key, in milliseconds since 1970. `keyed_state.timers.Timers` implements
+    the protocol."""
 
     def register(self, expiry_ms: int) -> None: ...
 
     def delete(self, expiry_ms: int) -> None: ...
 
     def list(self) -> list[int]:
-        """The earliest first."""
+        """Return the timers, earliest first."""
 
 
 class NoTimers:
-    """Timers that cannot be used. `error`: of an operation, by Spark's name of it."""
+    """Timers that refuse every call. `error`: makes the error from Spark's name of the
+    operation."""
 
     def __init__(self, error: Callable[[str], CowstateError]) -> None:
         self._error = error
@@ -65,13 +67,14 @@ _IN_INIT = NoTimers(timer_in_init)
 
 
 class DeclaringHandle:
-    """What `init` declares states with, in every API: PySpark's methods, and operator state as in
-    Flink.
+    """Handle for the declarations in `init`, in every API: PySpark's methods, and operator state as
+    in Flink.
 
-    `declare(kind, name, schemas, ttl_ms)` decides what declaring a state does: record or look up. A
-    map state has two schemas, that of the user key and that of the value; others have one.
-    `timers`: those of the API, TimersOfKey or TimersOfKeys. `drop(name)` deletes a state.
-    `declare_operator_state(mode, name, schemas)`: as `declare`, for a state without a key.
+    - `declare(kind, name, schemas, ttl_ms)`: records or looks up a state. A map state has two
+      schemas, for the user key and for the value. All other states have one schema.
+    - `timers`: timers of the API, TimersOfKey or TimersOfKeys.
+    - `drop(name)`: deletes a state.
+    - `declare_operator_state(mode, name, schemas)`: as `declare`, for a state without a key.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class DeclaringHandle:
         schema: Any,
         ttlDurationMs: int | None = None,
     ) -> Any:
-        """The value state of this name. Call it in `init` only."""
+        """Return the value state of this name. Call in `init` only."""
         return self._declare("value", stateName, (schema,), ttlDurationMs)
 
     def getListState(
@@ -101,7 +104,8 @@ class DeclaringHandle:
         schema: Any,
         ttlDurationMs: int | None = None,
     ) -> Any:
-        """The list state of this name, `schema` that of an element. Call it in `init` only."""
+        """Return the list state of this name. `schema`: schema of an element. Call in `init`
+        only."""
         return self._declare("list", stateName, (schema,), ttlDurationMs)
 
     def getMapState(
@@ -111,32 +115,33 @@ class DeclaringHandle:
         valueSchema: Any,
         ttlDurationMs: int | None = None,
     ) -> Any:
-        """The map state of this name. Call it in `init` only."""
+        """Return the map state of this name. Call in `init` only."""
         return self._declare("map", stateName, (userKeySchema, valueSchema), ttlDurationMs)
 
     def getListOperatorState(self, stateName: str, schema: Any) -> Any:
-        """The list of this subtask, `schema` that of an item. At another parallelism the items of
-        all subtasks are dealt out. Call it in `init` only."""
+        """Return a list of this subtask. `schema`: schema of an item. At another parallelism the
+        items of all subtasks are dealt out. Call in `init` only."""
         return self._declare_operator_state("split", stateName, (schema,))
 
     def getUnionOperatorState(self, stateName: str, schema: Any) -> Any:
-        """The list of this subtask, `schema` that of an item. In the first epoch of a run it has
-        the items of all subtasks, which the subtask then replaces by its own. Call it in `init`
-        only."""
+        """Return a list of this subtask. `schema`: schema of an item. In the first epoch of a run
+        the list has the items of all subtasks; the subtask then replaces all items by its own
+        items. Call in `init` only."""
         return self._declare_operator_state("union", stateName, (schema,))
 
     def getBroadcastState(self, stateName: str, keySchema: Any, valueSchema: Any) -> Any:
-        """The map that is the same in all subtasks; `handleBroadcastRows` changes it. Call it in
-        `init` only."""
+        """Return a map that is the same in all subtasks; `handleBroadcastRows` changes the map.
+        Call in `init` only."""
         return self._declare_operator_state("broadcast", stateName, (keySchema, valueSchema))
 
     def deleteIfExists(self, stateName: str) -> None:
-        """Delete a state with all it has, of all keys, if it is there. Call it in `init` only."""
+        """Delete a state with its content for all keys, if the state exists. Call in `init`
+        only."""
         self._drop(stateName)
 
     def end_init(self) -> None:
-        """`init` has returned, so nothing is declared or deleted any more: who would delete a state
-        while keys are handled would keep what is before him, and lose the rest."""
+        """End `init`: refuse declarations and deletions from now on. A declaration or a deletion is
+        for all keys together, so none may happen while keys are handled."""
 
         def declare(kind: StateKind, _name: str, _schemas: Any, _ttl_ms: int | None) -> NoReturn:
             raise operation_after_init(f"get_{kind}_state")
@@ -157,16 +162,16 @@ class ProcessorHandle(DeclaringHandle):
     _timers: TimersOfKey
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
-        """Let `handleExpiredTimer` be called for the current key at a time, in ms since 1970: in
-        the batch that reaches it, also in this one."""
+        """Register a timer of the current key, in ms since 1970. `handleExpiredTimer` is called in
+        the batch that reaches the time, also in the current batch."""
         self._timers.register(_timestamp(expiryTimestampMs))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
-        """Delete a timer of the current key, if it is there."""
+        """Delete a timer of the current key, if the timer exists."""
         self._timers.delete(_timestamp(expiryTimestampMs))
 
     def listTimers(self) -> Iterator[int]:
-        """The timers of the current key, the earliest first."""
+        """Return the timers of the current key, earliest first."""
         return iter(self._timers.list())
 
 
@@ -179,7 +184,7 @@ def _timestamp(given: Any) -> int:
 
 
 class _UnusableState:
-    """Stands for a state on the driver, where `init` may create states but not use them."""
+    """Placeholder for a state on the driver, where `init` may create but not use states."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -193,8 +198,8 @@ class _UnusableState:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStates:
-    """The states that a processor declares: those of keys, and operator states. `deleted`: those of
-    keys that it declares and then deletes."""
+    """States that a processor declares. `keyed`: states of keys. `operator`: operator states.
+    `deleted`: states of keys that `init` declares and then deletes."""
 
     keyed: tuple[StateDescriptor, ...]
     operator: tuple[OperatorStateMetaInfo, ...]
@@ -202,15 +207,15 @@ class DeclaredStates:
 
 
 class Describe(Protocol):
-    """Parses the schemas of states."""
+    """Parser for the schemas of states."""
 
     def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        """The state of a key."""
+        """Return the descriptor of a state of keys."""
 
     def operator(
         self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
     ) -> OperatorStateMetaInfo:
-        """The operator state."""
+        """Return the description of an operator state."""
 
 
 def record_states(
@@ -219,12 +224,12 @@ def record_states(
     time_mode: str = "None",
     handle_type: type[DeclaringHandle] = ProcessorHandle,
 ) -> DeclaredStates:
-    """Run `processor.init` and `close`, and return the states it declared.
+    """Run `processor.init` and `close`, and return the declared states.
 
-    `time_mode`: one of "None", "ProcessingTime" and "EventTime"; `handle_type`: of the handle that
-    `init` gets. Operator states are empty meanwhile. Raises ConfigurationError for a bad or
-    repeated name and for a bad time to live, and UnsupportedOperationError for what cannot be done
-    in `init`.
+    `time_mode`: "None", "ProcessingTime" or "EventTime". `handle_type`: class of the handle for
+    `init`. Operator states are empty during `init`. Raises ConfigurationError for a bad or repeated
+    name and for a bad time to live, and UnsupportedOperationError for a call that is impossible in
+    `init`.
     """
     states: dict[str, StateDescriptor] = {}
     operator_states: dict[str, OperatorStateMetaInfo] = {}

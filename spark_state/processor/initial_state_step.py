@@ -1,7 +1,7 @@
-"""The step of an initial state: its rows reach the processor before any other rows.
+"""Step of an initial state: the processor gets the initial rows before any other rows.
 
-The rows are there in the first epoch only, and again if that one runs again. In every other epoch
-the step finds none.
+Only the first epoch has initial rows, also when the first epoch runs again. In every other epoch
+the step finds no rows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from spark_state.processor.key_grouping import KeyedInput
 
 
 def handle_initial_state(run: EpochRun) -> Iterator[Any]:
-    """Call `handleInitialState(key, initialState, timerValues)` for each row of the initial state,
-    or each DataFrame of a key in the pandas form, in the order of keys. It has no output.
+    """Call `handleInitialState(key, initialState, timerValues)` in the order of the keys, for each
+    row of the initial state, or for each DataFrame of a key in the pandas form. Yields nothing.
 
-    Spark's own operator does so right before it handles the rows of the key. States and timers are
-    of a key, so that makes no difference to them.
+    Spark's own operator makes the call right before the rows of the same key. The result is the
+    same, because states and timers belong to a key.
     """
     initial = run.inputs[INITIAL_ROWS]
     for keyed in initial.by_key(run.key_columns):

@@ -1,8 +1,8 @@
 """Input rows sorted by key.
 
-Spark delivers the rows of a subtask in any order; a processor sees all rows of a key of an epoch in
-one call. Keys come in Spark's ascending order: nulls first, NaN last, text by its UTF-8 bytes. The
-sort is stable, so rows of a key keep their order.
+Spark delivers the rows of a subtask in any order; a processor gets all rows of a key in an epoch in
+one call. Keys are in Spark's ascending order: nulls first, NaN last, text by UTF-8 bytes. The sort
+is stable, so rows of a key keep their order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DISTINCT_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """Where an operator's input holds what.
+    """Column positions in an operator's input.
 
-    `row_names`: names of the columns that make up a row, in order; they come first.
-    `key_indexes`: the key columns among them. The key group is the column after the last row name.
+    `row_names`: names of the row's columns, in order; these columns come first. `key_indexes`: the
+    key columns among these columns. The column after the last row name has the key group.
     """
 
     row_names: tuple[str, ...]
@@ -34,13 +34,13 @@ class InputLayout:
 
     @property
     def key_group_index(self) -> int:
-        """The column that has the key groups."""
+        """The position of the column with the key groups."""
         return len(self.row_names)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedInput:
-    """Rows grouped by key: `counts[i]` rows of `rows` belong to `keys[i]`, in order."""
+    """Rows grouped by key, in order: `counts[i]` rows of `rows` belong to `keys[i]`."""
 
     rows: pa.Table
     keys: list[tuple[Any, ...]]
@@ -49,21 +49,21 @@ class KeyedInput:
 
 
 def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
-    """Sort `table` by key and find where keys begin."""
+    """Sort `table` by key and find the first row of each key."""
     return grouped(sorted_by_key(table, layout), layout, key_columns)
 
 
 def sorted_by_key(table: pa.Table, layout: InputLayout) -> pa.Table:
-    """The rows in the order of their keys."""
+    """Return the rows sorted by key."""
     return table.take(key_order(table, layout)) if table.num_rows else table
 
 
 def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
-    """Rows that are in the order of their keys, by key."""
+    """Group rows that are sorted by key."""
     if not in_order.num_rows:
         return KeyedInput(in_order, [], [], [])
     starts = key_starts(in_order, layout)
-    # To take rows of a column in several chunks copies all of it, which may be a key of any length.
+    # `take` from a column of several chunks copies the whole column, and keys have any length.
     firsts = in_order.take(starts) if len(starts) > 1 else in_order.slice(0, 1)
     keys = key_columns.to_keys(
         [firsts.column(index).combine_chunks() for index in layout.key_indexes], len(starts)
@@ -77,12 +77,12 @@ def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) ->
 
 
 def key_order(table: pa.Table, layout: InputLayout) -> Any:
-    """The indexes that sort the rows by their keys."""
+    """Return the indexes that sort the rows by key."""
     return _order(_key_leaves(table, layout), table)
 
 
 def key_starts(in_order: pa.Table, layout: InputLayout) -> npt.NDArray[np.int64]:
-    """Where the keys begin in rows that are in their order."""
+    """Return the index of the first row of each key, in rows that are sorted by key."""
     return _starts(_key_leaves(in_order, layout), in_order.num_rows)
 
 
@@ -91,7 +91,7 @@ def _key_leaves(table: pa.Table, layout: InputLayout) -> list[Any]:
 
 
 def _order(columns: list[Any], table: pa.Table) -> Any:
-    """The indexes that sort the rows by these columns, nulls first."""
+    """Return the indexes that sort the rows by these columns, nulls first."""
     if not columns:
         return np.arange(table.num_rows)
     if len(columns) == 1 and not columns[0].null_count and pa.types.is_integer(columns[0].type):
@@ -101,7 +101,7 @@ def _order(columns: list[Any], table: pa.Table) -> Any:
     sorted_by: dict[str, Any] = {}
     for number, column in enumerate(columns):
         if column.null_count:
-            # Arrow would put NaN beside the nulls, wherever those are.
+            # Arrow would sort NaN next to the nulls, at either end.
             sorted_by[f"valid {number}"] = column.is_valid()
         sorted_by[f"value {number}"] = _one_zero(column)
     return pc.sort_indices(
@@ -110,7 +110,7 @@ def _order(columns: list[Any], table: pa.Table) -> Any:
 
 
 def _is_text_of_few(column: Any) -> bool:
-    """Whether a column is text without nulls whose values seem to be there several times."""
+    """Return True for a text column without nulls whose values seem to repeat."""
     kind = column.type
     if column.null_count or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return False
@@ -119,7 +119,8 @@ def _is_text_of_few(column: Any) -> bool:
 
 
 def _order_of_few(column: Any) -> npt.NDArray[np.intp]:
-    """The same order, found by sorting each value once, and rows by the places of their values."""
+    """Return the same order as `_order`: sort each distinct value once, then the rows by the place
+    of their values."""
     coded = column.combine_chunks().dictionary_encode()
     in_order = pc.sort_indices(coded.dictionary).to_numpy()
     # numpy sorts numbers of 16 bits in linear time.
@@ -130,7 +131,8 @@ def _order_of_few(column: Any) -> npt.NDArray[np.intp]:
 
 
 def _starts(columns: list[Any], length: int) -> npt.NDArray[np.int64]:
-    """Where a row begins a key: at the first row, and where a sorted column changes."""
+    """Return the index of the first row of each key: row 0, and each row where a sorted column
+    changes."""
     begins = np.zeros(length, dtype=np.bool_)
     begins[0] = True
     for column in columns:
@@ -139,7 +141,8 @@ def _starts(columns: list[Any], length: int) -> npt.NDArray[np.int64]:
 
 
 def _changes(column: Any) -> npt.NDArray[np.bool_]:
-    """For each row but the first, whether its value is another one than that of the row before."""
+    """Return for each row but the first True if the value differs from the value of the row
+    before."""
     before, after = column.slice(0, len(column) - 1), column.slice(1)
     differ = pc.not_equal(_one_zero(before), _one_zero(after)).fill_null(False)
     if pa.types.is_floating(column.type):
@@ -151,7 +154,7 @@ def _changes(column: Any) -> npt.NDArray[np.bool_]:
 
 
 def _one_zero(column: Any) -> Any:
-    """The column with 0.0 for -0.0, which is the same key."""
+    """Replace -0.0 by 0.0, because both are the same key."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.add(column, pa.scalar(0.0, column.type))

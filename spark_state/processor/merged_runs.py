@@ -1,16 +1,16 @@
-"""Runs, each sorted by key, merged into parts of whole keys: an external merge sort.
+"""Merge of sorted runs into parts of whole keys: an external merge sort.
 
     run 1   a a b c | d e e f      heads of the runs, as many bytes as a part may have
     run 2   a c c d | d d g
-                    ^ no key from the first `d` on is whole in the heads: d waits for the next part
+                    ^ from the first `d` on, rows may be missing: d waits for the next part
     part    a a a b c c c
 
-Rows of a key keep their order: runs are in the order in which their rows came. If not even the
-first key is whole in the heads, it becomes a part of its own, however many rows it has. Its rows
-are not copied: they are slices of the runs.
+Rows of a key keep their order, because the runs are in the order of arrival. If even the first key
+is not whole in the heads, the first key becomes a part of its own, with any number of rows. The
+rows of such a part are not copied: the part consists of slices of the runs.
 
-A head has one row at least. So a part takes at most `part_bytes` and one row of each run, unless it
-is one key.
+A head has at least one row. So a part has at most `part_bytes` and one row of each run, unless the
+part is one key.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ROWS_OF_STEP = 65_536
 def merged_runs(
     runs: Sequence[pa.Table], layout: InputLayout, part_bytes: int
 ) -> Iterator[pa.Table]:
-    """The rows of all runs in the order of their keys, in parts of whole keys; about `part_bytes`
-    each if keys are not larger."""
+    """Yield the rows of all runs in the order of the keys, in parts of whole keys. A part has about
+    `part_bytes`, if no key is larger."""
     most = _MostOfPart(part_bytes, _mean_row_bytes(runs))
     rest = [run for run in runs if run.num_rows]
     while rest:
@@ -48,30 +48,31 @@ def merged_runs(
 
 
 def runs_together(runs: Sequence[pa.Table], part_bytes: int) -> int:
-    """How many such runs should be merged at once at most. A head of few rows is read for many
-    parts, and a run more costs time of each part."""
+    """Return the most runs to merge at once. A head of few rows is read for many parts, and each
+    further run costs time in each part."""
     return max(min(part_bytes // (_ROWS_OF_HEAD * _mean_row_bytes(runs)), _MOST_RUNS), 2)
 
 
 def _mean_row_bytes(runs: Sequence[pa.Table]) -> int:
-    """What a row of these runs takes."""
+    """Return the mean number of bytes of a row."""
     rows = sum(run.num_rows for run in runs)
     return max(sum(run.nbytes for run in runs) // rows, 1) if rows else 1
 
 
 @dataclass(frozen=True, slots=True)
 class _MostOfPart:
-    """How large a part may be. `row_bytes`: what a row takes, more or less."""
+    """Size limit of a part. `row_bytes`: approximate size of a row."""
 
     part_bytes: int
     row_bytes: int
 
     def rows_of_each(self, runs: int) -> int:
-        """As many rows as each of so many runs may have of a part; one at least."""
+        """Return the most rows that each of `runs` runs may add to a part; at least one."""
         return max(self.part_bytes // runs // self.row_bytes, 1)
 
     def head(self, run: pa.Table, runs: int) -> pa.Table:
-        """As many rows of a run, one at least, as fit if so many runs have a part together."""
+        """Return the first rows of a run that fit into the run's share of a part; at least one row.
+        `runs`: number of runs that share the part."""
         most_bytes, rows = self.part_bytes // runs, self.rows_of_each(runs)
         while rows < run.num_rows and run.slice(0, 2 * rows).nbytes <= most_bytes:
             rows *= 2
@@ -83,13 +84,14 @@ class _MostOfPart:
 
 
 class _Heads:
-    """The first rows of runs that have rows: those of the runs whose keys come next."""
+    """First rows of runs, each with rows: of the runs with the next keys a head, of the rest one
+    row."""
 
     def __init__(self, runs: Sequence[pa.Table], layout: InputLayout, most: _MostOfPart) -> None:
         self._runs = runs
         self._layout = layout
         chosen = self._with_next_keys(most.rows_of_each(len(runs)))
-        # The first row of a run that is not looked at says how far the others may go.
+        # The first row of a run that is not chosen bounds the keys of the chosen runs.
         self._heads = [
             most.head(run, sum(chosen)) if is_chosen else run.slice(0, 1)
             for run, is_chosen in zip(runs, chosen, strict=True)
@@ -103,7 +105,8 @@ class _Heads:
         self._rows = together.take(pa.array(self._order))
 
     def _with_next_keys(self, length: int) -> list[bool]:
-        """Which runs begin with a key that is among the first `length` rows of all runs."""
+        """Return for each run True if the run's first key is not after the `length`-th key of any
+        run."""
         lasts = [run.slice(length - 1, 1) for run in self._runs if run.num_rows > length]
         if not lasts:
             return [True] * len(self._runs)
@@ -118,14 +121,15 @@ class _Heads:
         return [bool(first <= bound) for first in firsts]
 
     def whole_keys(self) -> tuple[pa.Table, list[int]]:
-        """The rows of the keys that are whole in the heads; and how many each run has of them."""
+        """Return the rows of the keys that are whole in the heads, and the number of these rows in
+        each run."""
         whole = self._order[: self._rows_of_whole_keys()]
         ends = np.cumsum([head.num_rows for head in self._heads])
         counts = np.bincount(np.searchsorted(ends, whole, "right"), minlength=len(ends))
         return self._rows.slice(0, len(whole)), counts.tolist()
 
     def _rows_of_whole_keys(self) -> int:
-        """Up to the first key that a run may have more of, behind its head."""
+        """Count the rows before the first key that may continue in a run after the run's head."""
         ends = np.cumsum([head.num_rows for head in self._heads])
         lasts = ends[~np.array(self._is_ended)] - 1
         if not len(lasts):
@@ -136,13 +140,13 @@ class _Heads:
         return int(starts[np.searchsorted(starts, places[lasts].min(), "right") - 1])
 
     def first_key(self) -> tuple[pa.Table, list[int]]:
-        """All rows of the first key; and how many each run has of them."""
+        """Return all rows of the first key, and the number of these rows in each run."""
         counts = [self._rows_of(self._rows.slice(0, 1), run) for run in self._runs]
         rows = [run.slice(0, count) for run, count in zip(self._runs, counts, strict=True)]
         return pa.concat_tables(rows), counts
 
     def _rows_of(self, key: pa.Table, run: pa.Table) -> int:
-        """How many rows a run that has no smaller key has of the key of the row `key`."""
+        """Count the rows of a key in a run that has no smaller key. `key`: one row of the key."""
         count = 0
         while count < run.num_rows:
             step = run.slice(count, _ROWS_OF_STEP if count else _ROWS_OF_FIRST_STEP)

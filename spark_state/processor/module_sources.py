@@ -1,16 +1,17 @@
-"""Modules that a processor's pickle only names, and whether this process has loaded the same ones.
+"""Versions of the modules that a processor's pickle names, compared between driver and host.
 
 A pickle names classes and functions of modules that can be imported. A state host and a Python
-worker live longer than a query: if a module was changed meanwhile, in a notebook or by a
-deployment, they would go on with the module that they have imported before. So the driver notes a
-digest of the source of each of the user's modules, and who loads the processor compares:
+worker live longer than a query. If a module changes meanwhile, in a notebook or by a deployment,
+the process would go on with the old module. So the driver notes a digest of the source of each of
+the user's modules, and the process that loads the processor compares the digests:
 
-    driver   pickle -> modules that it names, and all that they import -> digests    sources_of
-    host     the same digests: loaded as before                                     load_processor
-             others: these modules are imported anew, and compared again; if they still differ, the
-             process has another version of the file: an error
+    driver   pickle -> named modules and all their imports -> digests               sources_of
+    host     same digests: load as before                                           load_processor
+             other digests: import the changed modules again, and compare again; if a digest
+             still differs, the process has another version of the file: an error
 
-Modules of the standard library, of installed packages, and those without a source are left out.
+Modules of the standard library, modules of installed packages, and modules without source are left
+out.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class ModuleSource:
-    """A module of the user, and the SHA-256 of its source."""
+    """A module of the user, and the SHA-256 of the module's source."""
 
     name: str
     digest: str
 
 
 def sources_of(pickled: bytes) -> tuple[ModuleSource, ...]:
-    """The user's modules that a pickle needs, each after the modules that it imports."""
+    """Return the user's modules that a pickle needs, each module after its imports."""
     ordered: dict[str, str | None] = {}
     for _, argument, _ in pickletools.genops(pickled):
         if isinstance(argument, str):
@@ -56,9 +57,9 @@ def sources_of(pickled: bytes) -> tuple[ModuleSource, ...]:
 
 
 def load_processor(pickled: bytes, sources: Sequence[ModuleSource]) -> Any:
-    """Unpickle a processor with modules of these sources, importing changed ones anew.
+    """Unpickle a processor with modules of these sources. Imports changed modules again.
 
-    Raises ConfigurationError if this process cannot import a module as the driver has it.
+    Raises ConfigurationError if this process cannot import the driver's version of a module.
     """
     if all(_loaded.get(source.name) == source.digest for source in sources):
         return pickle.loads(pickled)
@@ -74,7 +75,8 @@ def load_processor(pickled: bytes, sources: Sequence[ModuleSource]) -> Any:
 
 
 def _import_anew(sources: Sequence[ModuleSource]) -> None:
-    """Import the first module that has changed and all after it, which may have imported it."""
+    """Import the first changed module again, and all later modules, because a later module may have
+    imported the changed module."""
     changed = [_loaded.get(source.name, source.digest) != source.digest for source in sources]
     if True not in changed:
         return
@@ -101,14 +103,14 @@ def _different(name: str) -> ConfigurationError:
 
 
 def _add(name: str, ordered: dict[str, str | None]) -> None:
-    """Add a module of the user after the modules that it imports."""
+    """Add a module of the user after the module's imports."""
     if name in ordered or not _is_of_user(name):
         return
     text = _source(name)
     ordered[name] = None
     for imported in () if text is None else _imports(name, text):
         _add(imported, ordered)
-    # To the end, behind what it imports.
+    # Moves the module to the end, after its imports.
     del ordered[name]
     ordered[name] = None if text is None else _digest(text)
 
@@ -122,7 +124,7 @@ def _is_of_user(name: str) -> bool:
 
 
 def _source(name: str) -> str | None:
-    """The source of a module as it is on the disk now; None if it has none."""
+    """Return the source of a module as on the disk now; None without source."""
     module: ModuleType = sys.modules[name]
     loader: Any = getattr(getattr(module, "__spec__", None), "loader", None)
     if not hasattr(loader, "get_source"):
@@ -135,7 +137,7 @@ def _source(name: str) -> str | None:
 
 
 def _imports(name: str, text: str) -> Iterator[str]:
-    """The names in the import statements of a module, as modules or what may be modules."""
+    """Yield the names in the import statements of a module. A name may be no module."""
     try:
         tree = ast.parse(text)
     except SyntaxError:

@@ -1,9 +1,10 @@
-"""Output rows of a processor: checked, made into Arrow batches, kept until they may be sent.
+"""Output rows of a processor: check the rows, convert to Arrow batches, keep the batches.
 
-A row is a `Row` with the names of the output schema, in any order; fields are matched by name as
-Spark does, but a missing, extra or ill-typed field is an error instead of a null.
-Rows are sent only when their epoch is durable (I3), so they wait in a spool that holds a bounded
-number of bytes in memory and the rest in a temporary file without a name.
+A row is a `Row` with the names of the output schema, in any order. Fields are matched by name, as
+in Spark, but a missing, extra or ill-typed field is an error instead of a null.
+
+Rows are sent only when the epoch is durable (I3), so the rows wait in a spool. The spool holds a
+bounded number of bytes in memory and the rest in a temporary file without a name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _fields_of = attrgetter("__fields__")
 
 
 class OutputEncoder:
-    """Makes record batches of `schema` (Arrow, field names as in the Spark schema) from rows."""
+    """Encoder from rows to record batches. `schema`: Arrow, with the field names of the Spark
+    schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -49,7 +51,7 @@ class OutputEncoder:
         self.rows += len(rows)
 
     def batch(self) -> pa.RecordBatch:
-        """The rows that were added since the last batch. Raises OutputRowError."""
+        """Return the rows added since the last batch. Raises OutputRowError."""
         columns, self._columns = self._columns, [[] for _ in self._schema]
         self.rows = 0
         try:
@@ -59,13 +61,13 @@ class OutputEncoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _have_names(self, rows: Sequence[Any]) -> bool:
-        """Whether all are Rows with the fields of the schema, in its order. It takes no step of
-        Python for each row."""
+        """Return True if all rows are Rows with the schema's fields in the schema's order. The
+        check runs no Python code for each row."""
         if set(map(type, rows)) != {Row} or set(map(len, rows)) != {len(self._names)}:
             return False
         try:
             return [*map(_fields_of, rows)].count(self._names) == len(rows)
-        except AttributeError:  # a Row of values only
+        except AttributeError:  # a Row without field names
             return False
 
     def _checked(self, row: Any) -> tuple[Any, ...]:
@@ -95,21 +97,22 @@ class OutputEncoder:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Where output waits. `memory`: a share that it has in common with other outputs; `folder`: for
-    what is beyond that, None for the temporary directory."""
+    """Place where output waits. `memory`: share of the memory that several outputs use together.
+    `folder`: directory for output beyond the share; None for the temporary directory."""
 
     memory: MemoryShare
     folder: str | None = None
 
     @classmethod
     def unlimited(cls) -> OutputPlace:
-        """For an output that has nothing in common with others."""
+        """Return a place without a limit, shared with no other output."""
         return cls(MemoryShare(MemoryUse(), None))
 
 
 class OutputSpool:
-    """Record batches, in order, at most `memory_bytes` of them in memory, and no more than `place`
-    allows. Close it after use. Raises StateHostError if the disk does not take the others."""
+    """Record batches in order, at most `memory_bytes` in memory and no more than `place` allows; a
+    temporary file holds the rest. Close after use. Raises StateHostError if the disk refuses
+    bytes."""
 
     def __init__(
         self, schema: pa.Schema, memory_bytes: int, place: OutputPlace | None = None
@@ -140,20 +143,20 @@ class OutputSpool:
         self._is_on_disk = True
 
     def finish(self) -> None:
-        """Write what is not written yet; nothing can be appended afterwards."""
+        """Write the remaining bytes. No batch can be appended afterwards."""
         with telling_where("the output", _LIMITS, self._folder):
             self._writer.close()
             self._file.flush()
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All batches; nothing can be appended afterwards."""
+        """Yield all batches. No batch can be appended afterwards."""
         self.finish()
         self._file.seek(0)
         yield from pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
 
     def close(self) -> None:
         self._memory.give_back()
-        with suppress(OSError):  # of what the disk did not take, when it was appended
+        with suppress(OSError):  # append has already reported refused bytes
             self._file.close()
 
     def __enter__(self) -> OutputSpool:

@@ -1,18 +1,18 @@
-"""Rows as pandas DataFrames, as transformWithStateInPandas has them.
+"""Rows as pandas DataFrames, as in transformWithStateInPandas.
 
     rows of many keys -> blocks of whole keys, at most as many rows as a frame has
-    block             -> one DataFrame, made when the first of its keys is looked at
-    key               -> a copy of its rows of that DataFrame, with an index from 0
+    block             -> one DataFrame, made when the processor first reads rows of the block
+    key               -> a copy of the key's rows in the DataFrame, with an index from 0
 
-A key with more rows than a block gets several DataFrames. A processor that does not look at its
-rows costs no DataFrame, and many small keys share the cost of one.
+A key with more rows than a block gets several DataFrames. Rows that the processor does not read
+cost no DataFrame, and many small keys share the cost of one DataFrame.
 
 Columns have the dtypes of Spark's own DataFrames: whole numbers int64 (float64 in a block with
 nulls), fractions float64, timestamps naive in the session's time zone, intervals in nanoseconds, or
 in microseconds from pandas 3. Whole numbers in structs, arrays and maps stay whole beside nulls.
 
-Output DataFrames are collected, and converted together where their dtypes are the same: a
-conversion costs as much for a small DataFrame as for a large one.
+Output DataFrames are collected, and converted together if the dtypes are the same: a conversion
+costs as much for a small DataFrame as for a large DataFrame.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, AttributeError, TypeEr
 
 
 class KeyedFrame(NamedTuple):
-    """What a processor emitted for a key: a DataFrame, unless the processor is wrong."""
+    """Output of a processor for a key. `frame`: a DataFrame, unless the processor is wrong."""
 
     key: tuple[Any, ...]
     frame: Any
@@ -52,12 +52,13 @@ class KeyedFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PandasFrames:
-    """`pandas.DataFrame`s, in and out. See RowForm.
+    """`pandas.DataFrame`s, for input and output. See RowForm.
 
-    `time_zone`: the session's; `frame_size`: how much an input DataFrame holds at most; `by_name`:
-    whether output columns with names are matched by them; `safe_casts`: whether a value that its
-    column cannot hold exactly is an error; `ints_to_decimals`: whether whole numbers become
-    decimals.
+    - `time_zone`: the session's time zone.
+    - `frame_size`: most rows and bytes of an input DataFrame.
+    - `by_name`: True if output columns with names are matched by name.
+    - `safe_casts`: True if a value that the column cannot hold exactly is an error.
+    - `ints_to_decimals`: True if whole numbers become decimals.
     """
 
     time_zone: str
@@ -116,15 +117,15 @@ class PandasFrames:
 
 
 class _Block:
-    """Rows of several keys, as one DataFrame that is made when it is needed."""
+    """Rows of several keys in one DataFrame, made on first use."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._frame: Any = None
 
     def rows(self, start: int, count: int) -> Iterator[Any]:
-        """The one DataFrame of a key. It is a copy: what a processor changes in it, no other key
-        sees."""
+        """Yield the one DataFrame of a key. The DataFrame is a copy, so no other key sees the
+        processor's changes."""
         if self._frame is None:
             self._frame = self._make()
         yield self._frame.iloc[start : start + count].reset_index(drop=True)
@@ -157,7 +158,7 @@ def _to_series(column: Any, time_zone: str) -> Any:
 
 
 class _OutputFrames:
-    """Output DataFrames that are not converted yet."""
+    """Output DataFrames before the conversion."""
 
     def __init__(self, form: PandasFrames, schema: pa.Schema) -> None:
         self._by_name = form.by_name
@@ -168,7 +169,8 @@ class _OutputFrames:
         self.rows = 0
 
     def add(self, key: tuple[Any, ...], frame: Any) -> None:
-        """Raises OutputRowError for what is no DataFrame of the output schema's columns."""
+        """Add a DataFrame. Raises OutputRowError if `frame` is no DataFrame with the output
+        schema's columns."""
         if not isinstance(frame, pd.DataFrame):
             raise OutputColumnError(
                 "Invalid return type. Please make sure that the UDF returns a pandas.DataFrame "
@@ -186,7 +188,7 @@ class _OutputFrames:
         self.rows += len(frame)
 
     def batch(self) -> pa.RecordBatch:
-        """What was added. Raises OutputRowError naming column, dtype and key."""
+        """Convert the added DataFrames. Raises OutputRowError naming column, dtype and key."""
         arrays = [
             column.to_arrow(pieces)
             for column, pieces in zip(self._columns, self._pieces, strict=True)
@@ -195,7 +197,7 @@ class _OutputFrames:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _indexes_in(self, columns: tuple[Any, ...], key: tuple[Any, ...]) -> list[int]:
-        """Which columns are those of the output schema, in its order."""
+        """Return the positions of the output schema's columns, in the order of the schema."""
         names = self._schema.names
         if self._by_name and any(isinstance(column, str) for column in columns):
             missing = [name for name in names if columns.count(name) != 1]
@@ -212,17 +214,17 @@ class _OutputFrames:
 
 
 class _Piece(NamedTuple):
-    """The values of a column of a DataFrame that was emitted for a key."""
+    """Values of one column of a DataFrame that was emitted for a key."""
 
     key: tuple[Any, ...]
     values: Any
 
 
 def _values(frame: Any, index: int) -> Any:
-    """A copy of a column, because the processor may change the DataFrame and emit it again. Python
-    objects in it are not copied. It is a numpy array if possible: with thousands of Series, the
-    garbage collector would take as long as the processor."""
-    # Every public way makes a Series first, and takes several times as long.
+    """Copy a column, because the processor may change the DataFrame and emit the DataFrame again.
+    Python objects in the column are not copied. The copy is a numpy array if possible: with
+    thousands of Series, the garbage collector would take as long as the processor."""
+    # Every public call of pandas makes a Series first, and takes several times as long.
     array = frame._get_column_array(index)
     if isinstance(array, np.ndarray) or not isinstance(array.dtype, np.dtype):
         return array.copy()
@@ -230,7 +232,7 @@ def _values(frame: Any, index: int) -> Any:
 
 
 class _OutputColumn:
-    """Converts a column of the output."""
+    """Converter for a column of the output."""
 
     def __init__(self, form: PandasFrames, field: pa.Field[Any]) -> None:
         self._field = field
@@ -243,12 +245,12 @@ class _OutputColumn:
         )
 
     def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
-        """One array of all pieces."""
+        """Convert all pieces to one array."""
         arrays = []
         for dtype, same in groupby(pieces, key=lambda piece: piece.values.dtype):
             run = list(same)
-            # Arrow infers the type of Python objects from all of them, so what one DataFrame's
-            # values become must not depend on those of others.
+            # Arrow infers one type from all Python objects of an array. So inference is off for
+            # several DataFrames: a DataFrame must not change the type of another DataFrame.
             may_infer = len(run) == 1 or dtype.kind != "O"
             try:
                 arrays.append(self._array(_joined([piece.values for piece in run]), may_infer))
@@ -281,7 +283,8 @@ class _OutputColumn:
 
 
 def _one_array(array: Any) -> pa.Array[Any]:
-    """The array of a Series; one whose values Arrow holds, such as text of pandas 3, has chunks."""
+    """Return the array of a Series. A Series with values in Arrow memory, such as text in pandas 3,
+    has chunks."""
     if isinstance(array, pa.ChunkedArray):
         return array.combine_chunks()
     whole: pa.Array[Any] = array
@@ -289,7 +292,7 @@ def _one_array(array: Any) -> pa.Array[Any]:
 
 
 def _joined(pieces: list[Any]) -> Any:
-    """One Series of several arrays with one dtype, which stays, also if it is `object`."""
+    """Join arrays of one dtype to one Series. The dtype stays, also `object`."""
     if isinstance(pieces[0], np.ndarray):
         return pd.Series(np.concatenate(pieces), dtype=pieces[0].dtype)
     return pd.concat([pd.Series(piece) for piece in pieces], ignore_index=True)

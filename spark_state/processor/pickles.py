@@ -1,4 +1,5 @@
-"""Pickles of processors, requests and errors: by value what the other process cannot import."""
+"""Pickles of processors, requests and errors. Objects that the reading process cannot import are
+pickled by value."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from spark_state.errors import UnsupportedOperationError
 
 
 def dumps(value: Any) -> bytes:
-    """The cloudpickle of `value`, which `pickle.loads` reads."""
+    """Return the cloudpickle of `value`, which `pickle.loads` reads."""
     return cast(bytes, cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
 def dumps_processor(processor: Any) -> bytes:
-    """As dumps. Raises UnsupportedOperationError for what only works in a worker of Spark's."""
+    """Pickle as `dumps`. Raises UnsupportedOperationError for an object that works only in a worker
+    of Spark."""
     file = io.BytesIO()
     _ProcessorPickler(file).dump(processor)  # type: ignore[no-untyped-call]
     return file.getvalue()

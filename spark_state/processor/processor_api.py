@@ -1,4 +1,4 @@
-"""What differs between the APIs of processors, chosen when an operator is planned.
+"""Differences between the APIs of processors, chosen in the plan of an operator.
 
 rows      PySpark's StatefulProcessor, rows as pyspark.sql.Rows
 pandas    PySpark's StatefulProcessor, rows as pandas.DataFrames
@@ -43,14 +43,14 @@ _OF_ROWS = {
 class ProcessorApi:
     """An API of processors.
 
-    - `processor_type`: the class that its processors derive from.
-    - `row_form`: what they get and yield.
-    - `initial_step`, `input_step`: the steps for an initial state and for rows.
-    - `initial_method`: what the first of these calls.
+    - `processor_type`: base class of the processors.
+    - `row_form`: form of the rows that processors get and yield.
+    - `initial_step`, `input_step`: steps for an initial state and for rows.
+    - `initial_method`: method that `initial_step` calls.
     - `fire_timers`: makes the step for timers.
-    - `handle_type`: the class of the handle that `init` gets.
-    - `serve`: makes that handle for an epoch.
-    - `misnamed`: methods of another API, by what they are called in this one.
+    - `handle_type`: class of the handle that `init` gets.
+    - `serve`: makes the handle for an epoch.
+    - `misnamed`: methods of another API, each with the name of the method in this API.
     """
 
     processor_type: type
@@ -64,7 +64,8 @@ class ProcessorApi:
     misnamed: Mapping[str, str]
 
     def steps(self, time_mode: str, states: Sequence[StateDescriptor]) -> tuple[Step, ...]:
-        """The steps of an operator with these states, in a time mode by Spark's name of it."""
+        """Return the steps of an operator with these states. `time_mode`: Spark's name of the time
+        mode."""
         steps = [self.input_step]
         if time_mode in DUE_TIMERS:
             steps.append(self.fire_timers(*DUE_TIMERS[time_mode]))
@@ -93,8 +94,8 @@ class ProcessorApi:
 
 
 def check_has(processor: Any, method: str, argument: str) -> None:
-    """Raise ConfigurationError unless a processor has the method that gets the rows of an
-    argument."""
+    """Raise ConfigurationError unless the processor has `method`, which gets the rows of
+    `argument`."""
     if not callable(getattr(processor, method.partition("(")[0], None)):
         raise ConfigurationError(
             f"{type(processor).__name__} has no method {method}, which gets the rows of "
@@ -103,7 +104,7 @@ def check_has(processor: Any, method: str, argument: str) -> None:
 
 
 def by_key(row_form: RowForm) -> ProcessorApi:
-    """The API of PySpark's processors, with a form of rows."""
+    """Return the API of PySpark's processors with a form of rows."""
     return ProcessorApi(
         processor_type=StatefulProcessor,
         row_form=row_form,
@@ -118,7 +119,7 @@ def by_key(row_form: RowForm) -> ProcessorApi:
 
 
 def in_arrow(size: BlockSize) -> ProcessorApi:
-    """The API of ArrowStatefulProcessor; `size`: of what it gets with a call."""
+    """Return the API of ArrowStatefulProcessor. `size`: most rows and bytes in one call."""
     return ProcessorApi(
         processor_type=ArrowStatefulProcessor,
         row_form=ArrowTables(),

@@ -1,11 +1,11 @@
-"""One epoch of one subtask: the processor over its inputs.
+"""One epoch of one subtask: run the processor over the subtask's inputs.
 
-Every run gets a processor of its own, unpickled anew, as every Spark task does; what lives longer
-is its state. Exceptions of the processor pass through unchanged.
+Each run unpickles a new processor, as each Spark task does; only the state lives longer. Exceptions
+of the processor pass through unchanged.
 
     table -> inputs by name -> steps, one after the other -> output -> record batches -> spool
 
-Which inputs, steps and form of rows these are was decided when the operator was planned.
+The plan of the operator fixes the inputs, the steps and the form of rows.
 """
 
 from __future__ import annotations
@@ -37,12 +37,16 @@ from spark_state.state_descriptor import StateDescriptor
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How an epoch is run. Pickles.
+    """Plan of an epoch's run. Can be pickled.
 
-    `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
-    of the rows that the processor gets and emits; `serve`: its handle; `shown_time`: what
-    it sees of the epoch's time; `event_times`: None if the operator knows no time; `emitted_time`:
-    the output column that is the event time of the operators behind, None if there is none.
+    - `inputs`: positions of the inputs in a subtask's table.
+    - `steps`: the steps, in order.
+    - `row_form`: form of the rows that the processor gets and yields.
+    - `serve`: makes the processor's handle.
+    - `shown_time`: returns the time that the processor sees.
+    - `event_times`: event times of the rows; None if the operator knows no time.
+    - `emitted_time`: output column with the event time for the operators downstream; None if there
+      is no such column.
     """
 
     inputs: EpochInputs
@@ -56,12 +60,15 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSpec:
-    """All that a subtask needs to run a processor.
+    """Everything that a subtask needs to run a processor.
 
-    `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
-    `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
-    temporary file; `operator_states`: those that the processor declares; `deleted_states`: states
-    of keys that `init` declares and then deletes; `sources`: modules that the pickle names.
+    - `pickled_processor`: cloudpickle bytes.
+    - `states`: states of keys that the processor declares, and the state with its timers.
+    - `output_schema`: Arrow.
+    - `spool_bytes`: most bytes of output in memory; a temporary file holds the rest.
+    - `operator_states`: operator states that the processor declares.
+    - `deleted_states`: states of keys that `init` declares and then deletes.
+    - `sources`: modules that the pickle needs.
     """
 
     pickled_processor: bytes
@@ -75,16 +82,21 @@ class ProcessorSpec:
     sources: tuple[ModuleSource, ...] = ()
 
     def processor(self) -> Any:
-        """A new processor. Raises ConfigurationError if a module that it needs differs from that
-        of the driver."""
+        """Unpickle a new processor. Raises ConfigurationError if a needed module differs from the
+        driver's module."""
         return load_processor(self.pickled_processor, self.sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What a subtask has in one epoch: state with a key, state without, and a place where output
-    waits. `dropped`: the names of the states that were there and have been deleted; `call`: what is
-    noted of the processor's methods while they run."""
+    """State and output of a subtask in one epoch.
+
+    - `keyed`: state with a key.
+    - `operator`: state without a key.
+    - `output`: place where output waits.
+    - `dropped`: names of the states that existed and were deleted.
+    - `call`: the processor's method that runs now.
+    """
 
     keyed: KeyedStateBackend[Any]
     operator: OperatorStateBackend
@@ -93,7 +105,7 @@ class Backends:
     call: RunningCall = field(default_factory=RunningCall)
 
     def drop(self, name: str) -> None:
-        """Delete a state of either, with all it has, if it is there."""
+        """Delete the keyed or operator state of this name with its content, if the state exists."""
         was_held = [self.keyed.drop(name), self.operator.drop(name)]
         if any(was_held):
             self.dropped.add(name)
@@ -107,9 +119,9 @@ def run_processor(
     time: EpochTime | None,
     check: Callable[[], None],
 ) -> OutputSpool:
-    """Run `processor` over `inputs` and return its output, not yet sent.
+    """Run `processor` over `inputs` and return the output, not yet sent.
 
-    `time`: None if nobody knows it. `check` is called now and then; it raises to give up. The
+    `time`: None if the time is unknown. `check`: called now and then; raises to stop the run. The
     caller seals or rolls back the backends, and closes the spool.
     """
     plan, backend = spec.run_plan, backends.keyed

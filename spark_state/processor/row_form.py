@@ -1,10 +1,11 @@
-"""The form of rows: what a processor is given for a key, and what its output is made of.
+"""Form of rows: the objects that a processor gets for a key, and the objects in its output.
 
-    SparkRows      pyspark.sql.Rows, here
-    PandasFrames   pandas.DataFrames, in pandas_frames, which is imported only where it is used
+    SparkRows      pyspark.sql.Rows, in this module
+    PandasFrames   pandas.DataFrames, in pandas_frames, imported only where used
+    ArrowTables    pyarrow.Tables, in arrow.arrow_tables
 
-The driver chooses the form when it plans the operator. A form goes over all keys of an epoch at
-once, so the run asks for it once, and not for every key.
+The driver chooses the form in the plan of the operator. A form handles all keys of an epoch in one
+iteration, so the run calls the form once and not for every key.
 """
 
 from __future__ import annotations
@@ -24,29 +25,30 @@ from spark_state.processor.rows import row_type, rows_of
 _FEW_ROWS = 128
 _ROWS_PER_BATCH = 8_192
 _ROWS_AT_ONCE = 512
-"""So few that new rows get the memory of those before, which the processor's cache still has."""
+"""Small, so that new rows reuse the memory of earlier rows while the processor's cache holds the
+memory."""
 
 
 class RowForm(Protocol):
-    """Pickles. `output_name`: what an output consists of, for errors."""
+    """Form of rows. Can be pickled. `output_name`: name of the output's elements, for errors."""
 
     @property
     def output_name(self) -> str: ...
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """For each key in order, what the processor gets as its rows; it may leave some unread.
-        `names`: what the columns of `keyed.rows` are called there."""
+        """Yield an iterator over the rows of each key, in the order of the keys. The processor may
+        leave rows unread. `names`: names of the columns of `keyed.rows` in the rows."""
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """`output` of the processor for a key, in the form that `batches` takes."""
+        """Return the processor's `output` for a key, in the form that `batches` takes."""
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """What the processor emitted, as record batches of `schema`. Raises OutputRowError."""
+        """Convert the processor's output to record batches of `schema`. Raises OutputRowError."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:
-    """`pyspark.sql.Row`s, in and out."""
+    """`pyspark.sql.Row`s, for input and output."""
 
     output_name = "Rows"
 

@@ -1,8 +1,8 @@
-"""Rows for a processor, made from Arrow columns.
+"""Conversion of Arrow columns to rows for a processor.
 
-A row is a `pyspark.sql.Row` with the values that Arrow's `as_py` gives, as in Spark's own row API.
-Rows of one input share a subclass of Row that has the field names in the class, so that making a
-row is making a tuple.
+A row is a `pyspark.sql.Row` with the values of Arrow's `as_py`, as in Spark's own row API. Rows of
+one input share a subclass of Row. The subclass has the field names, so making a row is making a
+tuple.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @lru_cache(maxsize=256)
 def row_type(names: tuple[str, ...]) -> type[Row]:
-    """A subclass of Row for these field names; its rows compare and pickle as plain Rows."""
+    """Return a subclass of Row for the field names. The rows compare and pickle as plain Rows."""
     members: dict[str, Any] = {"__slots__": (), "__fields__": list(names)}
     for index, name in reversed(list(enumerate(names))):
         if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(Row, name):
@@ -44,7 +44,7 @@ STATE_FORMS = state_forms(_make_row)
 
 
 def rows_of(table: pa.Table, row_class: type[Row]) -> Iterator[Row]:
-    """The rows of a table in order, converted a slice at a time."""
+    """Return the rows of a table in order, converted slice by slice."""
     batches = table.to_batches(max_chunksize=_ROWS_AT_ONCE)
     return chain.from_iterable(_rows_of_batch(batch, row_class) for batch in batches)
 
@@ -55,7 +55,7 @@ def _rows_of_batch(batch: pa.RecordBatch, row_class: type[Row]) -> Iterator[Row]
 
 
 def column_values(column: pa.Array[Any]) -> list[Any]:
-    """What `column.to_pylist()` returns, faster for timestamps."""
+    """Return the values of `column.to_pylist()`, faster for timestamps."""
     if pa.types.is_timestamp(column.type) and column.type.unit == "us":
         return _timestamps(column)
     values: list[Any] = column.to_pylist()

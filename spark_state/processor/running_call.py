@@ -1,4 +1,4 @@
-"""The method of a processor that a thread is in, told to threads that wait for it."""
+"""The processor's method that a thread runs now, for the threads that wait for the result."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RunningCall:
-    """`method`: None while none runs; `has_key`: whether it is called for the backend's current
-    key. Noted once for all keys of a step: a call of a key costs nothing more."""
+    """The processor's method that runs now. `method`: None between methods. `has_key`: True if the
+    call is for the backend's current key. Set once for all keys of a step, so the call for a single
+    key costs nothing more."""
 
     method: str | None = None
     has_key: bool = False
 
     def begin(self, method: str, *, has_key: bool = False) -> None:
-        """Note that the processor is called from now on."""
+        """Note that calls of `method` begin."""
         self.method, self.has_key = method, has_key
 
     def end(self) -> None:
-        """Note that the processor is not called any more."""
+        """Note that the calls have ended."""
         self.method, self.has_key = None, False

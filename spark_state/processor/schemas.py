@@ -1,4 +1,5 @@
-"""Schemas between Spark's JSON form, which stores keep, and Arrow, which the engine runs on."""
+"""Conversion of schemas between Spark's JSON form, used in stores, and Arrow, used in the
+engine."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ _TIME_ZONE = "UTC"
 
 
 def arrow_schema(schema: StructType, *, large_types: bool = False) -> pa.Schema:
-    """The Arrow schema of a Spark schema, timestamps in UTC.
+    """Convert a Spark schema to Arrow, with timestamps in UTC.
 
-    Raises TypeWithoutArrowError for a type that PySpark does not bring to Arrow.
+    Raises TypeWithoutArrowError for a type that PySpark cannot convert to Arrow.
     """
     fields: list[pa.Field[Any]] = []
     for field in schema:
@@ -38,9 +39,9 @@ def arrow_schema(schema: StructType, *, large_types: bool = False) -> pa.Schema:
 
 
 def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> StructType:
-    """The schema of a state's column, from those that it was declared with.
+    """Return the schema of a state's column, from the schemas in the state's declaration.
 
-    Raises UnsupportedOperationError for a user key that holds a map.
+    Raises UnsupportedOperationError for a user key with a map.
     """
     if kind == "list":
         (element,) = schemas
@@ -60,16 +61,16 @@ def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> 
 def operator_state_meta_info(
     mode: OperatorStateMode, name: str, schemas: Sequence[StructType]
 ) -> OperatorStateMetaInfo:
-    """An operator state with these schemas: of its items, or of the keys and the values of a
-    broadcast state."""
+    """Describe an operator state. `schemas`: schema of an item; for a broadcast state, the schemas
+    of keys and values."""
     types = [pa.struct(list(arrow_schema(schema))) for schema in schemas]
     item_type = broadcast_item_type(*types) if mode == "broadcast" else types[0]
     return OperatorStateMetaInfo(name, mode, item_type)
 
 
 def element_schema(state: StateDescriptor) -> StructType:
-    """The schema of a state's value, of its elements if it is a list, of its values if it is a
-    map."""
+    """Return the schema of a state's value: for a list state of an element, for a map state of a
+    map's value."""
     column = struct_from_json(state.schema_json)
     match state.kind, column.fields[0].dataType:
         case ("list", ArrayType(elementType=StructType() as element)):
@@ -80,9 +81,9 @@ def element_schema(state: StateDescriptor) -> StructType:
 
 
 def check_nullable(states: Sequence[StateDescriptor]) -> None:
-    """Raise the error that Spark raises with Avro unless all fields of these states may be null.
+    """Raise the error that Spark raises with Avro, unless all fields of the states are nullable.
 
-    As in Spark, states with a time to live are not looked at.
+    As in Spark, the check skips states with a time to live.
     """
     for state in states:
         schema = element_schema(state)
@@ -91,7 +92,7 @@ def check_nullable(states: Sequence[StateDescriptor]) -> None:
 
 
 def holds_map(data_type: DataType) -> bool:
-    """Whether a type is one of maps, or has one in it."""
+    """Return True if a type is a map type or contains a map type."""
     match data_type:
         case StructType():
             return any(holds_map(field.dataType) for field in data_type.fields)
@@ -101,14 +102,14 @@ def holds_map(data_type: DataType) -> bool:
 
 
 def timers_descriptor(name: str) -> StateDescriptor:
-    """The state of this name that holds timers."""
+    """Return the descriptor of a state that holds timers."""
     return state_descriptor(name, "timers", StructType([StructField(EXPIRY, LongType())]).json())
 
 
 def state_descriptor(
     name: str, kind: str, schema_json: str, ttl_ms: int | None = None
 ) -> StateDescriptor:
-    """The descriptor of a state from its kind and the JSON text of its column's schema.
+    """Return the descriptor of a state, from the kind and the JSON text of the column's schema.
 
     Raises UnsupportedOperationError for a kind of a later release.
     """

@@ -1,4 +1,4 @@
-"""The handles that `init` gets in every epoch: they hand out states by name."""
+"""Handles for `init` in every epoch: a handle returns states by name."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Serve = Callable[
     [KeyedStateBackend[Any], Sequence[StateDescriptor], OperatorStates, Callable[[str], None]],
     DeclaringHandle,
 ]
-"""Makes the handle of an epoch: of a backend's states, operator states, and what deletes a state by
-its name. Pickles."""
+"""Makes the handle of an epoch, from a backend, the states of keys, the operator states, and a
+function that deletes a state by name. Can be pickled."""
 
 
 class _UndeclaredState:
-    """Stands for a state that was not recorded when the query was planned: `init` deletes it, or
-    declares other states than it did there.
+    """Placeholder for a state that was not recorded in the plan of the query: `init` deletes the
+    state, or declares other states than in the plan.
 
-    `recorded`: the states that were; `dropped`: those that `init` has deleted.
+    `recorded`: the recorded states. `dropped`: the states that `init` has deleted.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class _UndeclaredState:
 
 @dataclass(frozen=True, slots=True)
 class ServedStates:
-    """What a handle hands out: states of keys with their kinds by name, timers, operator states.
-    `drop` deletes a state."""
+    """States that a handle returns. `states`: states of keys by name, each with its kind. `drop`:
+    deletes a state."""
 
     states: Mapping[str, tuple[StateKind, Any]]
     timers: Any
@@ -61,7 +61,7 @@ class ServedStates:
 
 
 def serving_handle(served: ServedStates, handle_type: type[DeclaringHandle]) -> DeclaringHandle:
-    """A handle that hands out what is served."""
+    """Return a handle for the served states."""
     states = served.states
 
     dropped: set[str] = set()
@@ -99,7 +99,8 @@ def served_states(
     operator_states: OperatorStates,
     drop: Callable[[str], None],
 ) -> ServedStates:
-    """What a handle hands out. `opened`: a state, or the timers, as the API has them."""
+    """Collect the states that a handle returns. `opened`: opens a state, or the timers, in the form
+    of the API."""
     by_name = {state.name: (state.kind, opened(state)) for state in states}
     timers = [state for kind, state in by_name.values() if kind == "timers"]
     return ServedStates(by_name, timers[0] if timers else WITHOUT_TIME, operator_states, drop)
@@ -111,6 +112,6 @@ def serve_by_key(
     operator_states: OperatorStates,
     drop: Callable[[str], None],
 ) -> DeclaringHandle:
-    """The handle of PySpark's processors: states of the current key. See Serve."""
+    """Return the handle of PySpark's processors, for states of the current key. See Serve."""
     served = served_states(states, backend.state, operator_states, drop)
     return serving_handle(served, ProcessorHandle)

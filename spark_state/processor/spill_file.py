@@ -1,9 +1,9 @@
-"""Tables on the local disk, which the operating system reads when they are looked at.
+"""Tables on the local disk, which the operating system reads on access.
 
     (Arrow stream of a table)*
 
-The file has no name, so nothing is left of it when it is closed, or when the process is killed. Its
-tables are mapped, not read: the operating system takes their pages back when it needs memory.
+The file has no name, so nothing remains after the file is closed or the process is killed. The
+tables are mapped, not read: the operating system takes the pages back when memory is short.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LIMIT = "spark.cowstate.maxMemoryMB"
 
 @contextmanager
 def telling_where(what: str, limit: str, folder: str) -> Iterator[None]:
-    """Raise StateHostError for what the local disk refuses. `limit`: the setting that is why
-    `what`, the input or the output, is there."""
+    """Raise StateHostError if the local disk refuses bytes. `what`: "the input" or "the output".
+    `limit`: the setting that sends `what` to the disk."""
     try:
         yield
     except OSError as error:
@@ -37,9 +37,9 @@ def telling_where(what: str, limit: str, folder: str) -> Iterator[None]:
 
 
 class SpillFile:
-    """Tables written to a file without a name in `folder`. Write all of them before `tables`.
+    """Tables in a file without a name in `folder`. Write all tables before the call of `tables`.
 
-    Raises StateHostError if the disk does not take them.
+    Raises StateHostError if the disk refuses bytes.
     """
 
     def __init__(self, folder: str) -> None:
@@ -50,7 +50,7 @@ class SpillFile:
         self._mapped: mmap.mmap | None = None
 
     def write(self, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
-        """Write a table of these parts."""
+        """Write one table, which consists of `parts`."""
         with telling_where("the input", _LIMIT, self._folder):
             with pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema) as writer:
                 for part in parts:
@@ -59,7 +59,7 @@ class SpillFile:
             self._ends.append(self._file.tell())
 
     def tables(self) -> list[pa.Table]:
-        """What was written, in order. It stays readable after `close`."""
+        """Return the written tables, in order. The tables stay readable after `close`."""
         if not self._ends:
             return []
         self._mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -69,12 +69,12 @@ class SpillFile:
         return [pa.ipc.open_stream(pa.BufferReader(part)).read_all() for part in parts]
 
     def forget_pages(self) -> None:
-        """Pages of the tables that were looked at are not memory of the process any more. Who looks
-        at them again gets them again."""
+        """Release the pages of the tables from the process's memory. A later access loads the pages
+        again."""
         if self._mapped is not None:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Let go of the file."""
-        with suppress(OSError):  # of what the disk did not take, when it was written
+        """Close the file."""
+        with suppress(OSError):  # write has already reported refused bytes
             self._file.close()

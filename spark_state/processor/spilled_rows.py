@@ -1,12 +1,12 @@
 """Input of an epoch that is larger than its share of the memory.
 
     rows arrive -> as many as the memory takes -> inputs by name, each sorted by key -> a run
-    all arrived -> runs are merged to longer ones, as often as there are too many to merge at once
-                -> the runs of an input are merged, part by part, when a step asks for its rows
+    all arrived -> merge runs to longer runs, as often as there are too many to merge at once
+                -> merge the runs of an input, part by part, when a step asks for the rows
 
-What a subtask has to know of all rows before the first step is looked at when they are spilled: the
-batch's time, and how far event times have come. Rows of broadcast streams stay in memory: they are
-sorted as a whole.
+Before the first step, a subtask must know two facts about all rows: the batch's time, and the
+progress of event time. Both are computed during the spill. Rows of broadcast streams stay in
+memory, because the rows are sorted as a whole.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _SORTED = (KEYED_ROWS, INITIAL_ROWS)
 
 
 class SpilledInput:
-    """A RowsByKey whose rows are in the runs of a file, None for no rows. `late_watermark_ms`: rows
-    up to it are left out, see EventTimes, if there are `events`."""
+    """A RowsByKey with its rows in the runs of a file; None for no rows. With `events`, rows up to
+    `late_watermark_ms` are left out, see EventTimes."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class SpilledInput:
 
 
 class SpilledRows:
-    """The inputs of an epoch, spilled into `folder`. `part_bytes`: about how much of them is merged
-    at a time. Close it."""
+    """Inputs of an epoch, spilled to `folder`. `part_bytes`: approximate number of bytes to merge
+    at a time. Close after use."""
 
     def __init__(
         self, inputs: EpochInputs, events: EventTimes | None, folder: str, part_bytes: int
@@ -94,8 +94,8 @@ class SpilledRows:
         self.reached_ms: tuple[int | None, ...] = ()
 
     def spill(self, table: pa.Table) -> int:
-        """Write rows of the subtask, which came after those that were spilled before. Returns how
-        many bytes of them stay in memory. Raises StateHostError."""
+        """Write rows of the subtask, which arrived after all earlier spilled rows. Returns the
+        number of bytes that stay in memory. Raises StateHostError."""
         if self.batch_ms is None:
             self.batch_ms = self._inputs.batch_ms(table)
         if self._events is not None:
@@ -118,7 +118,7 @@ class SpilledRows:
         return self._files[name]
 
     def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
-        """The inputs, see EpochInputs; the keyed rows without those that are late."""
+        """Return the inputs, see EpochInputs; the keyed rows without late rows."""
         inputs: dict[str, RowsByKey] = {
             name: EpochInput(_concatenated(tables), self._layouts[name])
             for name, tables in self._in_memory.items()
@@ -131,7 +131,7 @@ class SpilledRows:
         return inputs
 
     def _file_of_few_runs(self, name: str) -> SpillFile | None:
-        """Runs that can be merged at once."""
+        """Merge the runs of an input until all runs can be merged at once, and return the file."""
         file, layout = self._files.get(name), self._layouts[name]
         while file is not None and (merged := self._merged_once(file, layout)) is not None:
             file.close()
@@ -139,14 +139,14 @@ class SpilledRows:
         return file
 
     def _merged_once(self, file: SpillFile, layout: InputLayout) -> SpillFile | None:
-        """Longer and fewer runs, or None if there are few."""
+        """Merge the runs to fewer and longer runs; return None if there are few runs."""
         runs = file.tables()
         together = runs_together(runs, self._part_bytes)
         if len(runs) <= together:
             return None
         merged = SpillFile(self._folder)
         try:
-            # Those beside each other, so rows of a key stay in the order in which they came.
+            # Merges neighbouring runs, so rows of a key stay in the order of arrival.
             for first in range(0, len(runs), together):
                 some = runs[first : first + together]
                 parts = merged_runs(some, layout, self._part_bytes)
@@ -157,19 +157,19 @@ class SpilledRows:
         return merged
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self._files.values():
             file.close()
 
 
 def _each_forgotten(parts: Iterator[pa.Table], file: SpillFile) -> Iterator[pa.Table]:
-    """Parts of what is in a file, whose pages are let go of after each one."""
+    """Yield the parts, and release the pages of the file after each part."""
     for part in parts:
         yield part
         file.forget_pages()
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables as one. Those without rows may have no columns."""
+    """Concatenate the tables. A table without rows may have no columns."""
     with_rows = [table for table in tables if table.num_rows]
     return pa.concat_tables(with_rows) if with_rows else tables[0]

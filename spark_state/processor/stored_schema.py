@@ -1,9 +1,8 @@
-"""Spark schemas from the JSON text that stores have.
+"""Spark schemas from the JSON text in stores.
 
-Spark's own reader of that text imports, calls and unpickles what a user-defined type in it names.
-Nothing from a store is executed: only a class of PySpark, or of a module that this process has
-loaded already, is taken for such a type. In place of any other type stands the SQL type in which
-its values are stored.
+Spark's own reader of the text imports, calls and unpickles the class of a user-defined type. Here
+nothing from a store is executed. A class is used only if the class belongs to pyspark.ml or to an
+already loaded module. Any other user-defined type is replaced by the SQL type of its values.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark.sql.types import StructType, UserDefinedType
 
 
 def struct_from_json(schema_json: str) -> StructType:
-    """The Spark schema of its JSON text."""
+    """Parse the JSON text of a Spark schema."""
     return StructType.fromJson(_with_known_classes(json.loads(schema_json)))
 
 
@@ -35,7 +34,7 @@ def _with_known_classes(described: Any) -> Any:
 
 
 def _is_known(class_name: str) -> bool:
-    """Whether a name is that of a user-defined type that may be used."""
+    """Return True if the name belongs to a user-defined type that may be used."""
     module, _, name = class_name.rpartition(".")
     if module.startswith("pyspark.ml."):
         try:

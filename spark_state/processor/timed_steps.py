@@ -1,8 +1,8 @@
-"""The steps of an epoch that time asks for: timers that fire, values that expire.
+"""Steps of an epoch that depend on time: fire timers, remove expired values.
 
 handleInputRows for every key with rows
-handleExpiredTimer for every timer that is due         time modes other than "None"
-values that have expired are removed                   if a state has a time to live
+handleExpiredTimer for every due timer                 time modes other than "None"
+removal of expired values                              if a state has a time to live
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _EXPIRED_AT_LEAST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FireTimers:
-    """A step that calls `handleExpiredTimer` for each timer that is due, and deletes the timer.
+    """A step that calls `handleExpiredTimer` for each due timer, and deletes the timer.
 
-    `timers`: the state that holds them; `until_ms`: the time up to which they are due. The earliest
-    fires first; those of one time fire in the order of their keys. What is due is looked up before
-    the first one fires: a timer that is registered meanwhile for a time that has come fires in the
-    next epoch, and one that is deleted meanwhile still fires. Source: Spark's own operator.
+    `timers`: name of the state with the timers. `until_ms`: returns the time up to which timers are
+    due. The earliest timer fires first; timers of the same time fire in the order of the keys. The
+    step looks up the due timers before the first timer fires. So a timer that is registered during
+    the step for a past time fires in the next epoch. A timer that is deleted during the step still
+    fires. Source: Spark's own operator.
     """
 
     timers: str
@@ -57,20 +58,20 @@ class FireTimers:
 
 
 def processing_time(timer_values: TimerValues) -> int:
-    """Up to when timers are due in time mode "ProcessingTime"."""
+    """Return the time up to which timers are due in time mode "ProcessingTime"."""
     return timer_values.getCurrentProcessingTimeInMs()
 
 
 def event_time(timer_values: TimerValues) -> int:
-    """Up to when timers are due in time mode "EventTime"."""
+    """Return the time up to which timers are due in time mode "EventTime"."""
     return timer_values.getCurrentWatermarkInMs()
 
 
 def remove_expired(run: EpochRun) -> Iterator[Any]:
-    """A step that removes values that have expired: as many as the epoch's changes allow (I7).
+    """Remove expired values, in a step: as many as the epoch's changes allow (I7).
 
-    Nobody sees an expired value, so it does not matter when it is removed. Twice as many as an
-    epoch writes keep pace with any stream.
+    An expired value is invisible, so the time of the removal does not matter. The limit is twice
+    the number of the epoch's changes plus a constant, so the removal keeps pace with any stream.
     """
     run.check()
     run.call.end()
@@ -86,10 +87,11 @@ DUE_TIMERS: Mapping[str, tuple[str, UntilMs]] = {
     "ProcessingTime": (PROCESSING_TIMERS, processing_time),
     "EventTime": (EVENT_TIMERS, event_time),
 }
-"""The state of timers of each time mode that has them, and up to when they are due."""
+"""For each time mode with timers: the state with the timers, and the time up to which timers are
+due."""
 
 
 def timers_of(time_mode: str) -> tuple[StateDescriptor, ...]:
-    """The state that holds the timers of a time mode; none in time mode "None"."""
+    """Return the state with the timers of a time mode; no state in time mode "None"."""
     due = DUE_TIMERS.get(time_mode)
     return () if due is None else (timers_descriptor(due[0]),)

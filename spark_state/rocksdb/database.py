@@ -1,16 +1,17 @@
-"""A RocksDB database on the local disk, as one backend uses it.
+"""A RocksDB database on the local disk, for one backend.
 
-Column families hold rows of bytes. Nothing here is the truth: what an epoch made durable is in the
-store, so there is no write-ahead log, and a database goes with the process that opened it.
+Column families hold rows of bytes. The database is a working copy: the durable changes of epochs
+are in the store. So there is no write-ahead log, and a database ends with the process that opened
+it.
 
-rocksdict keeps Python's global lock while RocksDB writes rows, makes a checkpoint and closes, and
-gives it up while it flushes. A wait with that lock would stop all subtasks of a host. So a write
-waits beforehand, in Python, until RocksDB would not hold it up; and rows are flushed before a
-checkpoint and before a close, which would flush them.
+rocksdict holds Python's global lock while RocksDB writes rows, makes a checkpoint or closes, and
+releases the lock during a flush. A wait of RocksDB under the lock would stop all subtasks of a
+host. So a write first waits in Python until RocksDB no longer stalls writes. And rows are flushed
+before a checkpoint and a close, because both would flush under the lock.
 
-RocksDB has a checksum for every block of a file, and sees damage when it reads one. A read that has
-failed makes the database one that has failed, whoever has seen the error: it is restored. A table
-is uploaded only after all of it was read, see `DatabaseCheckpoint.check`.
+RocksDB has a checksum for every block of a file, and detects damage when a block is read. After one
+failed read the whole database counts as failed and must be restored, even if the reader caught the
+error. A table is uploaded only after a check of all blocks, see `DatabaseCheckpoint.check`.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from spark_state.rocksdb.database_settings import DatabaseSettings
 
 Row = tuple[bytes, bytes]
 ReadFailed = Callable[[Exception], StateHostError]
-"""Notes what rocksdict raised, and returns the error to raise."""
+"""Function that records an exception of rocksdict and returns the error to raise."""
 Range = tuple[bytes, bytes]
-"""From one key up to another one, without it."""
+"""The first key, included, and the end key, excluded."""
 
 IF_THE_DISK_IS_FULL = (
     "If the disk is full, free space, or name a directory on a larger one: for a query with "
@@ -54,41 +55,41 @@ _BYTES_OF_BATCH = 1 << 20
 _IGNORED = re.compile(r"Table #(\d+): ignoring (.*)")
 _BEHIND_ALL = b"\xff\xff\xff"
 
-# RocksDB stops or slows writes until it has made enough files of rows, or fewer files of them.
+# RocksDB stops or slows writes until enough rows are in files, or enough files are compacted.
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 _STALL_SECONDS = 0.005
 _ERRORS = "rocksdb.background-errors"
-# Where RocksDB's repair moves tables that it cannot read.
+# Folder to which RocksDB's repair moves unreadable tables.
 _LOST = "lost"
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
 
 
 class Reads:
-    """What became of the reads of a database below `folder`, in any thread. Its own object: a
-    column family that had the database would keep it open."""
+    """The record of failed reads of a database below `folder`, by any thread. A separate object: a
+    column family with a reference to the database would keep the database open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.failure: StateHostError | None = None
 
     def failed(self, error: Exception) -> StateHostError:
-        """See ReadFailed."""
+        """Record a failed read, see ReadFailed."""
         self.failure = StateHostError(
             f"RocksDB cannot read its files below {self.folder}: {error}. The next attempt "
             "restores the state from the store. If this happens again, the disk is damaged: set "
             "spark.cowstate.rocksdb.localDirectory to a directory on another one"
         )
-        # A snapshot of a database that is restored meanwhile has nobody to tell it.
+        # If the database is restored meanwhile, nobody receives the error of a snapshot.
         _log.error("%s", self.failure)
         return self.failure
 
 
 class Database:
-    """A database in `folder`, which is deleted at the end. `memory`: None for that of RocksDB's
-    defaults; `settings`: None for ours.
+    """A database in `folder`. `close` deletes the files.
 
-    It is new and empty unless `files_below(folder)` has the files of one. Raises StateHostError if
-    they cannot be opened.
+    `memory` None: RocksDB's default memory; `settings` None: the defaults of DatabaseSettings. The
+    database is new and empty unless `files_below(folder)` has the files of a database. Raises
+    StateHostError if RocksDB cannot open the files.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Database:
         self._reads = Reads(folder)
         self._open: dict[str, ColumnFamily] = {}
         files = files_below(folder)
-        # RocksDB opens only all column families together. None but the default one are new.
+        # RocksDB opens a database only with all column families. A new one has the default family.
         families = [_DEFAULT]
         if files.exists():
             with self._telling_where():
@@ -118,14 +119,14 @@ class Database:
             self._rdict: Any = Rdict(
                 str(files), database_options(memory, self._settings), of_families
             )
-        # A property, which the stubs of rocksdict take for a method.
+        # The stubs of rocksdict declare the property `disable_wal` as a method.
         write_options: Any = WriteOptions()
         write_options.disable_wal = True
         self._write_options = write_options
         self._rdict.set_write_options(write_options)
 
     def new_column_family(self) -> ColumnFamily:
-        """An empty column family."""
+        """Create an empty column family."""
         self._families += 1
         name = str(self._families)
         return self._opened(
@@ -134,8 +135,8 @@ class Database:
         )
 
     def kept_column_family(self, name: str, key_groups: Sequence[Range]) -> ColumnFamily:
-        """A column family that the files have, without the rows outside of these ranges, which are
-        in order. Raises StateHostError."""
+        """Open a column family of the existing files and delete the rows outside `key_groups`,
+        which are sorted. Raises StateHostError."""
         self._kept.remove(name)
         family = self._opened(name, self._rdict.get_column_family(name))
         with self._telling_where():
@@ -143,7 +144,7 @@ class Database:
         return family
 
     def drop_what_is_kept(self) -> None:
-        """Delete the column families that the files have and nobody has asked for."""
+        """Delete the column families of the existing files that nobody has opened."""
         while self._kept:
             self._rdict.drop_column_family(self._kept.pop())
 
@@ -154,21 +155,20 @@ class Database:
         return family
 
     def drop(self, family: ColumnFamily) -> None:
-        """Delete a column family with all its rows."""
+        """Delete a column family with all rows."""
         del self._open[family.name]
         self._rdict.drop_column_family(family.name)
         family.let_go()
 
     def write(self, batch: Batch) -> None:
-        """Write all of a batch. Raises StateHostError."""
+        """Write all rows of a batch. Raises StateHostError."""
         if batch.rows:
             self._await_room()
             with self._telling_where():
                 self._rdict.write(batch.rows)
 
     def _await_room(self, check: Callable[[], None] = lambda: None) -> None:
-        """Wait as long as RocksDB would hold a write up, unless it has failed and refuses all, or
-        `check` raises."""
+        """Wait while RocksDB would stall a write, unless RocksDB has failed, or `check` raises."""
         while self._holds_writes_up() and not self.has_failed():
             check()
             time.sleep(_STALL_SECONDS)
@@ -177,8 +177,8 @@ class Database:
         return any(self._rdict.property_int_value(name) for name in _STALLS)
 
     def copy(self, rows: Iterable[Row], family: ColumnFamily, check: Callable[[], None]) -> None:
-        """Write rows of another database. Raises StateHostError, and what `check` raises, which is
-        called while RocksDB holds the rows up."""
+        """Write rows of another database into `family`. Raises StateHostError, and the errors of
+        `check`, which is called while RocksDB stalls writes."""
         batch, held_bytes = Batch(), 0
         for row, data in rows:
             batch.put(row, data, family.handle)
@@ -191,34 +191,34 @@ class Database:
         self.write(batch)
 
     def memory_bytes(self) -> int:
-        """The memory of rows that are not in files yet and of what is known of files, without the
-        blocks of files, which databases share."""
+        """Return the bytes in memory for rows not yet in files and for metadata of files, without
+        the blocks of files, which databases share."""
         return sum(family.memory_bytes() for family in self._open.values())
 
     def has_failed(self) -> bool:
-        """Whether rows could not be written to files, so that RocksDB refuses all rows behind them;
-        or files could not be read."""
+        """Return True if a read failed, or if RocksDB could not write rows to files and refuses all
+        later rows."""
         if self._reads.failure is not None:
             return True
         errors: int | None = self._rdict.property_int_value(_ERRORS)
         return bool(errors)
 
     def check_reads(self) -> None:
-        """Raise the error of a read that has failed, also if who read has caught it."""
+        """Raise the error of a failed read, even if the reader has caught the error."""
         if self._reads.failure is not None:
             raise self._reads.failure
 
     def close(self) -> None:
-        """Close the database and delete its files, but for those of checkpoints. Safe to call
+        """Close the database and delete the files, except the files of checkpoints. Safe to call
         again."""
-        # It is given up: that its last rows cannot be written, on a full disk, is no matter.
+        # The rows are given up, so a failed flush, on a full disk, does not matter.
         with suppress(Exception):
             for family in self._open.values():
                 family.flush()
         with suppress(Exception):
             self._rdict.close()
-        # RocksDB ends with the last reference to it. If its files were gone by then, it would wait
-        # for a second.
+        # RocksDB ends when the last reference goes. Let go before the files are deleted: without
+        # the files RocksDB would wait for a second.
         for family in self._open.values():
             family.let_go()
         self._open.clear()
@@ -227,8 +227,8 @@ class Database:
         _remove_if_empty(self._folder)
 
     def checkpoint(self) -> DatabaseCheckpoint:
-        """The rows of this moment. The files of tables are linked, not copied. Raises
-        StateHostError, and leaves no files then."""
+        """Make a checkpoint of the current rows. Table files are linked, not copied. Raises
+        StateHostError, and then leaves no files."""
         self._checkpoints += 1
         folder = self._folder / f"checkpoint-{self._checkpoints}"
         checkpoint = DatabaseCheckpoint(folder, self._reads.failed)
@@ -244,7 +244,7 @@ class Database:
 
     @contextmanager
     def _telling_where(self) -> Iterator[None]:
-        """Raise StateHostError for what rocksdict raises, which has no class of its own."""
+        """Raise StateHostError, with the folder, for any exception of rocksdict."""
         try:
             yield
         except Exception as error:
@@ -255,7 +255,7 @@ class Database:
 
 
 class ColumnFamily:
-    """Rows of bytes, in the order of their keys."""
+    """Rows of bytes, sorted by key."""
 
     def __init__(self, name: str, rows: Any, handle: Any, failed: ReadFailed) -> None:
         self.name = name
@@ -267,14 +267,14 @@ class ColumnFamily:
         def get(key: bytes) -> bytes | None:
             try:
                 value: bytes | None = read(key)
-            except Exception as error:  # rocksdict's have no class of their own
+            except Exception as error:  # rocksdict has no exception class of its own
                 raise failed(error) from error
             return value
 
         self.get = get
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of keys, None where there is none. It is fastest for keys in order."""
+        """Return the values of keys, None for a missing key. Fastest for sorted keys."""
         try:
             values: list[bytes | None] = self._rows.get(keys)
         except Exception as error:
@@ -282,20 +282,20 @@ class ColumnFamily:
         return values
 
     def memory_bytes(self) -> int:
-        """See Database."""
+        """Return the bytes in memory, see Database.memory_bytes."""
         return sum(self._rows.property_int_value(name) or 0 for name in _MEMORY)
 
     def flush(self) -> None:
-        """Write the rows that are in memory to a file, while other threads go on."""
+        """Write the rows in memory to a file, while other threads go on."""
         self._rows.flush()
 
     def let_go(self) -> None:
-        """Give up the database, which is closed. Nothing can be read any more."""
+        """Drop the references to the closed database. No read is possible afterwards."""
         self._rows = self.handle = None
         del self.get
 
     def clip(self, ranges: Sequence[Range], write_options: Any) -> None:
-        """Delete the rows outside of these ranges, which are in order."""
+        """Delete the rows outside `ranges`, which are sorted."""
         self._rows.set_write_options(write_options)
         begin = b""
         for start, end in (*ranges, (_BEHIND_ALL, b"")):
@@ -304,31 +304,31 @@ class ColumnFamily:
             begin = end
 
     def first(self, start: bytes) -> bytes | None:
-        """The first key from `start` on."""
+        """Return the first key from `start` on, None if there is none."""
         rows = self._rows.iter()
         rows.seek(start)
         return _key_at(rows, self._failed)
 
     def last(self, end: bytes) -> bytes | None:
-        """The last key up to `end`."""
+        """Return the last key up to `end`, None if there is none."""
         rows = self._rows.iter()
         rows.seek_for_prev(end)
         return _key_at(rows, self._failed)
 
     def rows(self, start: bytes, end: bytes) -> Iterator[Row]:
-        """The rows from `start` up to `end`, without it, in order."""
+        """Yield the rows from `start`, included, to `end`, excluded, in order."""
         return _rows(self._rows, start, end, self._failed)
 
 
 def files_below(folder: Path) -> Path:
-    """Where a Database in `folder` has its files."""
+    """Return the folder for the files of a Database in `folder`."""
     return folder / "db"
 
 
 class DatabaseCheckpoint:
-    """A database as it was: a folder of files that nobody changes. Another thread may read it.
+    """A database at one moment: a folder of files that nobody changes and any thread may read.
 
-    The snapshots of rocksdict are no use here: their iterators see later changes, too.
+    Snapshots of rocksdict cannot replace a checkpoint: their iterators also see later changes.
     """
 
     def __init__(self, folder: Path, failed: ReadFailed) -> None:
@@ -336,19 +336,19 @@ class DatabaseCheckpoint:
         self._failed = failed
 
     def open(self, families: Sequence[str]) -> ReadOnlyDatabase:
-        """Open it to read these column families."""
+        """Open the checkpoint to read the column families `families`."""
         return ReadOnlyDatabase(self.folder, families, self._failed)
 
     def check(self, tables: Sequence[str]) -> None:
-        """Read the file that names the tables, and all blocks of these tables. Raises
-        StateHostError if one is not as RocksDB wrote it: nobody should ever restore it.
+        """Read the file that names the tables, and all blocks of `tables`. Raises StateHostError if
+        a file is damaged, because nobody should ever restore a damaged file.
 
-        RocksDB's repair reads tables as a whole, and moves those away that it cannot read. Here it
-        has links to them. It lets other threads go on.
+        RocksDB's repair reads whole tables and moves unreadable tables away. Here the repair works
+        on links to the tables. Other threads go on meanwhile.
         """
         try:
             Rdict.list_cf(str(self.folder))
-        except Exception as error:  # rocksdict's have no class of their own
+        except Exception as error:  # rocksdict has no exception class of its own
             raise _cannot_open(self.folder, error, self._failed) from error
         damaged = self._damaged(tables) if tables else {}
         if damaged:
@@ -356,7 +356,7 @@ class DatabaseCheckpoint:
             raise self._failed(ValueError(problem))
 
     def _damaged(self, tables: Sequence[str]) -> dict[str, str]:
-        """The tables that are not as they were written, each with what RocksDB says of it."""
+        """Return the damaged tables, each with the reason that RocksDB gives."""
         links = self.folder.with_name(f"{self.folder.name}-checked")
         try:
             links.mkdir()
@@ -376,12 +376,12 @@ class DatabaseCheckpoint:
             shutil.rmtree(links, ignore_errors=True)
 
     def tables(self) -> list[str]:
-        """The files of sorted rows, in the order of their names; they never change."""
+        """Return the names of the files of sorted rows, in order. These files never change."""
         return sorted(path.name for path in self.folder.glob("*.sst"))
 
     def small_files(self) -> dict[str, bytes]:
-        """The files that say what the tables are. The options are those of who opens them, and
-        there is no write-ahead log."""
+        """Return the files that describe the tables, by name, without options: the opener has
+        options. There is no write-ahead log."""
         files = self.folder.iterdir()
         return {path.name: path.read_bytes() for path in files if path.name.startswith(_SMALL)}
 
@@ -392,8 +392,8 @@ class DatabaseCheckpoint:
 
 
 class ReadOnlyDatabase:
-    """Column families that nobody changes. A context manager. `failed`: None if no open database
-    has the files, too."""
+    """Column families that nobody changes; a context manager. `failed`: None if no open database
+    shares the files."""
 
     def __init__(
         self, folder: Path, families: Sequence[str], failed: ReadFailed | None = None
@@ -407,14 +407,15 @@ class ReadOnlyDatabase:
                 column_families={name: Options(raw_mode=True) for name in families},
                 access_type=AccessType.read_only(),
             )
-        except Exception as error:  # rocksdict's have no class of their own
+        except Exception as error:  # rocksdict has no exception class of its own
             raise _cannot_open(folder, error, failed) from error
 
     def _cannot_read(self, error: Exception) -> StateHostError:
         return _cannot_open(self._folder, error, None)
 
     def rows(self, family: str, start: bytes, end: bytes) -> Iterator[Row]:
-        """The rows of a column family from `start` up to `end`, without it, in order."""
+        """Yield the rows of a column family from `start`, included, to `end`, excluded, in
+        order."""
         return _rows(self._rdict.get_column_family(family), start, end, self._failed)
 
     def __enter__(self) -> Self:
@@ -425,8 +426,8 @@ class ReadOnlyDatabase:
 
 
 def _with_reasons(damaged: Sequence[str], log: Path) -> dict[str, str]:
-    """Tables that a repair has moved away, each with what its log says of it. They are damaged
-    whether or not the log can be read."""
+    """Return the tables that a repair moved away, each with the reason from the repair's log. The
+    tables are damaged even if the log is unreadable."""
     reasons: dict[int, str] = {}
     with suppress(OSError), log.open(errors="replace") as lines:
         reasons = {int(match[1]): match[2] for match in filter(None, map(_IGNORED.search, lines))}
@@ -451,7 +452,7 @@ class Batch:
         self.delete = self.rows.delete
 
     def put_all(self, rows: Iterable[bytes], values: Iterable[bytes], handle: Any) -> None:
-        """Put a value for each row. A loop of Python's would take longer than the puts."""
+        """Put a value for each row. A Python loop would take longer than the puts."""
         deque(map(self.put, rows, values, repeat(handle)), maxlen=0)
 
 
@@ -462,8 +463,8 @@ def _rows(rows: Any, start: bytes, end: bytes, failed: ReadFailed) -> Iterator[R
             return
         last = row[0]
         yield row
-    # An iterator ends where it cannot read as if nothing were behind, and has no status. One that
-    # begins at its last row meets the same.
+    # At an unreadable row an iterator ends as if there were no more rows, without an error. A new
+    # iterator from the last row on meets the same row and has the error.
     behind = rows.iter()
     behind.seek(start if last is None else last)
     if last is not None and behind.valid():
@@ -474,25 +475,25 @@ def _rows(rows: Any, start: bytes, end: bytes, failed: ReadFailed) -> Iterator[R
 
 
 def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
-    """The key where an iterator is; None if it is behind all rows."""
+    """Return the key at the position of an iterator, None behind all rows."""
     if rows.valid():
         key: bytes = rows.key()
         return key
     try:
         rows.status()
-    except Exception as error:  # rocksdict's have no class of their own
+    except Exception as error:  # rocksdict has no exception class of its own
         raise failed(error) from error
     return None
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """The last of a database and its checkpoints takes their folder away."""
+    """Delete the common folder of a database and the checkpoints, if the folder is empty."""
     with suppress(OSError):
         folder.rmdir()
 
 
 def range_end(prefix: bytes) -> bytes:
-    """The least bytes that are greater than all that begin with `prefix`."""
+    """Return the least bytes greater than all bytes that begin with `prefix`."""
     stripped = prefix.rstrip(b"\xff")
     assert stripped, "nothing is greater"
     return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -1,6 +1,6 @@
-"""The options that databases are opened with, and the memory that they share.
+"""The options for opening a database, and the memory that databases share.
 
-This module and `database` are the only importers of rocksdict.
+Only this module and `database` import rocksdict.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ _COMPRESSION_TYPES: Mapping[Compression, Callable[[], DBCompressionType]] = {
 
 
 class DatabaseMemory:
-    """Memory that several databases share: blocks of files, and rows that are not written yet."""
+    """Memory shared by several databases: blocks of files, and rows not yet written to files."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self.blocks = Cache(0)
-        # Counted within the blocks. When they are full, a database begins to write rows to files.
-        # Nobody waits for that: on a full disk it would be forever, and would stop the process.
+        # The write buffers count as part of the blocks. When the buffers are full, a database
+        # begins to write rows to files. No write waits for that (False): on a full disk the wait
+        # would never end and would stop the process.
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             1, False, self.blocks
         )
 
     def allow(self, most_bytes: int) -> None:
-        """Let the databases use so many bytes together, or more if more were allowed before."""
+        """Raise the common limit of all databases to `most_bytes`. A lower limit than before is
+        ignored."""
         if most_bytes > self._bytes:
             self._bytes = most_bytes
             self.blocks.set_capacity(most_bytes)
@@ -48,11 +50,12 @@ class DatabaseMemory:
 
 
 def database_options(memory: DatabaseMemory | None, settings: DatabaseSettings) -> Options:
-    """Those of a database, which are those of its default column family, too. `memory`: None for
-    that of RocksDB's defaults."""
+    """Return the options of a database, which are also the options of the default column family.
+    `memory` None: RocksDB's default memory."""
     options = family_options(memory, settings)
     options.create_if_missing(True)
-    # Each snapshot has the manifest, which notes every change of the tables until it is begun anew.
+    # Each snapshot contains RocksDB's manifest. The manifest grows with every change of the tables
+    # until RocksDB begins a new manifest.
     options.set_max_manifest_file_size(_MANIFEST_BYTES)
     options.set_max_open_files(settings.max_open_files)
     options.set_max_background_jobs(settings.background_jobs)
@@ -62,14 +65,14 @@ def database_options(memory: DatabaseMemory | None, settings: DatabaseSettings) 
 
 
 def family_options(memory: DatabaseMemory | None, settings: DatabaseSettings) -> Options:
-    """Those of a column family."""
+    """Return the options of a column family."""
     options = Options(raw_mode=True)
-    # Tables go to the store as they are.
+    # Tables are uploaded as they are, so the compression also counts in the store.
     options.set_compression_type(_COMPRESSION_TYPES[settings.compression]())
     options.set_write_buffer_size(settings.write_buffer_mb << 20)
     options.set_target_file_size_base(settings.table_file_mb << 20)
-    # Each snapshot makes a table of the lowest level, and it has those that were made of others
-    # since the one before: to wait for more of them makes fewer new ones.
+    # Each snapshot makes a table of the lowest level, and uploads all tables that compaction made
+    # since the last snapshot. Fewer compactions, each of more tables, make fewer new tables.
     options.set_level_zero_file_num_compaction_trigger(_LOWEST_TABLES)
     options.set_level_zero_slowdown_writes_trigger(4 * _LOWEST_TABLES)
     options.set_level_zero_stop_writes_trigger(6 * _LOWEST_TABLES)

@@ -1,14 +1,15 @@
-"""How a backend begins with databases of a store, whose rows are not read one by one.
+"""The restore of a backend from databases in a store, without reading row by row.
 
-The best database becomes the backend's own, see `score`: its files are downloaded,
-and rows of other key groups are deleted as ranges, which costs nothing for each row. After a change
-of parallelism there may be others: their rows are copied as bytes, and the next one is downloaded
-meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows this release would
-write otherwise, because a schema has changed, is left to who reads files row by row.
+The database with the best `score` becomes the backend's own database. The restore downloads the
+files and deletes the rows of other key groups as ranges, at no cost per row. After a change of
+parallelism there may be more databases. The restore copies their rows as bytes, and downloads the
+next database meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows this
+release would write differently, because a schema has changed, is left to the caller, who reads
+files row by row.
 
-Flink takes an empty database when no handle has three quarters of its key groups in the range,
-because what it deletes stays in the files for a time. Here the best one is always taken: to copy
-the rows of half a database costs more than to delete the other half.
+Flink starts with an empty database if no handle has three quarters of the handle's key groups in
+the range, because deleted rows stay in the files for a time. Here the best database is always
+taken: copying the rows of half a database costs more than deleting the other half.
 """
 
 from __future__ import annotations
@@ -35,21 +36,22 @@ NewBackend = Callable[[RestoredDatabase | None], RocksDBKeyedStateBackend]
 
 @dataclass(frozen=True, slots=True)
 class _StoredDatabase:
-    """A database of a store; `handle` has its name."""
+    """A database in a store. `handle` has the name."""
 
     handle: StateHandle
     restored: RestoredDatabase
 
     def score(self) -> float:
-        """How good it is to begin with: the key groups that count, times the square of their share
-        of its own. What does not count stays in its files for a time."""
+        """Return a rating of the database as a start: the number of wanted key groups, times the
+        square of the wanted share of the database's key groups. Unwanted rows stay in the files for
+        a time."""
         wanted = sum(map(len, self.restored.key_groups))
         return wanted * (wanted / len(self.restored.contents.key_groups)) ** 2
 
 
 class DatabaseRestore:
-    """The restore of a backend, whose database has this `home`. `rest`: the files that are still to
-    be applied to it."""
+    """The restore of a backend whose database lives in `home`. `rest`: the files still to be
+    applied to the backend."""
 
     def __init__(self, restore: BackendRestore, home: DatabaseHome) -> None:
         self._restore = restore
@@ -60,7 +62,7 @@ class DatabaseRestore:
         self.rest = tuple(handle for handle in restore.handles if handle.name not in names)
 
     def _fitting(self) -> Iterator[_StoredDatabase]:
-        """The databases whose rows are as this release writes them."""
+        """Yield the databases whose rows have the format of this release."""
         pieces: dict[str, list[StateHandle]] = {}
         for handle in self._restore.handles:
             if handle.kind == "database":
@@ -79,8 +81,8 @@ class DatabaseRestore:
                 yield _StoredDatabase(handle, restored)
 
     def backend(self, new: NewBackend) -> RocksDBKeyedStateBackend:
-        """The backend, with its states registered and all that the databases have of them.
-        Raises StateHostError when the local disk refuses, and what the source raises."""
+        """Return the backend, with all states registered and all entries of the databases. Raises
+        StateHostError when the local disk fails, and the errors of the source."""
         base = self._databases[0] if self._databases else None
         try:
             if base is not None:
@@ -109,8 +111,9 @@ class DatabaseRestore:
         return backend
 
     def _others(self) -> Generator[tuple[RestoredDatabase, Path], None, None]:
-        """The databases behind the first one, and their files. The next one is downloaded while
-        one is used, so the disk has no more than two of them."""
+        """Yield each database after the first, with the folder of downloaded files. The next
+        database is downloaded while the caller uses the current database, so the disk has at most
+        two."""
         others = self._databases[1:]
         with ThreadPoolExecutor(1, "cowstate-restore") as ahead:
 

@@ -1,4 +1,4 @@
-"""The rows of a database in a store, for who reads it without a backend. See database_readers."""
+"""The rows of a database in a store, for readers without a backend. See database_readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from spark_state.state_descriptor import StateDescriptor, StateKind
 def read_database(
     folder: Path, contents: DatabaseContents, key_groups: KeyGroupRange
 ) -> Iterator[pa.RecordBatch]:
-    """See DatabaseReader. Raises StateHostError for rows of a later release."""
+    """Read the rows of `key_groups`, see DatabaseReader. Raises StateHostError if the rows have
+    another version than this release reads."""
     if contents.rows_version != ROWS_VERSION:
         raise StateHostError(
             f"the database in {folder} has rows of version {contents.rows_version}, and this "

@@ -1,4 +1,4 @@
-"""What a user may set of a database, with RocksDB's defaults where they are good."""
+"""The settings of a database that a user may change, with RocksDB's defaults where good."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ ALL_FILES = -1
 class DatabaseSettings:
     """The options of one database.
 
-    `compression`: of tables, on the local disk and in the store; `write_buffer_mb`: rows of a
-    column family that are in memory before they become a table, in MiB; `table_file_mb`: how large
-    compaction makes tables, in MiB; `block_size_kb`: rows that are read and compressed together, in
-    KiB; `bloom_bits_per_key`: of the filter that says which keys a table lacks, 0 for no filter;
-    `max_open_files`: tables that are open at once, ALL_FILES for no limit; `background_jobs`:
-    threads of a host that flush and compact.
+    - `compression`: of tables, on the local disk and in the store.
+    - `write_buffer_mb`: rows of a column family in memory before the rows become a table, in MiB.
+    - `table_file_mb`: size of the tables that compaction makes, in MiB.
+    - `block_size_kb`: size of a block, the unit of reading and compression, in KiB.
+    - `bloom_bits_per_key`: size of the filter that tells which keys a table lacks, 0 for no filter.
+    - `max_open_files`: number of tables open at once, ALL_FILES for no limit.
+    - `background_jobs`: number of threads of a host for flushes and compactions.
     """
 
     compression: Compression = "zstd"

@@ -1,11 +1,11 @@
-"""What is due when: rows in order of time, for timers that fire and values that expire.
+"""Rows sorted by due time, for timers that fire and values that expire.
 
-Rows are in order of time within a key group. For each key group the earliest time is known, or one
-before it, so that only key groups with something due are looked at: to find what is due costs what
-is due, and a step in memory for each key group.
+Rows are sorted by time within a key group. For each key group a lower bound of the earliest time is
+in memory, so a search reads only the key groups with due rows. The cost is O(due rows), plus a step
+in memory for each key group.
 
-The rows say what was due after the last sealed epoch. Who asks says which elements have changed
-since.
+The rows have the due times after the last sealed epoch. The caller says which elements have changed
+since then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
 class DueRows:
-    """The times of one state, in a column family. `is_new`: whether it is empty."""
+    """The due times of one state, in a column family. `is_new`: True if the column family is
+    empty."""
 
     def __init__(
         self, key_groups: KeyGroupRange, keys: RowKeys, family: ColumnFamily, is_new: bool
@@ -38,29 +39,28 @@ class DueRows:
         self._earliest = dict.fromkeys(key_groups, _LAST_MS if is_new else _FIRST_MS)
 
     def expect_any(self) -> None:
-        """Each key group may have any time from now on."""
+        """Assume from now on that each key group may have any time."""
         self._earliest = dict.fromkeys(self._earliest, _FIRST_MS)
 
     def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
-        """An element is due at a time; `of_key`: what the rows of its key begin with."""
+        """Add the due time of an element. `of_key`: the beginning of all rows of the key."""
         batch.put(self._keys.of_due(time_ms, of_key, element), b"", self.family.handle)
         key_group = key_group_of(of_key)
         if time_ms < self._earliest[key_group]:
             self._earliest[key_group] = time_ms
 
     def forget(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
-        """An element that was noted for this time is not there any more."""
+        """Remove the due time of an element, noted before."""
         batch.delete(self._keys.of_due(time_ms, of_key, element), self.family.handle)
 
     def due(self, until_ms: int, has_changed: HasChanged) -> Iterator[Due]:
-        """What is due at `until_ms` of the elements that have not changed, the earliest first."""
+        """Yield the unchanged elements due at `until_ms` or before, the earliest first."""
         groups = [group for group, time_ms in self._earliest.items() if time_ms <= until_ms]
         of_groups = [self._of_key_group(group, until_ms, has_changed) for group in groups]
         return heapq.merge(*of_groups, key=lambda due: due[0])
 
     def next_ms(self, before_ms: int | None, has_changed: HasChanged) -> int | None:
-        """The earliest time of an element that has not changed, or `before_ms`, if that is
-        earlier."""
+        """Return the earliest due time of an unchanged element, or `before_ms` if earlier."""
         next_ms = before_ms
         for key_group, time_ms in sorted(self._earliest.items(), key=lambda item: item[1]):
             if time_ms == _LAST_MS or (next_ms is not None and time_ms >= next_ms):

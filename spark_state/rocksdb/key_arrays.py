@@ -1,7 +1,7 @@
 """The keys of many rows at once, from the Arrow columns of a file. Pure, and vectorised.
 
-The bytes are those of `ordered_bytes`, which says what they are. Not all types are here: only those
-that most keys have, text, binary, whole numbers and timestamps.
+The bytes are the same as in `ordered_bytes`, which describes the format. Only the most common types
+of keys are supported: text, binary, whole numbers and timestamps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-# The type stubs of pyarrow.compute reject what its functions take, such as scalars among arrays.
+# The type stubs of pyarrow.compute reject valid arguments, such as scalars among arrays.
 pc: Any = pyarrow.compute
 
 _NULL, _VALUE, _END = (pa.scalar(data, pa.binary()) for data in (b"\x00", b"\x01", b"\x00\x00"))
@@ -23,7 +23,7 @@ _SIGN = np.int64(-(1 << 63))
 
 
 def can_be_encoded(arrow_type: Any) -> bool:
-    """Whether `encoded_keys` takes a column of this type."""
+    """Return True if `encoded_keys` takes a column of this type."""
     types = pa.types
     return (
         _is_text(arrow_type)
@@ -33,8 +33,11 @@ def can_be_encoded(arrow_type: Any) -> bool:
 
 
 def encoded_keys(key_groups: pa.Array[Any], columns: Sequence[pa.Array[Any]]) -> list[bytes]:
-    """What the rows of keys begin with, as `RowKeys.of_key` gives it: one for each key group, of
-    the values at its place in the columns, all of which `can_be_encoded`."""
+    """Return the beginning of the rows of each key, equal to `RowKeys.of_key`.
+
+    Each key consists of a key group and the values at the same index of all columns. All columns
+    must satisfy `can_be_encoded`.
+    """
     assert all(can_be_encoded(column.type) for column in columns)
     parts: list[Any] = [_fixed(key_groups.to_numpy().astype(">u2"))]
     for column in columns:
@@ -53,7 +56,7 @@ def _is_text(arrow_type: Any) -> bool:
 
 
 def _text(column: Any) -> Any:
-    """The bytes of text, as they are within a key."""
+    """Return the bytes of text, in the form inside a key."""
     value = column.cast(pa.binary())
     data = value.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).all():
@@ -62,14 +65,14 @@ def _text(column: Any) -> Any:
 
 
 def _whole_number(column: Any) -> Any:
-    """The bytes of whole numbers, null where there is none."""
+    """Return the bytes of whole numbers, null for null."""
     numbers = column.cast(pa.int64())
     flipped = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False) ^ _SIGN
     return pc.if_else(pc.is_valid(column), _fixed(flipped.astype(">i8")), None)
 
 
 def _fixed(numbers: Any) -> Any:
-    """The bytes of numbers, in their order."""
+    """Return an array with the bytes of each number."""
     of_one = pa.binary(numbers.dtype.itemsize)
     data = [None, pa.py_buffer(numbers.tobytes())]
     return pa.Array.from_buffers(of_one, len(numbers), data).cast(pa.binary())

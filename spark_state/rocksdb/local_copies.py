@@ -1,12 +1,12 @@
-"""Local recovery: tables of rows that are in the store, and on the local disk, too.
+"""Local recovery: copies on the local disk of tables in the store.
 
     <folder>/<owner>/<name of the table's object>       a link to the file of a database
 
-A host that uploads or downloads tables links them here. The folder is that of an executor, not of a
-host: a host that is started after one was killed finds what that one had, and downloads only the
-other tables. The names are unique in the store and tables never change, so a copy is right if its
-bytes are: who takes it checks them. An owner, which is a subtask, keeps the tables of its latest
-snapshot only.
+A host links each uploaded or downloaded table here. The folder belongs to an executor, not to a
+host. When a host is killed, the next host finds the tables of the killed host and downloads only
+the other tables. Table names are unique in the store and tables never change, so a copy with the
+right bytes is right. The user of a copy checks the bytes. An owner is a subtask and keeps only the
+tables of the latest snapshot.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LocalCopies:
-    """The copies below `folder`, seen by one `owner`, whose name is that of a directory."""
+    """The copies below `folder`, for one `owner`. The owner's name is the name of a directory."""
 
     folder: Path
     owner: str
 
     def find(self, part: FilePart) -> Path | None:
-        """A whole copy of a table, whoever has it; None if there is none. Reads all of it, and
-        deletes one that is not whole: it would keep its name from the table that is downloaded."""
+        """Return the path of an intact copy of a table, from any owner, None if there is none.
+
+        Reads the whole copy. Deletes a damaged copy, which would block the name for the downloaded
+        table.
+        """
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
             try:
                 if _checksum(path) == part.checksum:
                     return path
             except FileNotFoundError:
-                continue  # its owner has just let it go
+                continue  # the owner has just deleted the copy
             except OSError as error:
                 _log.warning("%s cannot be read, and is downloaded again: %s", path, error)
             else:
@@ -54,8 +57,8 @@ class LocalCopies:
         return None
 
     def keep(self, files: Path, tables: Mapping[str, FilePart]) -> None:
-        """Link the tables in `files`, by their local names, and let go of all others that the owner
-        has. They only save time: a disk that refuses costs no more than a warning."""
+        """Link the tables in `files`, by local name, and delete all other tables of the owner.
+        Copies only save time: a failing disk costs no more than a warning."""
         own = self.folder / self.owner
         wanted = {_name_of(part): files / name for name, part in tables.items()}
         try:
@@ -72,8 +75,13 @@ class LocalCopies:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHome:
-    """Where a database lives: its `folder`; `memory`, None for that of RocksDB's defaults; the
-    `copies` that it keeps, None for none; its `settings`."""
+    """The place and the settings of a database.
+
+    - `folder`: the local folder.
+    - `memory`: the shared memory, None for RocksDB's default memory.
+    - `copies`: the local copies of tables, None for no copies.
+    - `settings`: the options of the database.
+    """
 
     folder: Path
     memory: DatabaseMemory | None = None

@@ -1,21 +1,21 @@
-"""Keys as bytes that are in order where the keys are. Pure.
+"""Keys as bytes that sort in the order of the keys. Pure.
 
-RocksDB keeps rows in the order of their bytes, so the rows of a key group, of a key, and of a time
-are ranges, and the user keys of a map come in their order: field by field, null first, NaN last.
+RocksDB sorts rows by bytes. So the rows of a key group, of a key, and of a time are ranges, and the
+user keys of a map come in order: field by field, null first, NaN last.
 
     field            1 byte: 0 null, 1 a value; then the value
     bool             1 byte
     whole number     8 bytes, big-endian, sign bit flipped
-    fraction         8 bytes, big-endian; sign bit flipped, below zero all bits
-    decimal          16 bytes, as a whole number of its smallest unit
+    fraction         8 bytes, big-endian; sign bit flipped, below zero all bits flipped
+    decimal          16 bytes: the unscaled number as a whole number
     date             4 bytes: days, as a whole number
-    timestamp        8 bytes: microseconds since 1970, in UTC if it has a zone
+    timestamp        8 bytes: microseconds since 1970, in UTC if the type has a zone
     duration         8 bytes: microseconds
-    text, binary     its bytes with 00 as 00 FF, then 00 00
-    list             each element as a field behind a byte 1, then 0
-    struct           its fields, one after the other
+    text, binary     the bytes with 00 replaced by 00 FF, then 00 00
+    list             for each element a byte 1 and a field, then a byte 0
+    struct           all fields, one after the other
 
-No key is the beginning of another one, so what follows a key in a row is found without a length.
+No key is the beginning of another key, so the end of a key within a row is found without a length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pyarrow as pa
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes, int], tuple[Any, int]]
-"""(row, where the value begins) -> the value, and where it ends."""
+"""(row, start of the value) -> (value, end of the value)."""
 
 _NULL, _VALUE = b"\x00", b"\x01"
 _SIGN = 1 << 63
@@ -44,10 +44,11 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class TupleBytes:
-    """Tuples of values of these Arrow types, whose structs and lists are tuples.
+    """Encoder and decoder for tuples of values of `arrow_types`. Structs and lists inside are
+    tuples.
 
-    `zoned_as_local`: whether timestamps with a zone are naive, in the local time zone, as in states
-    and user keys; else they are aware, in their own zone, as in grouping keys.
+    `zoned_as_local`: True if timestamps with a zone are naive, in the local time zone, as in states
+    and user keys. False if such timestamps are aware, in the zone of the type, as in grouping keys.
     """
 
     def __init__(self, arrow_types: Sequence[pa.DataType], zoned_as_local: bool) -> None:
@@ -56,14 +57,14 @@ class TupleBytes:
         self._decoders = [decode for _, decode in fields]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
-        """The bytes of a tuple."""
+        """Return the bytes of a tuple."""
         encoders = self._encoders
         if len(encoders) == 1:
             return encoders[0](values[0])
         return b"".join([encode(value) for encode, value in zip(encoders, values, strict=True)])
 
     def decode(self, data: bytes, start: int) -> tuple[tuple[Any, ...], int]:
-        """The tuple that begins at a place of a row, and where it ends."""
+        """Return the tuple that begins at `start` in a row, and the end of the tuple."""
         values = []
         for decode in self._decoders:
             value, start = decode(data, start)
@@ -72,18 +73,18 @@ class TupleBytes:
 
 
 def encode_int(value: int) -> bytes:
-    """A whole number of 64 bits."""
+    """Return the bytes of a whole number of 64 bits."""
     return (value + _SIGN).to_bytes(8, "big")
 
 
 def decode_int(data: bytes, start: int) -> tuple[int, int]:
-    """The inverse of `encode_int`."""
+    """Return a whole number and the end of the number; the inverse of `encode_int`."""
     end = start + 8
     return int.from_bytes(data[start:end], "big") - _SIGN, end
 
 
 def _field(arrow_type: Any, zoned_as_local: bool) -> tuple[Encode, Decode]:
-    """A value of this type that may be null."""
+    """Return the functions that encode and decode a nullable value of this type."""
     encode_value, decode_value = _value(arrow_type, zoned_as_local)
 
     def encode(value: Any) -> bytes:
@@ -139,7 +140,7 @@ def _decode_float(data: bytes, start: int) -> tuple[float, int]:
     (bits,) = struct.unpack_from(">Q", data, start)
     bits ^= _SIGN if bits & _SIGN else _ALL_BITS
     (value,) = struct.unpack(">d", struct.pack(">Q", bits))
-    # A frozen key has this one NaN; see frozen_keys.
+    # Frozen keys contain only this NaN object; see frozen_keys.
     return (math.nan if value != value else value), start + 8
 
 
@@ -155,7 +156,7 @@ def _decode_binary(data: bytes, start: int) -> tuple[bytes, int]:
 
 
 def _encode_text(value: str) -> bytes:
-    # What is no valid text is refused when the epoch's changes are written, like any other value.
+    # Invalid text passes here. Writing the changes of the epoch refuses invalid text in all values.
     return _encode_binary(value.encode("utf-8", "surrogatepass"))
 
 
@@ -210,7 +211,8 @@ def _timestamp(zone: str | None, zoned_as_local: bool) -> tuple[Encode, Decode]:
 def micros_of_timestamps(
     zone: str | None, zoned_as_local: bool
 ) -> tuple[Callable[[datetime.datetime], int], Callable[[int], datetime.datetime]]:
-    """Between timestamps and microseconds since 1970. `zoned_as_local`: see TupleBytes."""
+    """Return the functions from timestamps to microseconds since 1970 and back. `zoned_as_local`:
+    see TupleBytes."""
     if zone is None:
         return (
             lambda value: (value - _EPOCH) // _MICROSECOND,

@@ -1,14 +1,15 @@
-"""Values of states as bytes: MessagePack of the fields in their order. Pure.
+"""Values of states as bytes: MessagePack of the fields in order. Pure.
 
-    bool, whole numbers, fractions, text, binary, null     as MessagePack has them
-    decimal                                                 its unscaled number, as text
+    bool, whole numbers, fractions, text, binary, null     types of MessagePack
+    decimal                                                 text: the unscaled number
     date, duration, timestamp                               whole number: days, microseconds, or
                                                             microseconds since 1970
     list, struct                                            array
     map                                                     array of pairs
 
-The names and types are not written: a database has one schema of a state at a time. Text that is no
-valid Unicode is kept as it is; writing the changes of an epoch refuses it, for all backends alike.
+The bytes contain no names and no types, because a database has one schema per state at a time. Text
+that is not valid Unicode is stored unchanged. Writing the changes of an epoch refuses such text,
+for all backends alike.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from spark_state.rocksdb.ordered_bytes import micros_of_timestamps
 
 Convert = Callable[[Any], Any]
 _Codec = tuple[Convert, Convert] | None
-"""To what MessagePack has and back; None if it has the value as it is."""
+"""Conversions to a type of MessagePack and back; None if MessagePack has the type itself."""
 
 _EXACT = Context(prec=80)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class PackedValues:
-    """Values of one struct type, in the form of `serializers` for states."""
+    """Values of one struct type, in the Python forms that `serializers` gives to states."""
 
     def __init__(self, struct_type: pa.StructType, forms: Forms) -> None:
         codecs = [_codec(field.type, forms) for field in struct_type]
@@ -43,14 +44,14 @@ class PackedValues:
         self._pack = msgpack.Packer(unicode_errors="surrogatepass").pack
 
     def pack(self, value: tuple[Any, ...]) -> bytes:
-        """The bytes of a value."""
+        """Return the bytes of a value."""
         if self._convert:
             value = _converted(self._to_plain, value)
         packed: bytes = self._pack(value)
         return packed
 
     def unpack(self, data: bytes) -> tuple[Any, ...]:
-        """The inverse of `pack`."""
+        """Return the value of the bytes, the inverse of `pack`."""
         value: tuple[Any, ...] = msgpack.unpackb(
             data, use_list=False, unicode_errors="surrogatepass", strict_map_key=False
         )

@@ -1,4 +1,4 @@
-"""A RocksDB database that came from a store, and what of it counts."""
+"""A RocksDB database from a store, and the part of the database that counts for a restore."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from spark_state.state_descriptor import StateDescriptor
 
 ENGINE = "rocksdb"
 ROWS_VERSION = 1
-"""How rows are written: see row_keys, ordered_bytes, packed_values. A release that writes them
-otherwise has another number."""
+"""Version of the format of rows: see row_keys, ordered_bytes, packed_values. A release that writes
+rows in another format has another number."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredDatabase:
-    """`key_groups`: those that count, in order; `states`: the names of the states that count;
-    `tables`: what its files are in the store, by their local names."""
+    """A database from a store, and the part that counts.
+
+    - `contents`: the description of the whole database.
+    - `key_groups`: the key groups that count, in order.
+    - `states`: the names of the states that count.
+    - `tables`: the files in the store, by local name.
+    """
 
     contents: DatabaseContents
     key_groups: tuple[KeyGroupRange, ...]
@@ -29,21 +34,22 @@ class RestoredDatabase:
     tables: dict[str, FilePart]
 
     def state(self, descriptor: StateDescriptor) -> DatabaseState | None:
-        """What it has of a state; None if it has nothing."""
+        """Return the database's description of a state, None if the state does not count or is
+        absent."""
         if descriptor.name not in self.states:
             return None
         held = (state for state in self.contents.states if state.name == descriptor.name)
         return next(held, None)
 
     def ranges(self) -> list[Range]:
-        """The rows that count."""
+        """Return the ranges of the rows that count."""
         return [
             (of_key_group(key_groups.start), of_key_group(key_groups.end + 1))
             for key_groups in self.key_groups
         ]
 
     def entries(self, state: DatabaseState) -> dict[int, int]:
-        """How many entries of a state count, by key group."""
+        """Return the number of entries of a state that count, by key group."""
         return {
             key_group: entries
             for key_group, entries in state.entries.items()
@@ -52,7 +58,7 @@ class RestoredDatabase:
 
 
 def has_same_rows(contents: DatabaseContents, states: Iterable[StateDescriptor]) -> bool:
-    """Whether these states are written in a database as this release would write them."""
+    """Return True if the database has these states in the format of this release."""
     held: Mapping[str, DatabaseState] = {state.name: state for state in contents.states}
     return (contents.engine, contents.rows_version) == (ENGINE, ROWS_VERSION) and all(
         _is_same(held[state.name], state) for state in states if state.name in held

@@ -1,15 +1,16 @@
-"""The elements of one list or map state, or of timers, in RocksDB, with what an epoch changed.
+"""The elements of a list state, a map state or timers in RocksDB, with the changes of an epoch.
 
-Each element is a row of its own, so a change reads and writes the elements that it touches. What
-the running epoch has read or changed is in memory, by key:
+Each element is a row, so a change reads and writes only the elements concerned. Memory has, by key,
+the reads and changes of the current epoch:
 
-    held       element -> what the database has (None: nothing), as far as it was read
-    now        element -> what the epoch made of it (None: removed)
-    cleared    whether the key was cleared; what the database has does not count then
+    held       element -> value in the database (None: absent), if already read
+    now        element -> new value in the epoch (None: removed)
+    cleared    True if the epoch cleared the key; then values in the database do not count
 
-The database holds the elements after the last sealed epoch. So a rollback forgets, a commit writes
-what changed, and both cost the changes (I6, I7); to clear a key costs its elements. The table
-keeps what was before the last sealed epoch, until the next one is sealed.
+The database has the elements after the last sealed epoch. So a rollback forgets the changes in
+memory, a commit writes the changes, and both cost O(changes) (I6, I7). Clearing a key costs the
+elements of the key. The table keeps the values before the last sealed epoch until the next epoch is
+sealed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _LAST_NUMBER = encode_int((1 << 63) - 1)
 
 
 class _OfKey(Generic[E, V]):
-    """What is known of a key in the running epoch. `rows`: what its rows begin with."""
+    """The reads and changes of one key in the current epoch. `rows`: the beginning of the key's
+    rows."""
 
     __slots__ = ("held", "is_cleared", "key", "key_group", "next_number", "now", "rows")
 
@@ -53,13 +55,13 @@ class _OfKey(Generic[E, V]):
         self.next_number: int | None = None
 
     def changed(self) -> Iterator[tuple[E, V | None, V | None]]:
-        """Each element that the epoch has changed, with what was there before, and what is now."""
+        """Yield each element that the epoch changed, with the value before and the value now."""
         held, now = self.held, self.now
         for element in {**held, **now} if self.is_cleared else now:
             yield element, held.get(element), now.get(element)
 
     def rows_of_changes(self) -> list[tuple[E, V | None] | None]:
-        """The same as files hold it: that the key was cleared comes first."""
+        """Return the changes as rows of a file. The row for a clear, None, comes first."""
         if not self.is_cleared:
             return [
                 (element, now)
@@ -70,18 +72,18 @@ class _OfKey(Generic[E, V]):
         return [*([None] if had_any else []), *self.now.items()]
 
     def bytes_on_heap(self) -> int:
-        """About what it takes."""
+        """Estimate the bytes of this object and the dictionaries."""
         held = bytes_of(self.rows) + bytes_of(self.held) + bytes_of(self.now)
         return getsizeof(self) + held
 
     def more(self) -> int:
-        """How many elements more there are after the epoch than before."""
+        """Return the number of elements after the epoch minus the number before."""
         return sum((now is not None) - (before is not None) for _, before, now in self.changed())
 
 
 class RocksDBElementTable(Generic[E, V]):
-    """A KeyedElementTable whose rows are `stored` in a database, with times if elements become
-    due."""
+    """A KeyedElementTable whose rows are in a database. `stored`: the rows at the start, with due
+    times if elements become due."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class RocksDBElementTable(Generic[E, V]):
         of_key.next_number = first + len(values)
         for number, value in enumerate(values, first):
             if not of_key.is_cleared:
-                of_key.held[number] = None  # it is greater than all that are there
+                of_key.held[number] = None  # greater than all stored numbers
             of_key.now[number] = value
 
     def remove(self, element: E) -> None:
@@ -179,7 +181,8 @@ class RocksDBElementTable(Generic[E, V]):
 
     def _clear(self, of_key: _OfKey[E, V]) -> None:
         if not of_key.is_cleared and self._exists(of_key):
-            # What the key had must be deleted and counted, and perhaps put back.
+            # Read the stored elements: the commit deletes and counts the elements, and an undo puts
+            # the elements back.
             of_key.held = dict(self._stored(of_key))
             of_key.is_cleared = True
         if of_key.is_cleared:
@@ -187,7 +190,7 @@ class RocksDBElementTable(Generic[E, V]):
             of_key.next_number = None
 
     def _held(self, of_key: _OfKey[E, V], element: E) -> V | None:
-        """What the database has of an element."""
+        """Return the value of an element in the database, None if absent."""
         try:
             return of_key.held[element]
         except KeyError:
@@ -199,14 +202,14 @@ class RocksDBElementTable(Generic[E, V]):
             return value
 
     def _stored(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
-        """The elements that the database has of a key, in the order of their bytes."""
+        """Yield the elements of a key in the database, in the order of the bytes."""
         element_of, unpack = self.format.keys.element, self.format.unpack
         start = len(of_key.rows)
         for row, data in self.family.rows(of_key.rows, range_end(of_key.rows)):
             yield element_of(row, start), unpack(data)
 
     def _unchanged(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
-        """Those of them that the epoch has left as they were."""
+        """Yield the elements of a key in the database that the epoch has not changed."""
         if of_key.is_cleared:
             return iter(())
         return (entry for entry in self._stored(of_key) if entry[0] not in of_key.now)
@@ -221,25 +224,26 @@ class RocksDBElementTable(Generic[E, V]):
         return greatest + 1
 
     def expect_times(self) -> None:
-        """The database has got times that were not noted here."""
+        """Prepare for due times in the database that this table has not noted."""
         if self._due is not None:
             self._due.expect_any()
 
     def next_due_ms(self) -> int | None:
-        """When the next element is due."""
+        """Return the earliest due time in milliseconds since 1970, None if no element becomes
+        due."""
         assert self._due is not None, "nothing is ever due"
         earliest = min((due[0] for due in self._due_changed()), default=None)
         return self._due.next_ms(earliest, self._has_changed)
 
     def due(self, until_ms: int) -> Iterator[Due]:
-        """What is due at a time, the earliest first."""
+        """Yield the elements due at `until_ms` or before, the earliest first."""
         assert self._due is not None, "nothing is ever due"
         changed = [due for due in self._due_changed() if due[0] <= until_ms]
         unchanged = self._due.due(until_ms, self._has_changed)
         return heapq.merge(unchanged, sorted(changed, key=_time_of), key=_time_of)
 
     def _due_changed(self) -> Iterator[Due]:
-        """When the elements are due that the running epoch has put."""
+        """Yield the due times of the elements that the current epoch has put."""
         assert self._due_time is not None
         for of_key in self._of_keys.values():
             for element, value in of_key.now.items():
@@ -252,30 +256,31 @@ class RocksDBElementTable(Generic[E, V]):
         return of_key is not None and (of_key.is_cleared or element in of_key.now)
 
     def bytes_on_heap(self, looked_at: int) -> int:
-        """See KeyedStateBackend."""
+        """Estimate the bytes on the heap, see KeyedStateBackend."""
         epochs = self._of_keys, self._sealed
         return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap, looked_at) for of_keys in epochs)
 
     def forget_what_was_read(self) -> None:
-        """See KeyedStateBackend. All stays of a key that has changed."""
+        """Forget the keys without changes, see KeyedStateBackend. A changed key keeps all reads."""
         self._of_keys = {
             key: of_key for key, of_key in self._of_keys.items() if of_key.now or of_key.is_cleared
         }
         self._found = None
 
     def sizes(self) -> dict[int, int]:
-        """The number of elements by key group, after the last sealed epoch."""
+        """Return the number of elements by key group, after the last sealed epoch."""
         return self.counts.by_key_group()
 
     def number_of_changes(self) -> int:
-        """How many elements the running epoch has changed, or more."""
+        """Upper bound of the number of elements that the current epoch changed."""
         return sum(
             len(of_key.now) + (len(of_key.held) if of_key.is_cleared else 0)
             for of_key in self._of_keys.values()
         )
 
     def changes(self) -> StateEntries:
-        """What the running epoch changed: a cleared key first, then its elements as they are."""
+        """Return the changes of the current epoch: for each key the clear, if any, then the changed
+        elements with their current values."""
         keys: list[Key] = []
         key_groups: list[int] = []
         states: list[tuple[E, V | None] | None] = []
@@ -287,15 +292,15 @@ class RocksDBElementTable(Generic[E, V]):
         return StateEntries(self.format.name, self.format.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
-        """End the running epoch; it can be undone until the next one is sealed."""
+        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._write()
 
     def rollback(self) -> None:
-        """Forget what the running epoch changed."""
+        """Forget the changes of the current epoch."""
         self._forget()
 
     def undo_sealed(self) -> None:
-        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self.number_of_changes(), "an epoch is running"
         batch, sealed = Batch(), self._sealed
         self._sealed = {}
@@ -307,8 +312,8 @@ class RocksDBElementTable(Generic[E, V]):
         self._forget()
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state; nothing of it can be undone. The running epoch
-        must be unchanged."""
+        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
+        have no changes."""
         assert not self.number_of_changes(), "an epoch is running"
         self._forget()
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
@@ -324,7 +329,8 @@ class RocksDBElementTable(Generic[E, V]):
         self._sealed = {}
 
     def _write(self) -> dict[Key, _OfKey[E, V]]:
-        """Write what the epoch has changed, and forget it; returns what it was."""
+        """Write the changes of the epoch to the database and forget all reads. Returns the changes
+        by key."""
         batch, changed = Batch(), {}
         for key, of_key in self._of_keys.items():
             if of_key.now or of_key.is_cleared:
@@ -339,7 +345,8 @@ class RocksDBElementTable(Generic[E, V]):
     def _write_element(
         self, batch: Batch, of_key: _OfKey[E, V], element: E, change: tuple[V | None, V | None]
     ) -> None:
-        """Write what an element became, and when it is due."""
+        """Write the new value and the new due time of an element. `change`: the value before, and
+        now."""
         before, now = change
         encoded = self.format.keys.encode_element(element)
         if now is not None:
@@ -358,7 +365,7 @@ class RocksDBElementTable(Generic[E, V]):
         self._found = None
 
     def families(self) -> tuple[ColumnFamily, ...]:
-        """Its column families."""
+        """Return the column families of the table."""
         return (self.family,) if self._due is None else (self.family, self._due.family)
 
 

@@ -1,7 +1,7 @@
-"""A snapshot of a database as its own files: only those that the store does not have are uploaded.
+"""A snapshot of a database as its own files. Only files that the store lacks are uploaded.
 
-RocksDB never changes a table of rows. So two checkpoints of a database have most tables in common,
-and a snapshot costs what was written since the last one, and what compaction wrote anew.
+RocksDB never changes a table of rows. So two checkpoints of a database share most tables, and a
+snapshot costs the rows written since the last snapshot and the tables rewritten by compaction.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from spark_state.state_descriptor import StateDescriptor
 class RocksDBIncrementalSnapshot:
     """A KeyedStateSnapshot of a whole database.
 
-    `contents`: what it holds, without its files; `uploaded`: those tables that are in the store, by
-    their local names; `note_uploaded`: is told of all tables that are in the store at the end, and
-    of the folder where they are until it returns.
+    - `contents`: the description of the database, without files.
+    - `uploaded`: the tables already in the store, by local name.
+    - `note_uploaded`: called after the upload with the local folder and all tables in the store.
+      The folder exists until the call returns.
     """
 
     def __init__(
@@ -41,8 +42,8 @@ class RocksDBIncrementalSnapshot:
         self._note_uploaded = note_uploaded
 
     def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
-        """Upload it. Without entries there is no file. Raises StateHostError if a new table is
-        damaged."""
+        """Upload the snapshot. A database without entries gives no file. Raises StateHostError if a
+        new table is damaged."""
         try:
             if not any(state.entries for state in self._contents.states):
                 return ()
@@ -59,12 +60,12 @@ class RocksDBIncrementalSnapshot:
             self.release()
 
     def release(self) -> None:
-        """Give up what is not written yet. Safe to call again."""
+        """Delete the checkpoint. Safe to call again."""
         self._checkpoint.release()
 
 
 def stored_state(descriptor: StateDescriptor, table: RocksDBTable) -> DatabaseState:
-    """What a database holds of a state, after the last sealed epoch."""
+    """Describe the content of a state in a database, after the last sealed epoch."""
     return DatabaseState(
         name=descriptor.name,
         kind=descriptor.kind,

@@ -1,4 +1,4 @@
-"""Keyed state of one subtask in RocksDB: column families for each state."""
+"""The keyed state of one subtask in RocksDB: column families for each state."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
-    """State on the local disk, in a database that has this `home`.
+    """A backend with state on the local disk, in a database that lives in `home`.
 
-    An epoch costs what it reads and changes; a rollback and an undo cost the changes. `close` it.
-    `restored`: of which database of the store the files are there already, None if there are none;
-    states that are then registered as they were have what it has of them, and `forget_others` gives
-    the rest up.
+    An epoch costs the reads and changes; a rollback and an undo cost the changes. The owner must
+    call `close`. `restored`: the database of the store whose files are already there, None for an
+    empty start. States registered next with their stored schemas get the entries of `restored`.
+    `forget_others` then gives up all other states.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         self._database = Database(home.folder, home.memory, home.settings)
 
     def forget_others(self) -> None:
-        """Give up what the restored database has of states that nobody has registered."""
+        """Give up the states of the restored database that nobody has registered."""
         self._restored = None
         self._database.drop_what_is_kept()
 
@@ -81,7 +81,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         )
 
     def _stored(self, descriptor: StateDescriptor, has_times: bool) -> StoredRows:
-        """The rows of a state: those of the restored database, or none yet."""
+        """Return the rows of a state: the rows in the restored database, or no rows."""
         database = self._database
         held = None if self._restored is None else self._restored.state(descriptor)
         if held is None:
@@ -96,8 +96,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def copy(
         self, other: ReadOnlyDatabase, restored: RestoredDatabase, check: Callable[[], None]
     ) -> None:
-        """Add what another database has of key groups of which this one has nothing. The states are
-        registered as they were. `check`: see BackendRestore. Raises StateHostError."""
+        """Add the rows of another database, for key groups without entries in this backend. The
+        states are registered with their stored schemas. `check`: see BackendRestore. Raises
+        StateHostError."""
         for name, table in self._tables.items():
             held = restored.state(self._descriptors[name])
             if held is not None:
@@ -137,7 +138,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         return self._database.has_failed()
 
     def changes(self) -> pa.Table:
-        # A processor may have caught the error of a read that failed, and gone on without the row.
+        # A processor may have caught the error of a failed read, and gone on without the row.
         self._database.check_reads()
         return super().changes()
 
@@ -162,7 +163,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
             small_files={},
         )
         named = {part.name for handle in held for part in handle.parts}
-        # What no barrier names may be gone by the time that one would name it.
+        # A table that no barrier names is uploaded again: the store may delete the table before a
+        # new barrier names the table.
         uploaded = {
             table: part for table, part in self._tables_of_store.items() if part.name in named
         }

@@ -1,5 +1,5 @@
-"""A full snapshot of tables in RocksDB: read from a checkpoint of the database, whose files are
-links to those of the database."""
+"""A full snapshot of tables in RocksDB. The rows come from a checkpoint of the database, whose
+files are links to the files of the database."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def rocksdb_snapshot(
     key_groups: KeyGroupRange,
     database: Database,
 ) -> FullSnapshot:
-    """The entries of these key groups, after the last sealed epoch."""
+    """Take a snapshot of the entries of `key_groups`, after the last sealed epoch."""
     reader = _CheckpointReader(database.checkpoint(), [table.family.name for table in tables])
     states = [kept_rows(table.format, table.family.name, reader.opened) for table in tables]
     return FullSnapshot(key_columns, states, key_groups, reader.close)
 
 
 class _CheckpointReader:
-    """A checkpoint that is opened when it is first read, and deleted at the end."""
+    """A checkpoint, opened by the first read and deleted by `close`."""
 
     def __init__(self, checkpoint: DatabaseCheckpoint, families: Sequence[str]) -> None:
         self._checkpoint = checkpoint
@@ -43,7 +43,7 @@ class _CheckpointReader:
         self._at_end.callback(checkpoint.release)
 
     def opened(self) -> ReadOnlyDatabase:
-        """The database as it was."""
+        """Return the database at the moment of the checkpoint."""
         if self._opened is None:
             self._opened = self._at_end.enter_context(self._checkpoint.open(self._families))
         return self._opened
@@ -56,7 +56,8 @@ class _CheckpointReader:
 def kept_rows(
     rows: StateRowsFormat, family: str, opened: Callable[[], ReadOnlyDatabase]
 ) -> KeptEntries:
-    """The entries of a state in a column family of a database, which `opened` opens."""
+    """Return the entries of a state in a column family of a database. `opened` opens the
+    database."""
 
     def of_group(key_group: int) -> Iterator[tuple[Key, Any]]:
         start, end = of_key_group(key_group), of_key_group(key_group + 1)

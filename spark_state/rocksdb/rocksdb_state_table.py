@@ -1,8 +1,9 @@
-"""The values of one value state in RocksDB, with what an epoch changed.
+"""The values of one value state in RocksDB, with the changes of an epoch.
 
-What the running epoch has read or put is in memory, by key; the database holds the state after the
-last sealed epoch. So a rollback forgets, a commit writes what was put, and both cost the changes
-(I6, I7). The table keeps what was before the last sealed epoch, until the next one is sealed.
+Memory has, by key, the reads and puts of the current epoch. The database has the state after the
+last sealed epoch. So a rollback forgets the changes in memory, a commit writes the changes, and
+both cost O(changes) (I6, I7). The table keeps the values before the last sealed epoch until the
+next epoch is sealed.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from spark_state.rocksdb.stored_rows import StoredRows
 
 S = TypeVar("S")
 
-# As the database holds them, packed. The others are read one by one.
+# Limit for reading ahead, in bytes of packed values. All other values are read one by one.
 _MOST_BYTES_AHEAD = 4 << 20
 _ROWS_AT_ONCE = 4096
 _FIRST_ROWS = 16
 
 
 class _Change(NamedTuple, Generic[S]):
-    """What an epoch made of a key: a state, or None."""
+    """A change of a key by an epoch. A state is None if absent."""
 
     key_group: int
     before: S | None
@@ -35,7 +36,7 @@ class _Change(NamedTuple, Generic[S]):
 
 
 class RocksDBStateTable(Generic[S]):
-    """A KeyedStateTable whose rows are `stored` in a database."""
+    """A KeyedStateTable whose rows are in a database. `stored`: the rows at the start."""
 
     def __init__(
         self, rows: StateRowsFormat, stored: StoredRows, database: Database, current: CurrentKey
@@ -45,11 +46,11 @@ class RocksDBStateTable(Generic[S]):
         self.family = stored.family
         self._database = database
         self._current = current
-        self._held: dict[Key, S | None] = {}  # what the database has, as far as it was read
+        self._held: dict[Key, S | None] = {}  # values read from the database
         self._changes: dict[Key, _Change[S]] = {}
         self._sealed: dict[Key, _Change[S]] = {}
-        self._is_used = True  # since keys were read ahead
-        # The state of a key is looked up once, and not with every call.
+        self._is_used = True  # True if read since the last read-ahead
+        # The state of the last key is cached, so several calls for one key need one look-up.
         self._key: Key | None = None
         self._state: S | None = None
 
@@ -58,15 +59,15 @@ class RocksDBStateTable(Generic[S]):
         return len(self.counts) + opened
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Read the states of keys that are about to be handled, together and in order, as far as
-        they are not large; unless nobody has looked at those that were read ahead before."""
+        """Read the states of keys that the processor handles next, together and sorted, up to a
+        limit of bytes. Do nothing if no state was read since the last read-ahead."""
         if self._is_used:
             self._is_used = False
             self._read(zip(keys, key_groups, strict=True), _MOST_BYTES_AHEAD)
 
     def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int) -> None:
-        """Read the states of keys, with their key groups, until there are `most_bytes` or somewhat
-        more: at first few, because nobody knows how large they are."""
+        """Read the states of keys, with their key groups, until there are about `most_bytes`. The
+        first read is small, because the size of a state is not known yet."""
         of_key, held = self.format.keys.of_key, self._held
         wanted = {of_key(key, key_group): key for key, key_group in keys if key not in held}
         in_order = sorted(wanted)
@@ -113,33 +114,34 @@ class RocksDBStateTable(Generic[S]):
         change = self._changes.get(key)
         if change is None:
             before = self._of_database(key)
-            del self._held[key]  # the change has it
+            del self._held[key]  # the change has the value
         else:
             before = change.before
         self._changes[key] = _Change(self._current.key_group, before, state)
         self._key, self._state = key, state
 
     def bytes_on_heap(self, looked_at: int) -> int:
-        """See KeyedStateBackend."""
+        """Estimate the bytes on the heap, see KeyedStateBackend."""
         return bytes_of_entries(self._held, bytes_of, looked_at) + sum(
             bytes_of_entries(changes, bytes_of, looked_at)
             for changes in (self._changes, self._sealed)
         )
 
     def forget_what_was_read(self) -> None:
-        """See KeyedStateBackend. A change knows what was before it."""
+        """Forget unchanged values, see KeyedStateBackend. A change knows the value before the
+        change."""
         self._held = {}
 
     def sizes(self) -> dict[int, int]:
-        """The number of entries by key group, after the last sealed epoch."""
+        """Return the number of entries by key group, after the last sealed epoch."""
         return self.counts.by_key_group()
 
     def number_of_changes(self) -> int:
-        """How many keys the running epoch has changed."""
+        """Return the number of keys that the current epoch changed."""
         return len(self._changes)
 
     def changes(self) -> StateEntries:
-        """What the running epoch changed, with the states as they are now."""
+        """Return the changes of the current epoch, with the current states."""
         changed = self._changes.values()
         return StateEntries(
             self.format.name,
@@ -151,7 +153,7 @@ class RocksDBStateTable(Generic[S]):
         )
 
     def seal(self) -> None:
-        """End the running epoch; it can be undone until the next one is sealed."""
+        """End the current epoch. The epoch can be undone until the next seal."""
         changes = self._changes
         of_key = self.format.keys.of_key
         self._write((of_key(key, change.key_group), change.now) for key, change in changes.items())
@@ -161,11 +163,11 @@ class RocksDBStateTable(Generic[S]):
         self._sealed = changes
 
     def rollback(self) -> None:
-        """Forget what the running epoch changed."""
+        """Forget the changes of the current epoch."""
         self._forget()
 
     def undo_sealed(self) -> None:
-        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         sealed, self._sealed = self._sealed, {}
         of_key = self.format.keys.of_key
@@ -177,8 +179,8 @@ class RocksDBStateTable(Generic[S]):
         self._forget()
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
-        must be unchanged."""
+        """Apply entries of a file to the base state. The entries cannot be undone. The current
+        epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget()
         self._sealed = {}
@@ -186,7 +188,8 @@ class RocksDBStateTable(Generic[S]):
         rows = self.format.keys.of_keys(entries.keys, entries.key_groups)
         assert len(rows) == len(entries.states)
         if entries.growth is not None:
-            # Which keys are new need not be known. The last entry of a key comes last.
+            # With a known growth, new keys need no look-up. The last entry of a key is written
+            # last.
             for key_group, more in entries.growth.items():
                 add(key_group, more)
             if None in entries.states:
@@ -194,7 +197,7 @@ class RocksDBStateTable(Generic[S]):
             else:
                 self._put_all(rows, entries.states)
             return
-        # The last entry of a key counts.
+        # Only the last entry of a key counts.
         states = dict(zip(rows, zip(entries.key_groups, entries.states, strict=True), strict=True))
         in_order = sorted(states)
         is_empty = not len(self.counts)
@@ -205,18 +208,18 @@ class RocksDBStateTable(Generic[S]):
         self._write((row, states[row][1]) for row in in_order)
 
     def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:
-        """What the database has of these rows, which are in order, some at a time."""
+        """Yield the bytes in the database for `rows`, which are sorted, some rows at a time."""
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             yield from self.family.get_many(rows[first : first + _ROWS_AT_ONCE])
 
     def _put_all(self, rows: Iterable[bytes], states: Iterable[S]) -> None:
-        """Write the states of rows. None of them is None."""
+        """Write the states of rows. No state is None."""
         batch = Batch()
         batch.put_all(rows, map(self.format.pack, states), self.family.handle)
         self._database.write(batch)
 
     def _write(self, states: Iterable[tuple[bytes, S | None]]) -> None:
-        """Write the states of rows."""
+        """Write the states of rows. None deletes a row."""
         batch, handle, pack = Batch(), self.family.handle, self.format.pack
         for row, state in states:
             if state is None:
@@ -231,10 +234,10 @@ class RocksDBStateTable(Generic[S]):
         self._key = self._state = None
 
     def families(self) -> tuple[ColumnFamily, ...]:
-        """Its column families."""
+        """Return the column families of the table."""
         return (self.family,)
 
 
 def _more(change: _Change[Any]) -> int:
-    """How many entries more there are after a change."""
+    """Return the number of entries after a change minus the number before."""
     return (change.now is not None) - (change.before is not None)

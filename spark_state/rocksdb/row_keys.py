@@ -1,11 +1,11 @@
 """The keys of rows: key group, key, element; or key group, time, key, element. Pure.
 
-    rows of a state   key group (2 bytes)   key   element             value
-    rows of times     key group (2 bytes)   time (8 bytes)   key   element     nothing
+    rows of a state   key group (2 bytes)   key   element                      with a packed value
+    rows of times     key group (2 bytes)   time (8 bytes)   key   element     with an empty value
 
-So the rows of a key group are one range, as are those of a key, and what is due until some time in
-a key group. What an element is, its kind of state says: nothing for a value, a number for lists and
-timers, a user key for maps.
+So the rows of a key group are one range. The rows of a key are one range, and so are the rows of a
+key group due until some time. The element depends on the kind of state: nothing for a value, a
+number for lists and timers, a user key for maps.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ KEY_GROUP_BYTES = 2
 class RowKeys:
     """The keys of the rows of one state.
 
-    `encode_element(element)`: the bytes of an element; `element(row, start)`: that of a row, which
-    begins at `start`.
+    `encode_element(element)` returns the bytes of an element. `element(row, start)` returns the
+    element that begins at `start` in a row.
     """
 
     def __init__(self, key_columns: KeyColumns, descriptor: StateDescriptor) -> None:
@@ -39,48 +39,49 @@ class RowKeys:
         self.encode_element, self.element = _element(descriptor)
 
     def of_key(self, key: Key, key_group: int) -> bytes:
-        """What the rows of a key begin with."""
+        """Return the beginning of all rows of a key."""
         return key_group.to_bytes(KEY_GROUP_BYTES, "big") + self._encode_key(key)
 
     def of_keys(self, keys: Sequence[Key], key_groups: Sequence[int]) -> list[bytes]:
-        """What the rows of each key begin with."""
+        """Return the beginning of all rows, for each key."""
         if isinstance(keys, StoredKeys) and self._can_encode_columns:
             return encoded_keys(pa.array(key_groups, pa.int32()), keys.columns)
         rows = zip(keys, key_groups, strict=True)
         return [self.of_key(key, key_group) for key, key_group in rows]
 
     def of_due(self, time_ms: int, of_key: bytes, element: bytes) -> bytes:
-        """The row of times of an element; `of_key`: what the rows of its key begin with."""
+        """Return the row of times of an element. `of_key`: the beginning of all rows of the key."""
         return b"".join(
             (of_key[:KEY_GROUP_BYTES], encode_int(time_ms), of_key[KEY_GROUP_BYTES:], element)
         )
 
     def key_and_element(self, row: bytes) -> tuple[Key, Any]:
-        """The key and the element that a row is of."""
+        """Return the key and the element of a row."""
         key, end = self._keys.decode(row, KEY_GROUP_BYTES)
         return key, self.element(row, end)
 
     def due(self, row: bytes) -> tuple[int, Key, Any]:
-        """The time, the key and the element of a row of times."""
+        """Return the time, the key and the element of a row of times."""
         time_ms, end = decode_int(row, KEY_GROUP_BYTES)
         key, end = self._keys.decode(row, end)
         return time_ms, key, self.element(row, end)
 
 
 def of_key_group(key_group: int) -> bytes:
-    """What the rows of a key group begin with."""
+    """Return the beginning of all rows of a key group."""
     return key_group.to_bytes(KEY_GROUP_BYTES, "big")
 
 
 def key_group_of(row: bytes) -> int:
-    """The key group of a row."""
+    """Return the key group of a row."""
     return int.from_bytes(row[:KEY_GROUP_BYTES], "big")
 
 
 def _element(
     descriptor: StateDescriptor,
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes, int], Any]]:
-    """How elements are written and read: an element takes the rest of a row."""
+    """Return the functions that encode and decode an element. An element takes the rest of a
+    row."""
     if descriptor.kind == "value":
         return (lambda element: b""), (lambda row, start: ())
     if descriptor.kind in ("list", "timers"):

@@ -1,4 +1,4 @@
-"""How the rows of one state are written in a database and in files."""
+"""The format of one state's rows in a database and in files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ _EXPIRY_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class StateRowsFormat:
-    """`serializer`: of what files hold; `keys`: of rows; `pack`, `unpack`: what a table holds of a
-    key or of an element, as the value of a row. `has_elements`: whether a key has several rows."""
+    """The format of one state's rows.
+
+    - `serializer`: converts the rows of files.
+    - `keys`: the keys of the rows in a database.
+    - `pack`, `unpack`: convert the table's value of a key or element to the value of a row, and
+      back.
+    - `has_elements`: True if a row of a file is (element, value), False if a row is a value.
+    """
 
     name: str
     serializer: StateSerializer[Any]
@@ -32,7 +38,8 @@ class StateRowsFormat:
     has_elements: bool
 
     def entry(self, row: bytes, data: bytes) -> tuple[Key, Any]:
-        """What a file holds of a row: its key, and its value, with the element if it has one."""
+        """Return the file row for a row of the database: the key, and (element, value) or the
+        value."""
         key, element = self.keys.key_and_element(row)
         value = self.unpack(data)
         return key, (element, value) if self.has_elements else value
@@ -44,7 +51,7 @@ def state_rows_format(
     key_columns: KeyColumns,
     forms: Forms,
 ) -> StateRowsFormat:
-    """The format of a state's rows."""
+    """Return the format of a state's rows."""
     pack, unpack = _values(descriptor, forms)
     if descriptor.ttl_ms is not None:
         pack, unpack = _expiring(pack, unpack)
@@ -72,7 +79,7 @@ def _values(
 def _expiring(
     pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """A value and when it expires, which comes first."""
+    """Return the functions for a value with an expiry time. The time comes first in the bytes."""
 
     def pack_both(value: tuple[Any, int]) -> bytes:
         return encode_int(value[1]) + pack(value[0])

@@ -1,1 +1,1 @@
-"""Savepoints of operators, and stores that are made of them."""
+"""Savepoints of operators, and restoring a store from a savepoint."""

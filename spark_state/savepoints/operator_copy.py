@@ -1,7 +1,8 @@
-"""Copies what an operator has after an epoch to another store, as rows that all backends read.
+"""Copies an operator's state after an epoch to another store, as rows that all backends read.
 
-Nothing in memory grows with the state: some key groups are read, put in order and written, then the
-next ones. A database is opened on the local disk, and read in order.
+Memory does not grow with the state: the copy reads, sorts and writes a few key groups at a time. If
+the state is a RocksDB database, the copy opens the database on the local disk and reads the entries
+in key order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ROWS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OperatorCopy:
-    """What is copied from where to where."""
+    """A copy of an operator's epoch `checkpoint` from the store `source` to the store `target`."""
 
     history: OperatorHistory
     source: CompletedCheckpointStore
@@ -48,7 +49,8 @@ class OperatorCopy:
     checkpoint: CompletedCheckpoint
 
     def of_subtask(self, barrier: Barrier) -> Barrier:
-        """A barrier that names canonical files in the target only."""
+        """Copy the state of a subtask to canonical files in the target; return the barrier for
+        these files."""
         own = key_group_range_of_subtask(
             self.history.metadata.max_parallelism, barrier.parallelism, barrier.subtask
         )
@@ -81,7 +83,7 @@ class OperatorCopy:
     def _restored(
         self, barrier: Barrier, handles: tuple[StateHandle, ...], key_groups: KeyGroupRange
     ) -> Iterator[KeyedStateBackend[Any]]:
-        """A backend that has what the files hold of these key groups."""
+        """Yield a backend with the contents of `handles` for these key groups."""
         states = [
             StoredState(
                 state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms),
@@ -101,7 +103,7 @@ class OperatorCopy:
     def _begun(
         self, restore: BackendRestore, key_groups: KeyGroupRange, at_end: ExitStack
     ) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
-        """A backend that knows the states, and the files that are still to be applied to it."""
+        """Return a backend with all states registered, and the files still to apply."""
         key_columns = self._key_columns()
         database = _first_database(restore.handles)
         if database is not None:
@@ -155,7 +157,7 @@ class _TargetFiles:
     by: SubtaskAttempt
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """See RowFiles."""
+        """Write rows as a snapshot file, durable on return."""
         return self.target.files.write("snapshot", rows, key_groups, self.by)
 
 
@@ -164,8 +166,9 @@ def _first_database(handles: Sequence[StateHandle]) -> StateHandle | None:
 
 
 def _slices(handles: Sequence[StateHandle], own: KeyGroupRange) -> Iterator[KeyGroupRange]:
-    """Ranges of key groups that have about `ROWS_AT_ONCE` rows, or fewer; at least one key group
-    each. What is in a database is one range: it is not held in memory."""
+    """Split `own` into ranges of about `ROWS_AT_ONCE` rows or fewer, with at least a key group
+    each. State in a database is a single range, because the copy does not load a database into
+    memory."""
     names = attrgetter("name")
     files = {name: next(of_name) for name, of_name in groupby(sorted(handles, key=names), names)}
     rows = sum(handle.rows for handle in files.values())

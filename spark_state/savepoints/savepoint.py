@@ -1,13 +1,14 @@
-"""Savepoints: all that an operator has after an epoch, as a store of its own.
+"""Savepoints: a copy of an operator's whole state after an epoch, as a store of its own.
 
 A savepoint is full and canonical: rows that every backend reads, and no file of another store. So
-it can be copied to any place, read by `format("cowstate")` and `open_store`, and named by
-`spark.cowstate.restoreFrom`. It is a store with one epoch. Its barriers are published when all its
-files are durable, and what lacks one of them has no epoch.
+users can copy a savepoint to any place, read it with `format("cowstate")` and `open_store`, and
+name it in `spark.cowstate.restoreFrom`. A savepoint is a store with one epoch. The barriers are
+published after all files are durable; if a barrier is missing, the store has no epoch.
 
-Operators of a query are copied together. No store can change together with another one, so their
-last barriers follow each other when all else is there: a failure between these leaves some
-operators with the epoch, and whoever reads all of them is refused.
+All operators of a query are copied together. Two stores cannot change at the same moment. So the
+copy writes everything else first, then the last barrier of each operator in turn. A failure between
+the last barriers leaves the epoch in some operators only, and a reader of all operators gets an
+error.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from spark_state.savepoints.shared_epoch import directory_name, epochs_of, share
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A savepoint that was written. `url`: where it is; `source`: the store that it is of;
-    `entries`: values and elements; `bytes`: of its files."""
+    """A finished savepoint. `url`: place of the savepoint; `source`: URL of the copied store;
+    `entries`: number of values and elements; `bytes`: length of the files."""
 
     url: str
     source: str
@@ -61,17 +62,24 @@ def savepoint(
 ) -> tuple[Savepoint, ...]:
     """Write a savepoint of an operator, whose query may run meanwhile.
 
-    `store`: the URL of the operator's store, or the directory of its query: then each operator gets
-    a savepoint below `target`, under its name, all of the same epoch. `target`: a URL where nothing
-    is yet. `epoch`: the one whose state it is, None for the newest that all operators have.
-    `storage_options` are fsspec's, for both. Retention leaves alone what is read.
+    `store`: URL of an operator's store, or of the directory of a query. For a query, each operator
+    gets a savepoint in `target`/<operator name>, all of the same epoch. `target`: a URL where
+    nothing is yet. `epoch`: the epoch to save, None for the newest epoch that all operators have.
+    `storage_options`: fsspec's options for both URLs. Retention keeps the epoch while the copy
+    reads.
 
-    Raises ConfigurationError if something is at `target` already, or the operators have no epoch in
-    common, or one of them lags, so that the epoch would be an old one of the others;
-    NotAStoreError, NoSavepointError; VersionNotRetainedError if the epoch is not there;
-    CorruptObjectError; the errors of object stores. Then no operator has an epoch at `target`,
-    unless the very last writes failed: an operator that has one is whole, and the directory is no
-    savepoint as long as another one has none.
+    Raises
+
+        ConfigurationError        `target` is not empty, or not apart from `store`; the operators
+                                  have no epoch in common; one operator lags, so the common epoch is
+                                  old
+        NotAStoreError, NoSavepointError
+        VersionNotRetainedError   the store does not have the epoch
+        CorruptObjectError, and the errors of object stores
+
+    After an error no operator has an epoch at `target`, unless the very last writes failed. Then an
+    operator that has the epoch is whole, and the directory is no savepoint as long as another
+    operator lacks the epoch.
     """
     pairs = _pairs(store, target, storage_options)
     _check_apart(store, target, storage_options)
@@ -79,8 +87,8 @@ def savepoint(
         _check_nothing_there(place)
     way_out = f"Name the store of one operator, or {words().choose_epoch} that all have"
     chosen = _chosen_epoch(store, [history for history, _ in pairs], epoch, way_out)
-    # Retention never takes the newest epochs, so their pins come in time. An older one may be gone
-    # all the same: then reading it says so.
+    # Retention never deletes the newest epochs, so a pin on a new epoch comes in time. Retention
+    # may delete an old epoch before the pin; then the copy raises an error.
     with ExitStack() as pins:
         for history, _ in pairs:
             pins.enter_context(EpochPins(history.store).pinned(chosen))
@@ -90,17 +98,19 @@ def savepoint(
 def restore(
     savepoint: str, store: str, *, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Savepoint, ...]:
-    """Write the store of an operator from a savepoint, so that its query goes on from there.
+    """Write the store of an operator from a savepoint, so that the operator's query can go on.
 
-    `savepoint`: the URL of one, or of a directory with one for each operator. `store`:
+    `savepoint`: URL of a savepoint, or of a directory with a savepoint of each operator. `store`:
     <spark.cowstate.store>/<query id>/<operator>, or <spark.cowstate.store>/<query id> for all
-    operators; there is no epoch yet. The query must be the one that the savepoint is of, and its
-    checkpoint must have the batch of the savepoint as its last one; its first epoch is refused
-    otherwise. A query of another id begins with a savepoint by spark.cowstate.restoreFrom.
+    operators; no epoch may be there yet. The query must be the query of the savepoint, and the last
+    batch in the query's checkpoint must be the savepoint's epoch: otherwise the first epoch of the
+    query raises an error. A query with another id begins with a savepoint by
+    spark.cowstate.restoreFrom.
 
-    Raises ConfigurationError if the store has epochs, or is one of another query, and if the
-    operators have no epoch in common; and what `savepoint` raises. What is left is as there: an
-    operator that has no epoch is refused by its query, unless spark.cowstate.startEmpty is set.
+    Raises ConfigurationError if the store has epochs or belongs to another query, or if the
+    operators have no epoch in common; and the errors of `savepoint`. After an error the same holds
+    as for `savepoint`. A query refuses to start an operator without an epoch unless
+    spark.cowstate.startEmpty is set.
     """
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
@@ -114,7 +124,7 @@ def restore(
 def _pairs(
     source: str, target: str, storage_options: Mapping[str, Any] | None
 ) -> list[tuple[OperatorHistory, ObjectStore]]:
-    """Each operator, and where its copy is to be."""
+    """Return each operator with the place for its copy."""
     histories = operators_at(source, storage_options, RETRY_SECONDS, NoSavepointError)
     own = open_object_store(source, storage_options).url.rstrip("/")
     pairs: list[tuple[OperatorHistory, ObjectStore]] = []
@@ -173,7 +183,8 @@ def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None
 def _chosen_epoch(
     url: str, histories: Sequence[OperatorHistory], epoch: int | None, way_out: str
 ) -> int:
-    """The epoch that is asked for, or the newest one that all operators have."""
+    """Return `epoch` after a check that all operators have it; for None, the newest common
+    epoch."""
     held = epochs_of(histories)
     if epoch is None:
         return shared_epoch(url, histories, held, way_out)
@@ -185,7 +196,7 @@ def _chosen_epoch(
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """What is copied: an operator's epoch, to a place. `is_restored`: see Barrier."""
+    """An operator's epoch and the place for its copy. `is_restored`: see Barrier.restored."""
 
     history: OperatorHistory
     place: ObjectStore
@@ -193,7 +204,8 @@ class _Operator:
     is_restored: bool = False
 
     def copied(self, target: CompletedCheckpointStore) -> tuple[Barrier, ...]:
-        """The barriers of the copy, whose files are durable. They are not published."""
+        """Write the files of the copy, durable on return; return the barriers, not yet
+        published."""
         source = CompletedCheckpointStore(self.history.store)
         checkpoint = self.history.checkpoint_at(self.epoch)
         copy = OperatorCopy(self.history, source, target, checkpoint)
@@ -201,7 +213,7 @@ class _Operator:
         return tuple(replace(barrier, restored=self.is_restored) for barrier in barriers)
 
     def written(self, barriers: Sequence[Barrier]) -> Savepoint:
-        """What these barriers say."""
+        """Describe a copy by its barriers."""
         handles = [handle for barrier in barriers for handle in barrier.handles]
         return Savepoint(
             url=self.place.url,
@@ -215,8 +227,9 @@ class _Operator:
 
 
 def _written(operators: Sequence[_Operator]) -> tuple[Savepoint, ...]:
-    """Write the copies. All stores are there before one has an epoch, and no operator has all its
-    barriers before all files and the other barriers are durable."""
+    """Write the copies, in an order that never leaves an epoch with missing files: all stores; then
+    all files; then all barriers except the last barrier of each operator; then the last barriers.
+    """
     targets = [CompletedCheckpointStore(operator.place) for operator in operators]
     for target, operator in zip(targets, operators, strict=True):
         target.open(operator.history.metadata)

@@ -1,8 +1,9 @@
-"""The one epoch of all operators of a query: the newest that all of them have.
+"""The newest epoch that all operators of a query have.
 
-Operators of a query that runs are not at the same epoch at every moment, and what one had after an
-epoch belongs to what the others had after the same one. An operator that its query has dropped
-stays at an old epoch for ever, and nobody means that one who asks for the newest.
+Operators of a running query may be at different epochs for a moment, but the state of an operator
+after an epoch belongs to the other operators' state after the same epoch. An operator dropped from
+the query stays at an old epoch for ever; a user asking for the newest epoch does not mean this old
+epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError
 
-# How far one operator of a query that runs may be ahead of another one.
+# How many epochs one operator of a running query may be ahead of another operator.
 _EPOCHS_APART = 2
 
 
@@ -22,16 +23,17 @@ def shared_epoch(
     epochs: Mapping[str, Sequence[int]],
     way_out: str,
 ) -> int:
-    """The newest epoch that all operators below `url` have; `epochs`: what epochs_of has found.
+    """Return the newest epoch that all operators below `url` have. `epochs`: the result of
+    epochs_of.
 
-    Raises ConfigurationError if there is none, or if an operator lags so that it is an old one; and
-    what epochs_of raises.
+    Raises ConfigurationError if no epoch is common to all, or if one operator lags so far that the
+    common epoch is old; and the errors of epochs_of.
     """
     shared = _newest_of_all(url, epochs, way_out)
     ahead = max(epochs, key=lambda operator: epochs[operator][-1])
     newest = epochs[ahead][-1]
     if newest - shared > _EPOCHS_APART:
-        # The query may have gone on while its operators were looked at one by one.
+        # The query may have gone on while epochs_of looked at one operator after another.
         epochs = epochs_of(histories)
         shared = _newest_of_all(url, epochs, way_out)
     if newest - shared > _EPOCHS_APART:
@@ -56,8 +58,8 @@ def _newest_of_all(url: str, epochs: Mapping[str, Sequence[int]], way_out: str) 
 
 
 def epochs_of(histories: Sequence[OperatorHistory]) -> dict[str, Sequence[int]]:
-    """The whole epochs of each operator, by the name of its directory. Raises
-    VersionNotRetainedError if one has none."""
+    """Return the whole epochs of each operator, by directory name. Raises VersionNotRetainedError
+    if an operator has no epoch."""
     held: dict[str, Sequence[int]] = {}
     for history in histories:
         versions = history.versions()
@@ -68,10 +70,10 @@ def epochs_of(histories: Sequence[OperatorHistory]) -> dict[str, Sequence[int]]:
 
 
 def directory_name(history: OperatorHistory) -> str:
-    """The name of a store's directory, which is that of the operator in its query."""
+    """Return the name of a store's directory: the operator's name in its query."""
     return history.url.rstrip("/").rpartition("/")[2]
 
 
 def epochs_text(epochs: Sequence[int]) -> str:
-    """Epochs in order, as a message shows them."""
+    """Format a sorted list of epochs for a message."""
     return f"{epochs[0]} to {epochs[-1]}"

@@ -1,1 +1,1 @@
-"""Where the engine meets Spark: the operator's plan, its configuration, and its tasks."""
+"""Plans operators in Spark, reads their configuration, and runs their tasks."""

@@ -1,18 +1,18 @@
 """For tests: a processor without Spark, and contract suites of backends and object stores.
 
-`ScriptedOperator` runs a StatefulProcessor over rows, times and restarts that a test gives, and
-`ScriptedPandasOperator` one of the pandas API.
+`ScriptedOperator` runs a StatefulProcessor over the rows, times and restarts of a test.
+`ScriptedPandasOperator` runs a processor of the pandas API.
 
-The contract suites are for those who write a backend of keyed state or an object store of their
-own. A suite is a class of pytest tests. Derive one whose name begins with `Test`, and say in its
-fixture what is to be tested:
+The contract suites are for authors of a keyed state backend or of an object store. A suite is a
+class of pytest tests. Derive a class with a name that begins with `Test`, and return the object to
+test from the fixture:
 
     class TestMyObjectStore(ObjectStoreContract):
         @pytest.fixture
         def store(self, tmp_path: Path) -> ObjectStore:
             return MyObjectStore(tmp_path)
 
-The suites need pytest, which cowstate does not install. They are imported when they are asked for.
+The suites need pytest, and cowstate does not install pytest. So a suite is imported on first use.
 """
 
 from __future__ import annotations

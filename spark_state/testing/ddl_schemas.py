@@ -1,6 +1,6 @@
-"""Schemas from DDL text without a Spark session: what `StructType.fromDDL` asks Spark's JVM for.
+"""Schemas from DDL text without a Spark session; `StructType.fromDDL` needs Spark's JVM.
 
-sqlglot parses the text; a type that it does not know as Spark's is an error.
+sqlglot parses the text; a type unknown here is an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _SHORT_NAMES = {
 
 
 def schema_of(given: types.StructType | str, what: str) -> types.StructType:
-    """A schema, given as one or as DDL text; `what`: whose it is, for errors.
+    """Return a schema, given as a StructType or as DDL text. `what`: owner of the schema, for
+    errors.
 
     Raises ConfigurationError for a text that is no schema.
     """
@@ -55,7 +56,7 @@ def schema_of(given: types.StructType | str, what: str) -> types.StructType:
     try:
         statements = sqlglot.parse(f"CREATE TABLE t ({_spelled_out(given)})", read="spark")
     except sqlglot.errors.ParseError as error:
-        # The message of the library marks the place with codes of a terminal.
+        # sqlglot's message marks the place with escape codes of a terminal.
         place = error.errors[0]["highlight"] if error.errors else ""
         raise _no_schema(given, what, f"cannot read it at {place!r}") from error
     except sqlglot.errors.SqlglotError as error:
@@ -77,7 +78,8 @@ def _no_schema(given: str, what: str, why: str) -> ConfigurationError:
 
 
 def _spelled_out(text: str) -> str:
-    """Spark's short names of types behind a name or a bracket, as other systems write them."""
+    """Replace Spark's short names of types, after a name or a bracket, by the names in other
+    systems."""
     return re.sub(
         rf"(?i)(?<=[\s<,:])({'|'.join(_SHORT_NAMES)})\b(?=\s*(?:[,>]|$|not\b))",
         lambda match: _SHORT_NAMES[match[1].lower()],

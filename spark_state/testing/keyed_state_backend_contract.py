@@ -1,4 +1,4 @@
-"""What every backend of keyed state promises."""
+"""Contract of a keyed state backend, as tests."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ VALUE = StateDescriptor("value", "value", _ROW, '{"type":"struct","fields":[]}')
 LIST = StateDescriptor("list", "list", pa.struct([pa.field(LIST_VALUE, pa.list_(_ROW))]), "{}")
 MAP = StateDescriptor("map", "map", pa.struct([pa.field(MAP_VALUE, pa.map_(_ROW, _ROW))]), "{}")
 
-# (state, key) -> what it holds: a number, a list of numbers, numbers by numbers.
+# (state, key) -> content: a number, a list of numbers, or a dict from number to number.
 Content = dict[tuple[str, int], Any]
 
 
 def key_group_of(key: int) -> int:
-    """Keys go to key groups in turn."""
+    """Return the key group of a key: keys go to key groups in turn."""
     return KEY_GROUPS.start + key % len(KEY_GROUPS)
 
 
@@ -58,7 +58,7 @@ class WrittenFiles:
 
 
 class States:
-    """A backend with a state of each kind, seen by key."""
+    """Backend with a state of each kind, accessed by key."""
 
     def __init__(self, backend: KeyedStateBackend[Any]) -> None:
         self.backend = backend
@@ -72,7 +72,7 @@ class States:
         self.backend.set_current_key((key,), key_group_of(key))
 
     def content(self, keys: Iterable[int]) -> Content:
-        """What the keys have."""
+        """Return the content of the keys."""
         content: Content = {}
         for key in keys:
             self.set_key(key)
@@ -85,7 +85,7 @@ class States:
         return content
 
     def change(self, chance: random.Random, key: int, content: Content) -> None:
-        """A random change of a key, here and in `content`."""
+        """Change a key at random, in the backend and in `content`."""
         self.set_key(key)
         number = chance.randrange(100)
         match chance.choice(["update", "clear", "append", "put", "drop", "set", "remove"]):
@@ -116,7 +116,8 @@ class States:
 
 
 def _element(row: dict[str, Any]) -> Any:
-    """What a row is of, within its state and key; None for all of it."""
+    """Return the element that a row changes, within state and key; None if the row clears all
+    elements."""
     held = row[row["_state"]]
     if row["_state"] == "value":
         return "value"
@@ -126,7 +127,8 @@ def _element(row: dict[str, Any]) -> Any:
 
 
 def _check_order(rows: Sequence[Any]) -> None:
-    """Rows of a file are in the order of keys, one for an element, after one that clears."""
+    """Check the rows of a file: in the order of keys, one row per element, after a row that
+    clears."""
     keys = [(row["_key_group"], row["key"]) for row in rows]
     assert keys == sorted(keys)
     assert all(row["_key_group"] == key_group_of(row["key"]) for row in rows)
@@ -138,8 +140,8 @@ def _check_order(rows: Sequence[Any]) -> None:
 
 
 class KeyedStateBackendContract:
-    """Derive a class with a fixture `new_backend`: (key groups, key columns, forms) -> an empty
-    backend of them."""
+    """Tests for every keyed state backend. Derive a class with a fixture `new_backend`: (key
+    groups, key columns, forms) -> an empty backend."""
 
     keys = range(40)
 
@@ -148,7 +150,7 @@ class KeyedStateBackendContract:
         return States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
 
     def filled(self, states: States, seed: int = 1) -> Content:
-        """After an epoch of random changes."""
+        """Return the content after an epoch of random changes."""
         content: Content = {}
         self.change(states, content, seed)
         states.backend.seal()
@@ -162,7 +164,7 @@ class KeyedStateBackendContract:
     def restored(
         self, new_backend: NewBackend, tables: Iterable[pa.Table], rows_of_batch: int | None = None
     ) -> States:
-        """Another backend, from files."""
+        """Return another backend, restored from files."""
         states = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
         for table in tables:
             states.backend.apply(table.to_batches(rows_of_batch))

@@ -1,4 +1,4 @@
-"""What every object store promises."""
+"""Contract of an object store, as tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from checkpoint_store.objects.object_store import ObjectStore
 
 
 def names_in(store: ObjectStore, directory: str) -> set[str]:
-    """The names of the objects directly in a directory."""
+    """Return the names of the objects directly in a directory."""
     return {info.name for info in store.list(directory)}
 
 
 class ObjectStoreContract:
-    """Derive a class with a fixture `store`: an empty store for each test."""
+    """Tests for every object store. Derive a class with a fixture `store`: an empty store for each
+    test."""
 
     def test_what_was_put_is_got(self, store: ObjectStore) -> None:
         data = bytes(range(256)) * 100
@@ -86,7 +87,7 @@ class ObjectStoreContract:
         assert list(store.list("a/c")) == []
 
     def test_a_listing_shows_only_the_names_with_a_prefix(self, store: ObjectStore) -> None:
-        """Those of the directory itself, and not of directories in it."""
+        """The listing has the names in the directory itself, and no names in subdirectories."""
         for name in ("d/aa-1", "d/aa-2", "d/ab-1", "d/aa/1", "daa-1"):
             store.put(name, b"x")
         assert {info.name for info in store.list("d", "aa-")} == {"d/aa-1", "d/aa-2"}

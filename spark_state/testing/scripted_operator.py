@@ -1,4 +1,4 @@
-"""A processor run over scripted rows, times and restarts, without Spark: for unit tests.
+"""Run of a processor over scripted rows, times and restarts, without Spark: for unit tests.
 
     with ScriptedOperator(
         Sessions(), rows="user string, page string", key="user", output="user string, pages long",
@@ -8,8 +8,9 @@
         operator.restart(parallelism=3)
         assert operator.batch([], at=60_000) == [Row(user="ada", pages=1)]
 
-It is the engine that runs in production: state goes to files in a folder after every batch, and a
-restart reads them. What Spark would do is scripted: which rows a batch has, when it was planned.
+The engine is the same as in production: after every batch state goes to files in a folder, and a
+restart reads the files. The test scripts the part of Spark: the rows of a batch, and the time when
+the batch is planned.
 """
 
 from __future__ import annotations
@@ -90,29 +91,29 @@ _INITIAL_COLUMN = "_cowstate_initial"
 
 @dataclass(frozen=True, slots=True)
 class _InitialState:
-    """The rows of an initial state, as a test gave them."""
+    """Rows of an initial state, as given by a test."""
 
     rows: KeyedRows
     given: tuple[Any, ...]
 
     @property
     def input(self) -> SideInput:
-        """How a subtask finds them."""
+        """The position of the initial rows in a subtask's table."""
         return SideInput(INITIAL_ROWS, _INITIAL_COLUMN, self.rows.layout)
 
 
 class ScriptedOperator:
-    """A processor of the row API or of Arrow, with the state that its batches leave.
+    """Processor of the row API or of Arrow, with the state that the batches leave.
 
-    - `rows`: the schema of the rows, a StructType or DDL text; `key`: the key columns among them;
-      `output`: the schema of what the processor yields.
-    - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case as in Spark. In
-      "EventTime", `watermark` is the column of the event time, and how many milliseconds the
-      watermark is behind it.
+    - `rows`: schema of the rows, a StructType or DDL text. `key`: the key columns in `rows`.
+      `output`: schema of the processor's output.
+    - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case as in Spark. For
+      "EventTime", `watermark` is the column of the event time, and the delay of the watermark in
+      milliseconds.
 
-    It has one subtask until `restart` is called with another parallelism.
-    Raises ConfigurationError for wrong arguments, and what planning the operator would raise. Use
-    it in a `with` statement, or close it.
+    The operator has one subtask until a call of `restart` with another parallelism. Raises
+    ConfigurationError for wrong arguments, and the errors of planning the operator. Use the
+    operator in a `with` statement, or close the operator.
     """
 
     def __init__(
@@ -145,13 +146,13 @@ class ScriptedOperator:
     def begin_with(
         self, given: Iterable[Any], *, rows: StructType | str, key: str | Sequence[str]
     ) -> None:
-        """Give the processor an initial state. Call it before the first batch, which hands it to
-        `handleInitialState` or `handleInitialBatch` before its own rows; no other batch does.
+        """Give the processor an initial state. Call before the first batch. The first batch hands
+        the initial rows to `handleInitialState` or `handleInitialBatch`, before the rows of the
+        batch; no later batch does.
 
-        `given`: tuples, Rows or dicts; `rows`: their schema; `key`: the columns among them that are
-        the key, of the types of the operator's key.
-        Raises ConfigurationError after the first batch, for another key, and if the processor lacks
-        the method.
+        `given`: tuples, Rows or dicts. `rows`: schema of `given`. `key`: the key columns in `rows`,
+        of the types of the operator's key. Raises ConfigurationError after the first batch, for
+        another key, and if the processor lacks the method.
         """
         if self._epoch:
             raise ConfigurationError("begin_with comes too late: the first batch has run")
@@ -166,11 +167,11 @@ class ScriptedOperator:
     def batch(
         self, rows: Iterable[Any] = (), *, at: int | datetime.datetime | None = None
     ) -> list[Row]:
-        """Run a batch, and return its output.
+        """Run a batch, and return the output.
 
-        `rows`: tuples, Rows or dicts; `at`: when the batch is planned, in ms since 1970 or as a
-        datetime; a second after the last one if None. What a processor raises is raised, and leaves
-        the state as it was: the next call runs the batch again.
+        `rows`: tuples, Rows or dicts. `at`: time when the batch is planned, in ms since 1970 or as
+        a datetime; by default a second after the last batch. An exception of the processor is
+        raised here and leaves the state unchanged: the next call runs the batch again.
         """
         self._now_ms = self._now_ms + 1_000 if at is None else _milliseconds(at)
         table = self._table(rows)
@@ -186,9 +187,10 @@ class ScriptedOperator:
         processor: StatefulProcessor | ArrowStatefulProcessor | None = None,
         parallelism: int | None = None,
     ) -> None:
-        """Start the query again with what the store has, and nothing of the memory.
+        """Start the query again from the store, without the state in memory.
 
-        `processor`: another one, or another version of it; `parallelism`: another one.
+        `processor`: another processor, or another version of the processor. `parallelism`: another
+        parallelism.
         """
         if processor is not None:
             self._api.check_processor(processor)
@@ -209,9 +211,9 @@ class ScriptedOperator:
         ]
 
     def state(self, name: str) -> dict[Any, Any]:
-        """What a state holds after the last batch, by key: the value as a dict, the elements of a
-        list as dicts, the entries of a map as pairs of dicts. A key of one column is its value; in
-        keys, structs and arrays are tuples."""
+        """Return the content of a state after the last batch, by key: a value as a dict, the
+        elements of a list as dicts, the entries of a map as pairs of dicts. A key of one column is
+        the column's value. In keys, structs and arrays are tuples."""
         held: dict[Any, Any] = {}
         for row in open_store(self._request(0).store_url, state=name).read().to_pylist():
             key = frozen(tuple(row.pop(column) for column in self._rows.keys))
@@ -220,7 +222,7 @@ class ScriptedOperator:
         return held
 
     def timers(self) -> dict[Any, list[int]]:
-        """The timers after the last batch, by key, in ms since 1970."""
+        """Return the timers after the last batch, by key, in ms since 1970."""
         if self._time_mode == "None":
             return {}
         held: dict[Any, list[int]] = {}
@@ -339,8 +341,8 @@ class ScriptedOperator:
             ]
 
     def _table(self, rows: Iterable[Any]) -> pa.Table:
-        """The rows of all subtasks with their key groups, the rows of the initial state in the
-        first batch, control rows, and the batch's time."""
+        """Return the rows of all subtasks with their key groups, the rows of the initial state in
+        the first batch, the control rows, and the batch's time."""
         keyed, initial, has_time = self._rows, self._initial, self._event_times is not None
         columns = keyed.columns(rows)
         groups = keyed.key_groups(columns, MAX_PARALLELISM)
@@ -367,8 +369,8 @@ def _with_nulls(before: int, column: Any, after: int) -> Any:
 
 
 class ScriptedPandasOperator(ScriptedOperator):
-    """The same for a processor of `transformWithStateInPandas`, whose rows are DataFrames. The time
-    zone of the session is UTC. The output consists of Rows, too."""
+    """ScriptedOperator for a processor of `transformWithStateInPandas`, with rows as DataFrames.
+    The session's time zone is UTC. The output consists of Rows, as in ScriptedOperator."""
 
     def _api_of(self, processor: Any) -> ProcessorApi:
         # pandas takes a third of a second to import.
@@ -378,7 +380,7 @@ class ScriptedPandasOperator(ScriptedOperator):
 
 
 class _ParsedSchemas:
-    """The schemas of states, parsed without Spark."""
+    """Schemas of states, parsed without Spark."""
 
     def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
         """See Describe."""

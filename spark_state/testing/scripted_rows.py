@@ -1,4 +1,4 @@
-"""Rows that a test gives a ScriptedOperator, as Arrow columns with their key groups."""
+"""Rows of a test for a ScriptedOperator, as Arrow columns with key groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_state.testing.ddl_schemas import schema_of
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """Rows with a key. `what`: whose they are, for errors; `keys`: the key columns."""
+    """Rows with a key. `what`: name of the rows, for errors. `keys`: the key columns."""
 
     what: str
     schema: StructType
@@ -28,7 +28,8 @@ class KeyedRows:
 
     @classmethod
     def of(cls, what: str, given: StructType | str, key: str | Sequence[str]) -> KeyedRows:
-        """Raises ConfigurationError for what is no schema, or has no such key."""
+        """Return rows with this schema and key. Raises ConfigurationError for an invalid schema or
+        key."""
         keyed = cls(what, schema_of(given, what), (key,) if isinstance(key, str) else tuple(key))
         for name in keyed.keys:
             keyed.check_has(name)
@@ -38,13 +39,13 @@ class KeyedRows:
 
     @property
     def layout(self) -> InputLayout:
-        """Where the columns are."""
+        """The positions of the columns."""
         names = tuple(self.schema.names)
         return InputLayout(names, tuple(names.index(key) for key in self.keys))
 
     @property
     def key_fields(self) -> list[StructField]:
-        """The fields of the key, in its order."""
+        """The fields of the key, in the order of the key."""
         return [self.schema[name] for name in self.keys]
 
     def check_has(self, name: str) -> None:
@@ -55,7 +56,7 @@ class KeyedRows:
             )
 
     def check_same_key(self, other: KeyedRows) -> None:
-        """Raise ConfigurationError unless the keys of both have the same types."""
+        """Raise ConfigurationError unless both keys have the same types."""
         types, other_types = (
             json.dumps([field.dataType.jsonValue() for field in rows.key_fields])
             for rows in (self, other)
@@ -67,7 +68,7 @@ class KeyedRows:
             )
 
     def columns(self, rows: Iterable[Any]) -> list[Any]:
-        """The columns of rows, each a tuple, a Row or a dict."""
+        """Return the columns of rows. A row is a tuple, a Row or a dict."""
         values = [self._values(row) for row in rows]
         return [
             pa.array([row[index] for row in values], field.type)
@@ -75,7 +76,7 @@ class KeyedRows:
         ]
 
     def key_groups(self, columns: Sequence[Any], max_parallelism: int) -> list[int]:
-        """The key group of each row."""
+        """Return the key group of each row."""
         types = [field.dataType.jsonValue() for field in self.key_fields]
         assignment = KeyGroupAssignment(types, max_parallelism)
         of_key = [columns[index].to_pylist() for index in self.layout.key_indexes]

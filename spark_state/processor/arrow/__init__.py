@@ -1,1 +1,1 @@
-"""Processors that get and yield Arrow, many keys with a call."""
+"""Processors that get and yield Arrow data, many keys in one call."""

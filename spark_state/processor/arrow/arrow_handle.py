@@ -1,4 +1,4 @@
-"""The handle that `ArrowStatefulProcessor.init` gets."""
+"""Handle for `ArrowStatefulProcessor.init`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class TimersOfKeys(Protocol):
-    """The timers of keys. `states.ArrowTimers` is one."""
+    """Timers of many keys. `states.ArrowTimers` implements the protocol."""
 
     def register(self, keys: Keys, times_ms: Any) -> None: ...
 
@@ -28,7 +28,8 @@ class TimersOfKeys(Protocol):
 
 
 class ArrowProcessorHandle(DeclaringHandle, ForManyKeys):
-    """States of many keys at once, see `states`, and operator state as in the other APIs."""
+    """Handle for states of many keys, see `states`, and for operator state, as in the other
+    APIs."""
 
     calls_of_rows: ClassVar[Mapping[str, str]] = {
         "registerTimer": "registerTimers(keys, timesMs)",
@@ -37,18 +38,20 @@ class ArrowProcessorHandle(DeclaringHandle, ForManyKeys):
     _timers: TimersOfKeys
 
     def registerTimers(self, keys: Keys, timesMs: Any) -> None:
-        """Register a timer for each key: `timesMs`, whole numbers in ms since 1970, one a key.
+        """Register a timer for each key. `timesMs`: whole numbers in ms since 1970, one for each
+        key.
 
         Raises StateValueError for other times.
         """
         self._timers.register(keys, timesMs)
 
     def deleteTimers(self, keys: Keys, timesMs: Any) -> None:
-        """Delete a timer of each key, if it is there. Raises StateValueError for other times."""
+        """Delete a timer of each key, if the timer exists. Raises StateValueError for invalid
+        times."""
         self._timers.delete(keys, timesMs)
 
     def listTimers(self, keys: Keys) -> pa.ListArray[Any]:
-        """The timers of each key, the earliest first, int64 in ms since 1970."""
+        """Return the timers of each key, earliest first, int64 in ms since 1970."""
         return self._timers.list(keys)
 
 
@@ -58,7 +61,7 @@ def serve_in_bulk(
     operator_states: OperatorStates,
     drop: Callable[[str], None],
 ) -> DeclaringHandle:
-    """The handle of an ArrowStatefulProcessor: states of many keys. See Serve."""
+    """Return the handle of an ArrowStatefulProcessor, for states of many keys. See Serve."""
 
     def opened(state: StateDescriptor) -> ArrowState | ArrowTimers:
         return arrow_state(backend.open_table(state), backend.set_current_key)

@@ -1,4 +1,4 @@
-"""The steps of an epoch's run for an ArrowStatefulProcessor, each with many keys at a time."""
+"""Steps of an epoch's run for an ArrowStatefulProcessor. Each call handles many keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from spark_state.processor.timed_steps import UntilMs
 
 @dataclass(frozen=True, slots=True)
 class HandleInputBatches:
-    """A step that calls `handleInputBatch` for all rows, as many keys at a time as `size` lets."""
+    """A step that calls `handleInputBatch` for all rows. `size`: most rows and bytes in one
+    call."""
 
     size: BlockSize
 
@@ -38,7 +39,7 @@ class HandleInitialBatches:
     size: BlockSize
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step. It has no output."""
+        """See Step. Yields nothing."""
         for batch in _batches(run, INITIAL_ROWS, self.size):
             run.call.begin("handleInitialBatch")
             output = run.processor.handleInitialBatch(batch, run.timer_values)
@@ -52,10 +53,10 @@ class HandleInitialBatches:
 
 @dataclass(frozen=True, slots=True)
 class FireTimersInBulk:
-    """A step that calls `handleExpiredTimers` for all timers that are due, and deletes them.
+    """A step that calls `handleExpiredTimers` for all due timers, and deletes the timers.
 
-    `timers`, `until_ms`: as of FireTimers, whose order this is, too; `size`: at most so many timers
-    come with a call.
+    `timers`, `until_ms` and the order of the timers: see FireTimers. `size.rows`: most timers in
+    one call.
     """
 
     size: BlockSize

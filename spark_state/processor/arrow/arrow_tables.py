@@ -1,4 +1,4 @@
-"""Rows as pyarrow Tables: what an ArrowStatefulProcessor gets and yields."""
+"""Rows as pyarrow Tables, for the input and output of an ArrowStatefulProcessor."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ROWS_PER_BATCH = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ArrowTables:
-    """`pyarrow.Table`s, in and out. See RowForm."""
+    """`pyarrow.Table`s, for input and output. See RowForm."""
 
     output_name = "Tables"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """See RowForm. The steps of Arrow call it for the rows of broadcast streams only."""
+        """See RowForm. The Arrow steps call this method for the rows of broadcast streams only."""
         first = 0
         for count in keyed.counts:
             yield iter((keyed.rows.slice(first, count).rename_columns(list(names)),))

@@ -1,5 +1,5 @@
-"""Calls of PySpark's states and handle, which are of one key, on those of many keys: an error that
-names the call for many keys."""
+"""Errors for calls of PySpark's states and handle, which are for one key: the error names the call
+for many keys."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import ClassVar, NoReturn
 
 
 class ForManyKeys:
-    """Base of what an ArrowStatefulProcessor gets. `calls_of_rows`: what a processor of rows would
-    call, and what to call here.
+    """Base of the handle and the states of an ArrowStatefulProcessor. `calls_of_rows`: calls of a
+    row processor, each with the call to use here.
 
-    The error is an AttributeError, so `hasattr` says that the call is not there.
+    The error is an AttributeError, so `hasattr` returns False.
     """
 
     calls_of_rows: ClassVar[Mapping[str, str]] = {}

@@ -1,9 +1,10 @@
-"""Columns that a processor hands over, as a struct array of the type that is asked for.
+"""Conversion of a processor's columns to a struct array of a given type.
 
-Columns are matched by name, in any order; columns of one name by their places. A value changes its
-type only where it stays the same: between integers, fractions and decimals that hold it, between
-the encodings of text, between the units of timestamps. A number never becomes text. As in the row
-API, a double that a float cannot hold is rounded, and one beyond its range is refused.
+Columns are matched by name, in any order; columns with the same name by position. A value changes
+its type only if the value stays the same: between integers, fractions and decimals that hold the
+value, between encodings of text, between units of timestamps. A number never becomes text. As in
+the row API, a double in a float column is rounded, and a double beyond the range of floats is
+refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute
 
 from spark_state.errors import StateValueError
 
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+# The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
 pc: Any = pyarrow.compute
 
 _KINDS = (
@@ -35,11 +36,11 @@ _KINDS = (
 
 
 def struct_of(given: Any, struct_type: pa.StructType, owner: str) -> pa.StructArray:
-    """`given` as structs of `struct_type`.
+    """Convert `given` to structs of `struct_type`.
 
-    `given`: a pyarrow Table, RecordBatch or StructArray with these columns, or an array, also one
-    of numpy, that is the only column; `owner`: what errors call it. Raises StateValueError naming
-    column and types.
+    `given`: a pyarrow Table, RecordBatch or StructArray with the columns of `struct_type`; for a
+    single column also an array of pyarrow or numpy. `owner`: name for errors. Raises
+    StateValueError naming column and types.
     """
     arrays = _columns(given, struct_type, owner)
     columns = [
@@ -49,7 +50,8 @@ def struct_of(given: Any, struct_type: pa.StructType, owner: str) -> pa.StructAr
 
 
 def numbers_of(given: Any, owner: str) -> Any:
-    """`given`, an array or a sequence, as an Int64Array without nulls. Raises StateValueError."""
+    """Convert `given`, an array or a sequence, to an Int64Array without nulls. Raises
+    StateValueError."""
     array = given if isinstance(given, pa.Array | pa.ChunkedArray) else _array(given, owner)
     return _as_type(_whole(array), pa.field("time", pa.int64(), nullable=False), owner)
 
@@ -121,9 +123,10 @@ def _as_type(array: Any, field: pa.Field[Any], owner: str) -> Any:
 
 
 def _as_number(array: Any, wanted: Any) -> Any:
-    """A cast that Arrow does not check itself. Raises ArrowInvalid for a value that changes."""
+    """Cast numbers where Arrow does not check the values. Raises ArrowInvalid for a value that
+    changes."""
     if pa.types.is_integer(array.type):
-        # Arrow asks for 19 digits before the point, whatever the values are.
+        # For integers Arrow requires 19 digits before the decimal point, whatever the values.
         wide = pa.decimal128(min(19 + wanted.scale, 38), wanted.scale)
         return array.cast(wide).cast(wanted)
     converted = array.cast(wanted)
@@ -138,7 +141,7 @@ def _as_number(array: Any, wanted: Any) -> Any:
 
 
 def _may_become(given: Any, wanted: Any) -> bool:
-    """Whether Arrow's cast keeps each value, or fails."""
+    """Return True if Arrow's cast keeps each value or fails."""
     if pa.types.is_null(given) or given == wanted:
         return True
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):

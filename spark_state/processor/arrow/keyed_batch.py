@@ -1,9 +1,9 @@
-"""What an ArrowStatefulProcessor gets: rows of many keys, and the keys that states are asked by.
+"""Input of an ArrowStatefulProcessor: rows of many keys, and the keys for the calls of states.
 
-rows    sorted by key          a a a b c c
-keys    one a key              a b c
-counts  rows of each key       3 1 2
-starts  first row of each key  0 3 4
+rows    sorted by key            a a a b c c
+keys    each key once            a b c
+counts  number of a key's rows   3 1 2
+starts  first row of a key       0 3 4
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.key_grouping import KeyedInput
 
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+# The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
 pc: Any = pyarrow.compute
 
 
 class Keys:
-    """Keys of a subtask, in an order of their own; a key may be there several times.
+    """Keys of a subtask, in any order. A key may occur several times.
 
-    Get them from a KeyedBatch or from ExpiredTimers: a subtask has states of its own keys only.
+    Get keys from a KeyedBatch or from ExpiredTimers: a subtask has states of its own keys only.
     """
 
     def __init__(self, columns: KeyColumns, keys: list[Key], key_groups: list[int]) -> None:
@@ -42,17 +42,18 @@ class Keys:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """The keys as tuples, as handleInputRows gets them."""
+        """Return the keys as tuples, in the form that handleInputRows gets."""
         return iter(self._columns.all_shown(self._keys))
 
     @cached_property
     def table(self) -> pa.Table:
-        """The key columns, under the names that they were grouped by; a row a key."""
+        """The key columns under the grouping names; one row per key."""
         arrays = self._columns.to_arrow(self._keys)
         return pa.table(arrays, names=list(self._columns.names))
 
     def take(self, indexes: Any) -> Keys:
-        """The keys at these places, an array of integers. Raises ValueError for others."""
+        """Return the keys at these positions, an array of integers. Raises ValueError for other
+        positions."""
         places = np.asarray(indexes)
         if len(places) and (
             places.dtype.kind not in "iu" or places.min() < 0 or places.max() >= len(self)
@@ -69,9 +70,9 @@ class Keys:
         )
 
     def filter(self, mask: Any) -> Keys:
-        """The keys where `mask`, an array of booleans, is true; null is not true.
+        """Return the keys where `mask`, an array of booleans, is true; null counts as false.
 
-        Raises ValueError unless it has a boolean for each key.
+        Raises ValueError unless `mask` has one boolean for each key.
         """
         if isinstance(mask, pa.Array | pa.ChunkedArray):
             mask = pc.fill_null(mask, False)
@@ -85,7 +86,8 @@ class Keys:
 
 
 def with_groups(keys: Any) -> Iterator[tuple[Key, int]]:
-    """Each key as states know it, and its key group. Raises StateValueError for other objects."""
+    """Return each key in the form of states, with its key group. Raises StateValueError if `keys`
+    is not of class Keys."""
     if not isinstance(keys, Keys):
         raise StateValueError(
             "states are asked with keys of a batch or of timers, such as batch.keys, not with a "
@@ -98,8 +100,8 @@ def with_groups(keys: Any) -> Iterator[tuple[Key, int]]:
 class KeyedBatch:
     """All rows of some keys, sorted by key.
 
-    `rows`: a pyarrow Table with the columns of the grouped DataFrame; `keys`: the keys in Spark's
-    order, each once; `counts`: how many rows each has, int64.
+    `rows`: a pyarrow Table with the columns of the grouped DataFrame. `keys`: the keys in Spark's
+    order, each once. `counts`: number of rows of each key, int64.
     """
 
     rows: pa.Table
@@ -108,24 +110,25 @@ class KeyedBatch:
 
     @cached_property
     def starts(self) -> npt.NDArray[np.int64]:
-        """The first row of each key: what `numpy.ufunc.reduceat` takes."""
+        """The first row of each key, in the form that `numpy.ufunc.reduceat` takes."""
         counts = self.counts.to_numpy()
         starts: npt.NDArray[np.int64] = np.cumsum(counts) - counts
         return starts
 
     @cached_property
     def key_index(self) -> npt.NDArray[np.int64]:
-        """For each row, the place of its key in `keys`."""
+        """For each row, the position of the row's key in `keys`."""
         return np.repeat(np.arange(len(self.keys)), self.counts.to_numpy())
 
     def keys_of_rows(self) -> Keys:
-        """The key of each row."""
+        """Return the key of each row."""
         return self.keys.take(self.key_index)
 
     def by_key(self, columns: pa.Table) -> pa.ListArray[Any]:
-        """A list of structs for each key, of `columns`, which has a row for each row of the batch.
+        """Return a list of structs for each key. `columns`: a Table with one row for each row of
+        the batch.
 
-        Raises ValueError for what is no table, and for another number of rows.
+        Raises ValueError if `columns` is no Table or has another number of rows.
         """
         if not isinstance(columns, pa.Table):
             raise ValueError(
@@ -145,16 +148,16 @@ class KeyedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredTimers:
-    """Timers that are due: `keys`, and `times_ms` of each, int64, in milliseconds since 1970. The
-    earliest comes first; those of one time come in the order of their keys. A key with several
-    timers is there for each."""
+    """Due timers: `keys`, and `times_ms` of each key, int64, in milliseconds since 1970. The
+    earliest timer comes first; timers of the same time are in the order of the keys. A key occurs
+    once for each of its timers."""
 
     keys: Keys
     times_ms: pa.Int64Array
 
 
 def keyed_batch(keyed: KeyedInput, names: Sequence[str], columns: KeyColumns) -> KeyedBatch:
-    """The rows and keys of a grouped input."""
+    """Return the rows and keys of a grouped input as a batch."""
     return KeyedBatch(
         keyed.rows.rename_columns(list(names)),
         Keys(columns, keyed.keys, keyed.key_groups),

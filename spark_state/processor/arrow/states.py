@@ -1,8 +1,8 @@
-"""States of many keys: what a call takes and gives is aligned with the keys that it names.
+"""States of many keys. A call names keys; arguments and results are in the order of the keys.
 
-A value of a state is a row of a struct array; see `columns` for what may be given. A call that is
-refused changes nothing. What expires, what is in files, and what readers see is as with PySpark's
-states: it is the same tables.
+A value of a state is a row of a struct array; see `columns` for the accepted arguments. A refused
+call changes nothing. Expiry, files and reads work as with PySpark's states, because the tables are
+the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_state.processor.arrow.columns import check_length, numbers_of, struct
 from spark_state.processor.arrow.keyed_batch import Keys, with_groups
 from spark_state.serializers import StructSerializer
 
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+# The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
 pc: Any = pyarrow.compute
 
 Value = tuple[Any, ...]
@@ -34,7 +34,7 @@ _OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}
 
 
 class ArrowValueState(ForManyKeys):
-    """One value a key."""
+    """State with one value per key."""
 
     calls_of_rows = _OF_STATES | {
         "get": "get_many(keys)",
@@ -49,7 +49,7 @@ class ArrowValueState(ForManyKeys):
         self._set_key = set_key
 
     def get_many(self, keys: Keys) -> pa.StructArray:
-        """The value of each key; null for a key without one."""
+        """Return the value of each key; null for a key without a value."""
         set_key, get = self._set_key, self._table.get
         states = []
         for key, key_group in with_groups(keys):
@@ -58,7 +58,7 @@ class ArrowValueState(ForManyKeys):
         return self._serializer.to_arrow(states)
 
     def exists_many(self, keys: Keys) -> pa.Array[Any]:
-        """Whether each key has a value, booleans."""
+        """Return for each key True if the key has a value, as a boolean array."""
         set_key, get = self._set_key, self._table.get
         present = []
         for key, key_group in with_groups(keys):
@@ -67,7 +67,7 @@ class ArrowValueState(ForManyKeys):
         return pa.array(present, pa.bool_())
 
     def put_many(self, keys: Keys, values: Any) -> None:
-        """Set the value of each key; of a key that is there twice, the last one stays.
+        """Set the value of each key. If a key occurs twice, the last value stays.
 
         Raises StateValueError naming state, column and types.
         """
@@ -85,7 +85,7 @@ class ArrowValueState(ForManyKeys):
 
 
 class ArrowListState(ForManyKeys):
-    """A list a key; an empty list counts as no list."""
+    """State with one list per key. An empty list counts as no list."""
 
     calls_of_rows = _OF_STATES | {
         "get": "get_many(keys)",
@@ -102,7 +102,7 @@ class ArrowListState(ForManyKeys):
         self._set_key = set_key
 
     def get_many(self, keys: Keys) -> pa.ListArray[Any]:
-        """The list of each key, of structs; empty for a key without one."""
+        """Return the list of each key, a list of structs; empty for a key without a list."""
         counts, elements = [], []
         for key, key_group in with_groups(keys):
             self._set_key(key, key_group)
@@ -112,19 +112,20 @@ class ArrowListState(ForManyKeys):
         return pa.ListArray.from_arrays(_offsets(counts), self._element.to_arrow(elements))
 
     def exists_many(self, keys: Keys) -> pa.Array[Any]:
-        """Whether each key has a list."""
+        """Return for each key True if the key has a list."""
         return _exists(self._table, keys, self._set_key)
 
     def put_many(self, keys: Keys, lists: Any) -> None:
-        """Set the list of each key; without elements, remove it. Raises what append_many does."""
+        """Set the list of each key. An empty list removes the key's list. Raises as
+        `append_many`."""
         for key, key_group, elements in self._lists(keys, lists):
             self._set_key(key, key_group)
             self._table.clear()
             self._table.append(elements)
 
     def append_many(self, keys: Keys, lists: Any) -> None:
-        """Append to the list of each key. `lists`: a ListArray of structs, such as
-        `KeyedBatch.by_key` gives. Raises StateValueError naming state, column and types."""
+        """Append to the list of each key. `lists`: a ListArray of structs, such as a result of
+        `KeyedBatch.by_key`. Raises StateValueError naming state, column and types."""
         for key, key_group, elements in self._lists(keys, lists):
             self._set_key(key, key_group)
             self._table.append(elements)
@@ -153,8 +154,8 @@ class ArrowListState(ForManyKeys):
 
 
 class ArrowMapState(ForManyKeys):
-    """A map a key; an empty map counts as no map. User keys are named with the keys that they
-    belong to, pair by pair: `batch.keys_of_rows()` beside a column of the rows, for one."""
+    """State with one map per key. An empty map counts as no map. A call names pairs of a key and a
+    user key: for example `batch.keys_of_rows()` and a column of the rows."""
 
     calls_of_rows = _OF_STATES | {
         "getValue": "get_many(keys, user_keys)",
@@ -174,7 +175,7 @@ class ArrowMapState(ForManyKeys):
         self._set_key = set_key
 
     def get_many(self, keys: Keys, user_keys: Any) -> pa.StructArray:
-        """The value of each pair; null for one without a value."""
+        """Return the value of each pair; null for a pair without a value."""
         values = []
         for key, key_group, user_key in self._pairs(keys, user_keys):
             self._set_key(key, key_group)
@@ -182,7 +183,7 @@ class ArrowMapState(ForManyKeys):
         return self._serializer.value.to_arrow(values)
 
     def put_many(self, keys: Keys, user_keys: Any, values: Any) -> None:
-        """Set the value of each pair; of one that is there twice, the last value stays.
+        """Set the value of each pair. If a pair occurs twice, the last value stays.
 
         Raises StateValueError naming state, column and types.
         """
@@ -194,13 +195,13 @@ class ArrowMapState(ForManyKeys):
             self._table.put(user_key, value)
 
     def remove_many(self, keys: Keys, user_keys: Any) -> None:
-        """Remove each pair, if it is there."""
+        """Remove each pair, if any."""
         for key, key_group, user_key in self._pairs(keys, user_keys):
             self._set_key(key, key_group)
             self._table.remove(user_key)
 
     def items_many(self, keys: Keys) -> pa.Array[Any]:
-        """The map of each key, user keys in their order; empty for a key without one."""
+        """Return the map of each key, user keys in order; empty for a key without a map."""
         counts, user_keys, values = [], [], []
         thaw = self._serializer.keys.thaw
         for key, key_group in with_groups(keys):
@@ -217,7 +218,7 @@ class ArrowMapState(ForManyKeys):
         )
 
     def exists_many(self, keys: Keys) -> pa.Array[Any]:
-        """Whether each key has a map."""
+        """Return for each key True if the key has a map."""
         return _exists(self._table, keys, self._set_key)
 
     def clear_many(self, keys: Keys) -> None:
@@ -234,7 +235,7 @@ class ArrowMapState(ForManyKeys):
 
 
 class ArrowTimers:
-    """The timers of keys, in milliseconds since 1970."""
+    """Timers of many keys, in milliseconds since 1970."""
 
     def __init__(self, table: KeyedElementTable[int, tuple[()]], set_key: SetKey) -> None:
         self._table = table
@@ -266,7 +267,7 @@ ArrowState = ArrowValueState | ArrowListState | ArrowMapState
 
 
 def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState | ArrowTimers:
-    """A state, or timers, for many keys."""
+    """Return the state, or the timers, of an opened table for many keys."""
     match opened.kind:
         case "value":
             return ArrowValueState(opened.table, opened.values, set_key)
@@ -279,7 +280,7 @@ def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState | ArrowTimers:
 
 
 def values_of(given: Any, serializer: StructSerializer, length: int) -> list[Value]:
-    """`length` values in the form of states. Raises StateValueError."""
+    """Convert `given` to `length` values in the form of states. Raises StateValueError."""
     structs = struct_of(given, serializer.struct_type, serializer.owner)
     check_length(len(structs), length, serializer.owner)
     values: Any = serializer.from_arrow(structs)

@@ -1,16 +1,17 @@
-"""Lets a stopped query go on from its checkpoint with another state store provider.
+"""Lets a stopped query continue from its checkpoint with another state store provider.
 
-The folder of the adoption, see checkpoint_change, has beside its record and copies:
+The folder of the adoption (see checkpoint_change) has, beside its record and copies:
 
-    converted/         state that is being written for the other provider; deleted at the end
+    converted/         new state for the other provider while being written; deleted at the end
 
-New state is written below `converted`, read back and compared. Only then it is moved to the stores,
-where the present provider ignores it. The newest entry of the offset log is edited last: until then
-the query goes on as before, and from then on with the other provider. An adoption that fails undoes
-itself; `revert` undoes one that was killed.
+New state is written below `converted`, read back and compared. Then the state is moved to the
+stores, where the present provider ignores the new files. The newest entry of the offset log is
+edited last: until this edit the query continues as before, and after this edit with the other
+provider. An adoption that fails undoes itself; `revert` undoes a killed adoption.
 
-State that moves to an object store is written there at once, into a directory that nothing names
-yet. The checkpoint's word of the place takes the part of that entry if the provider stays the same.
+State that moves to an object store is written at once to a new directory of the store, which no
+file names yet. If the provider stays the same, the last edit is that of state/cowstate-store.json,
+which names the directory.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _CONVERTED = "converted"
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdoption:
-    """An applied adoption. folder: its backup. rows: number of rows of all converted stores."""
+    """An applied adoption. `folder`: its backup; `rows`: number of rows of all converted stores."""
 
     plan: AdoptionPlan
     folder: str
@@ -75,8 +76,8 @@ class AppliedAdoption:
 
 @dataclass(frozen=True, slots=True)
 class RevertedAdoption:
-    """A reverted adoption. record: None if the adoption had not changed anything yet. left: as
-    `_forget` returns it."""
+    """A reverted adoption. `record`: None if the adoption had not changed anything yet; `left`: see
+    `_forget`."""
 
     url: str
     folder: str
@@ -88,8 +89,8 @@ class RevertedAdoption:
 class _Converted:
     """State written for the other provider.
 
-    moves: by path in the checkpoint, the URL at which the file is now; none of files in an object
-    store, which are where they belong. ids: for checkpoint format 2, the new id of each old one.
+    `moves`: by path in the checkpoint, the URL of the new file; empty for an object store, where
+    files are written in place; `ids`: for checkpoint format 2, the new id of each old id.
     """
 
     rows: int = 0
@@ -99,13 +100,14 @@ class _Converted:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionTarget:
-    """Where a query is to continue. to: a key of TARGETS. store: as `plan_adoption` takes it."""
+    """The provider and place with which a query is to continue. `to`: a key of TARGETS; `store`:
+    see `plan_adoption`."""
 
     to: str
     store: str | None = None
 
     def plan(self, checkpoint: QueryCheckpoint) -> AdoptionPlan:
-        """Raises the errors of `plan_adoption`, and those of a store's URL."""
+        """The plan for a checkpoint. Raises the errors of `plan_adoption` and of `store_url`."""
         if self.store in (None, IN_CHECKPOINT):
             return plan_adoption(checkpoint, self.to, self.store)
         return plan_adoption(checkpoint, self.to, store_url(str(self.store)), unique_of_uuid()[:8])
@@ -121,9 +123,10 @@ def apply(
 ) -> AppliedAdoption:
     """Let the query continue on `target`.
 
-    Unless `force` says that the query is stopped, its next batch is taken away from it first, see
-    next_batch. Raises the errors of `plan_adoption` and `take_next_batch`, ConfigurationError if
-    another change is not finished, and AdoptionError. After an error the query goes on as before.
+    Unless `force` says that the query is stopped, first takes the next batch away from the query,
+    see next_batch. Raises the errors of `plan_adoption` and `take_next_batch`, ConfigurationError
+    if another change is not finished, and AdoptionError. After an error the query continues as
+    before.
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
@@ -158,7 +161,7 @@ def apply(
 def _change(
     files: CheckpointFiles, adoption: AdoptionPlan, converted: _Converted, texts: dict[str, str]
 ) -> None:
-    """Take the steps that the query sees."""
+    """Make the changes that the query sees."""
     for file in adoption.removals:
         files.delete(file.path)
     for path, url in converted.moves.items():
@@ -170,9 +173,9 @@ def _change(
 
 
 def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
-    """Undo the last adoption, even one that was killed. `force` says that the query is stopped.
+    """Undo the last adoption, even a killed adoption. `force` says that the query is stopped.
 
-    Raises ConfigurationError if the query has run since, or may have been started.
+    Raises ConfigurationError if the query has run since the adoption, or may have been started.
     """
     files = folder.files
     record = AdoptionRecord.of(folder)
@@ -208,7 +211,7 @@ def _after_later_batches(
 def _went_on_there(
     checkpoint: QueryCheckpoint, record: AdoptionRecord, place: StatePlace | None
 ) -> bool:
-    """Whether a query that ran since an adoption has what that gave it."""
+    """Return True if a query that ran after an adoption uses the adoption's provider or place."""
     if record.source == record.target:
         return checkpoint.place == place
     return checkpoint.provider != record.source
@@ -244,8 +247,8 @@ def _convert(folder: ChangeFolder, adoption: AdoptionPlan, progress: Progress) -
 
 
 def _keep_only(stored: StoredState, written: set[str]) -> None:
-    """Delete what attempts of tasks that were killed have left. Raises AdoptionError if a file is
-    not there."""
+    """Delete the files of killed attempts of tasks. Raises AdoptionError if a written file is
+    missing."""
     stored.delete_all_but(written)
     missing = sorted(written - stored.lengths().keys())
     if missing:
@@ -313,8 +316,9 @@ def _record_of(
 
 
 def _forget(folder: ChangeFolder) -> str | None:
-    """Delete what was written to an object store, which nothing names, and the folder. The URL of
-    the place if the store cannot be used: files may be left there, and the checkpoint is free."""
+    """Delete the new files in the object store, which no checkpoint names, and the folder of the
+    adoption. If the store cannot be used, return its URL: files may be left there, but the
+    checkpoint is free for other changes."""
     place = noted_place(folder)
     left = None
     if place is not None:
@@ -332,15 +336,15 @@ def _note_left(error: BaseException, left: str | None) -> None:
 
 
 def left_files(place: str) -> str:
-    """What to do about files that could not be deleted."""
+    """The advice about files that could not be deleted."""
     return (
         f"Files may be left in {place}, which could not be emptied. Nothing names them: delete them"
     )
 
 
 def _restore(folder: ChangeFolder, record: AdoptionRecord) -> str | None:
-    """Put back all files, the newest entry of the offset log first. May be called again. Returns
-    what `_forget` does."""
+    """Put back all files, the newest entry of the offset log first. Safe to call again. Returns the
+    result of `_forget`."""
     put_back_edited(folder, record.edited, record.created)
     for path in record.created:
         folder.files.delete(path)

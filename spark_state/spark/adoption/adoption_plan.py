@@ -1,13 +1,14 @@
 """Plans the adoption of a checkpoint, and refuses checkpoints that cannot be adopted. Pure.
 
-From HDFSBackedStateStoreProvider to cowstate nothing is converted: cowstate reads its files. In all
-other cases the state that the next batch starts from is written for the other provider, and older
-states stay as they are. The newest entry of the offset log names the provider of a query, so the
-adoption edits this entry. It also edits the entry before, if the other provider has its state, too.
+From HDFSBackedStateStoreProvider to cowstate no state is converted: cowstate reads the files. In
+all other cases the state from which the next batch starts is written for the other provider, and
+older states do not change. The newest entry of the offset log names the provider of a query, so the
+adoption edits this entry. If the other provider has the state of the entry before, the adoption
+edits that entry, too.
 
-With `--store` the state of cowstate goes to an object store, or back into the checkpoint. It is
-then written anew, too, whichever provider wrote it. A state always gets a directory of its own, so
-a checkpoint that was copied may be told the store that its original has.
+With `--store` the state of cowstate moves to an object store, or back into the checkpoint. The
+state is then always written again, whichever provider wrote the state. Each move uses a new
+directory, so a copied checkpoint may use the same object store as its original.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ IN_CHECKPOINT = "checkpoint"
 class AdoptionPlan:
     """The steps of an adoption.
 
-    conversions: stores whose state is written for `target`. edits: log entries that will name
-    `target`. removals: files that `target` left when it had this checkpoint before, for the version
-    that the query continues from or a later version. place: where the state goes; None: into the
-    checkpoint.
+    `conversions`: stores whose state is written for `target`; `edits`: log entries that will name
+    `target`; `removals`: files of `target` from an earlier time on this checkpoint, for the version
+    from which the query continues or a later version; `place`: the object store for the state, None
+    for the checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -57,11 +58,12 @@ class AdoptionPlan:
 
     @property
     def leaves_store(self) -> bool:
-        """Whether the checkpoint names an object store that has no state of it afterwards."""
+        """True if the checkpoint names an object store that no longer has its state after the
+        adoption."""
         return self.place is None and self.checkpoint.place is not None
 
     def edited(self, entry: LogEntry) -> str:
-        """The text of an offset log entry that names the other provider, and else is the same."""
+        """The text of an offset log entry with the other provider's name, otherwise unchanged."""
         old = json.dumps(self.checkpoint.provider)
         pattern = rf'("{re.escape(PROVIDER_KEY)}"\s*:\s*){re.escape(old)}'
         text, count = re.subn(pattern, lambda m: f'{m[1]}"{self.target}"', entry.text)
@@ -74,11 +76,11 @@ def plan_adoption(
 ) -> AdoptionPlan:
     """The plan for continuing this checkpoint on `to`, a key of TARGETS.
 
-    `store`: the URL of the object store to which the state moves, IN_CHECKPOINT, or None: a state
-    on another provider moves into the checkpoint. `attempt` makes its directory there its own.
+    `store`: the URL of the object store for the state, IN_CHECKPOINT, or None: with None, state
+    from another provider moves into the checkpoint. `attempt`: makes the name of the directory in
+    the store unique.
 
-    Raises UnsupportedOperationError or ConfigurationError, which say why it is impossible, and what
-    to do instead.
+    Raises UnsupportedOperationError or ConfigurationError with the reason and the way out.
     """
     target = TARGETS[to]
     if store is None:
@@ -176,9 +178,9 @@ def _check_settings(checkpoint: QueryCheckpoint, target: str) -> None:
 
 
 def _check_hdfs_files(checkpoint: QueryCheckpoint, directory: str) -> None:
-    """Raises UnsupportedOperationError if the state of the next batch is incomplete.
+    """Raise UnsupportedOperationError if the state of the next batch is incomplete.
 
-    It needs the deltas back to a snapshot, or all of them.
+    A complete state has all deltas back to a snapshot, or all deltas.
     """
     names = {file.name for file in checkpoint.files_of_version(directory, hdfs=True)}
     for version in range(checkpoint.version, 0, -1):

@@ -1,9 +1,9 @@
-"""What an adoption notes of itself, in its folder: see checkpoint_change.
+"""The files that an adoption writes to its folder, see checkpoint_change:
 
 adoption.json      an AdoptionRecord, written before any change
-place.json         the directory of an object store to which the state goes: a StatePlace,
-                   written before anything is written there
-state/             the state that Spark kept of a transformWithState that is on cowstate now
+place.json         the directory of an object store for the state: a StatePlace, written before
+                   the first file in the directory
+state/             Spark's state of a transformWithState that is on cowstate now
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _PLACE = "place.json"
 
 
 class AdoptionError(CowstateError):
-    """The state could not be written for the other provider; the checkpoint is as it was."""
+    """The state could not be written for the other provider; the checkpoint is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionRecord:
     """The content of adoption.json.
 
-    edited: by path, the SHA-256 of the new content; a path that is in `created`, too, had none
-    before. removed: in their order; the checkpoint's word of an object store comes last. store: the
-    URL of the store that has the state of a transformWithState; None where the query's provider
+    `edited`: by path, the SHA-256 of the new content; if the path is also in `created`, the file is
+    new; `removed`: in the order of removal, with the file that names an object store last; `store`:
+    the URL of the store with the state of a transformWithState; None if the query's provider
     changed.
     """
 
@@ -44,7 +44,7 @@ class AdoptionRecord:
 
     @property
     def replaced(self) -> dict[str, str]:
-        """The edited files that were there before."""
+        """The edited files that existed before."""
         return {path: new for path, new in self.edited.items() if path not in self.created}
 
     def content(self) -> dict[str, Any]:
@@ -81,12 +81,12 @@ class AdoptionRecord:
 
 
 def note_place(folder: ChangeFolder, place: StatePlace) -> None:
-    """Write where the state goes, before anything is written there."""
+    """Write the place of the state, before any file is written to the place."""
     folder.files.write_text(f"{folder.path}/{_PLACE}", place.encode().decode())
 
 
 def noted_place(folder: ChangeFolder) -> StatePlace | None:
-    """The place to which the state of an adoption went; None if it went into the checkpoint."""
+    """The place of an adoption's state; None if the state went into the checkpoint."""
     files, path = folder.files, f"{folder.path}/{_PLACE}"
     if not files.exists(path):
         return None

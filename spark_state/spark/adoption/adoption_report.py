@@ -77,7 +77,7 @@ def _steps(plan: AdoptionPlan) -> list[str]:
 
 
 def _where(plan: AdoptionPlan) -> str:
-    """Where its state is, if somebody may wonder."""
+    """The place of the state, for a report; empty if the place does not change."""
     if plan.place is not None:
         return f" with its state in {plan.place.url}"
     return " with its state in the checkpoint" if plan.leaves_store else ""

@@ -1,8 +1,8 @@
-"""Keys of Spark's operator that would be one key on cowstate.
+"""Finds keys of Spark's operator that would be one key on cowstate.
 
-To Spark 0.0 and -0.0 are one key, and so are all NaNs. But inside of structs its store may have a
-key for each, if they come in different batches. Cowstate has one key of them, wherever they are.
-Arrays in keys are not looked into: Spark's own operator in Python fails on them. Pure.
+To Spark 0.0 and -0.0 are one key, and so are all NaNs. But inside structs Spark's store may have a
+key for each form, if the forms come in different batches. Cowstate always has one key. Arrays in
+keys are not checked: Spark's own operator in Python fails on arrays in keys. Pure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def merged_key(of_spark: Sequence[Any], in_one_form: Sequence[Any]) -> tuple[Any, ...] | None:
-    """A key that several keys of Spark's become, None if there is none. Both have the key columns
-    of the same rows, chunked: as Spark has them, and as hosts keep them."""
+    """A key of cowstate that comes from several keys of Spark, None if there is none.
+
+    Both arguments have the chunked key columns of the same rows: `of_spark` as Spark has the keys,
+    `in_one_form` as hosts keep the keys.
+    """
     leaves = leaf_columns(of_spark)
     if not any(leaf.type in _BITS for leaf in leaves):
         return None
@@ -43,6 +46,6 @@ def merged_key(of_spark: Sequence[Any], in_one_form: Sequence[Any]) -> tuple[Any
 
 
 def _bits(leaf: Any) -> Any:
-    """A column in which only the same bits are equal."""
+    """A column in which two numbers are equal only if their bits are equal."""
     whole = leaf.combine_chunks() if isinstance(leaf, pa.ChunkedArray) else leaf
     return whole.view(_BITS[whole.type]) if whole.type in _BITS else whole

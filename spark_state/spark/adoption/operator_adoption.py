@@ -1,14 +1,15 @@
-"""Lets a stopped query whose transformWithState ran on Spark go on with its state on cowstate.
+"""Lets a stopped query continue on cowstate after its transformWithState ran on Spark.
 
     files of the store     a Spark job: each task writes the state of one subtask
-    barriers, manifest     the driver: the last committed batch is an epoch of the store
-    verified               a Spark job: what a host would restore against what Spark's reader reads
+    barriers, manifest     the driver: the last committed batch becomes an epoch of the store
+    verified               a Spark job: compares the rows that a host would restore with the rows
+                           from Spark's reader
     offset log edited      time modes only, see operator_adoption_plan
-    state/ moved away      from here on, the query is one of cowstate
+    state/ moved away      from here on, the query is a query of cowstate
 
-Until the last step the query goes on as before, or in a time mode refuses to start, and nothing
-reads the store. Spark's files stay as they are, so `revert` has only to move them back. An adoption
-that fails undoes itself; `revert` undoes one that was killed.
+Until the last step the query continues as before, or in a time mode refuses to start, and no query
+reads the store. Spark's files do not change, so `revert` only has to move the files back. An
+adoption that fails undoes itself; `revert` undoes a killed adoption.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ _MOST_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True)
 class CheckedAdoption:
-    """A plan with what the session and Spark's reader say: it can be applied."""
+    """A plan that can be applied, with the states that Spark's reader found and the session's
+    settings."""
 
     plan: OperatorAdoptionPlan
     states: SparkStates
@@ -109,7 +111,7 @@ class CheckedAdoption:
 
 @dataclass(frozen=True, slots=True)
 class AppliedOperatorAdoption:
-    """An applied adoption. rows: by state, how many values, elements, entries or timers it has."""
+    """An applied adoption. `rows`: by state, the number of values, elements, entries or timers."""
 
     checked: CheckedAdoption
     folder: str
@@ -117,10 +119,10 @@ class AppliedOperatorAdoption:
 
 
 def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedAdoption:
-    """What an adoption would do. Changes nothing.
+    """The adoption that `apply` would make. Changes nothing.
 
-    Raises the errors of `plan_operator_adoption` and `spark_states`, and ConfigurationError if the
-    store has epochs already.
+    Raises the errors of `plan_operator_adoption` and `spark_states`, AdoptionError if Spark cannot
+    read the state, and ConfigurationError if the store already has epochs.
     """
     plan = plan_operator_adoption(checkpoint, to)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
@@ -152,9 +154,9 @@ def apply(
 ) -> AppliedOperatorAdoption:
     """Let the query continue on cowstate.
 
-    Unless `force` says that the query is stopped, its next batch is taken away from it first, see
-    next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if another
-    change is not finished, and AdoptionError. After an error the query goes on as before.
+    Unless `force` says that the query is stopped, first takes the next batch away from the query,
+    see next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if
+    another change is not finished, and AdoptionError. After an error the query continues as before.
     """
     checkpoint = read_checkpoint(files)
     check_finished(files, checkpoint)
@@ -194,10 +196,10 @@ def apply(
 
 
 def revert(folder: ChangeFolder, record: AdoptionRecord, *, force: bool = False) -> None:
-    """Undo an adoption, even one that was killed. `force` says that the query is stopped.
+    """Undo an adoption, even a killed adoption. `force` says that the query is stopped.
 
-    Raises ConfigurationError if the query has run since or may have been started, or somebody else
-    has changed its log.
+    Raises ConfigurationError if the query has run since the adoption or may have been started, or
+    if its offset log was changed since, and not by the adoption.
     """
     files = folder.files
     planned, committed = last_batches(files)
@@ -230,7 +232,7 @@ def _check_no_run(files: CheckpointFiles, record: AdoptionRecord) -> None:
 
 
 def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
-    """Put Spark's files back, and delete the store. May be called again."""
+    """Put Spark's files back, and delete the store. Safe to call again."""
     assert record.store is not None
     files = folder.files
     files.move_back(f"{folder.path}/{STATE}", STATE)
@@ -254,7 +256,8 @@ def _check_empty(store: ObjectStore) -> None:
 
 
 def _delete_store(store: ObjectStore) -> None:
-    """Delete an operator's store, what makes an epoch count first."""
+    """Delete an operator's store. First delete the manifests and barriers, which make an epoch
+    count."""
     directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
     for directory in (*directories, object_names.RUNS, object_names.BEGUN):
         store.delete([info.name for info in store.list(directory)])
@@ -262,7 +265,8 @@ def _delete_store(store: ObjectStore) -> None:
 
 
 def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> dict[str, int]:
-    """Write the epoch and verify it. Raises AdoptionError if the two sides differ."""
+    """Write the epoch and verify the epoch. Raises AdoptionError if Spark's rows and the stored
+    rows differ."""
     plan, states, configuration = checked.plan, checked.states, checked.configuration
     store = _object_store(
         checked.store_url,
@@ -350,7 +354,8 @@ def _barriers(
 def _verified(
     spark: SparkSession, checked: CheckedAdoption, target: TargetStore, progress: Progress
 ) -> dict[str, int]:
-    """By state, how many rows the store has. Raises AdoptionError if it has others than Spark."""
+    """The number of rows in the store, by state. Raises AdoptionError if the rows differ from
+    Spark's."""
     expected_rows = checked.states.rows
     subtasks = spark.range(0, target.parallelism, 1, target.parallelism)
     read = called_in_workers(partial(read_subtasks, target))
@@ -373,9 +378,9 @@ def _verified(
 
 
 def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Progress) -> Any:
-    """The result of an action in another thread, while `progress` is told of its tasks.
+    """Run an action in another thread, and return its result. Tell `progress` about its tasks.
 
-    Raises AdoptionError if Spark cannot do it.
+    Raises AdoptionError if Spark fails.
     """
     context: Any = spark.sparkContext
     group = f"cowstate-adoption-{uuid4().hex}"
@@ -414,7 +419,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress: Progress) -> None:
-    """Tell how many tasks are done of those that are known by now; `stages` are remembered."""
+    """Tell the number of finished tasks and the number of tasks known so far. `stages` remembers
+    the numbers of finished stages."""
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info is not None else ():

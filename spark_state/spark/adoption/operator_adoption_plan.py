@@ -1,9 +1,9 @@
-"""Plans how a transformWithState of Spark goes on as an operator of cowstate. Pure.
+"""Plans the adoption of Spark's transformWithState as an operator of cowstate. Pure.
 
-The state of the last committed batch becomes an epoch of that number in a new store. Spark's own
-state moves out of the query's way, because Spark refuses a query that lacks an operator whose state
-is there. In time modes other than "None" the operator has a source more than the query had, its
-clock, see clock_source. The offset log gets a line for it that says: no offset yet.
+The state of the last committed batch becomes an epoch of the same number in a new store. Spark's
+own state moves away, because Spark refuses a query whose checkpoint has the state of an operator
+that the query lacks. In time modes other than "None" the query gets one more source, the operator's
+clock, see clock_source. The offset log gets a line for the clock with the meaning: no offset yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPERATOR = "operator-0"
 """The name that `enable` gives the only operator of a query."""
 
 NO_OFFSET = "-"
-"""How Spark's offset log says that a source has no offset yet."""
+"""The text in Spark's offset log for a source without an offset."""
 
 _KINDS: dict[str, StateKind] = {
     "ValueState": "value",
@@ -43,8 +43,8 @@ _TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
 
 @dataclass(frozen=True, slots=True)
 class StateVariable:
-    """A state as Spark's operator has it. name: on cowstate. expires: whether values have a time
-    to live."""
+    """A state of Spark's operator. `name`: the name on cowstate; `expires`: True if values have a
+    time to live."""
 
     name: str
     kind: StateKind
@@ -55,8 +55,9 @@ class StateVariable:
 class OperatorAdoptionPlan:
     """The steps of an adoption.
 
-    epoch: the last committed batch. batch_ms: its time. time: of the barriers, except for the
-    timers; None in time mode "None". edits: log entries that get a line for the clock.
+    `epoch`: the last committed batch; `batch_ms`: the time of this batch; `time`: the times for the
+    barriers, without the timers; None in time mode "None"; `edits`: log entries that get a line for
+    the clock.
     """
 
     checkpoint: QueryCheckpoint
@@ -70,7 +71,8 @@ class OperatorAdoptionPlan:
 
     @property
     def sources(self) -> int:
-        """How many sources the query has. The log does not say which operators they feed."""
+        """The number of sources of the query. The log does not show which sources feed an
+        operator."""
         _version, _settings, *offsets = (
             self.checkpoint.offsets[self.epoch].text.rstrip().split("\n")
         )
@@ -78,12 +80,12 @@ class OperatorAdoptionPlan:
 
     @staticmethod
     def edited(entry: LogEntry) -> str:
-        """The text of an offset log entry that has a line more, for the clock."""
+        """The text of an offset log entry with one more line, for the clock."""
         return f"{entry.text.rstrip()}\n{NO_OFFSET}"
 
 
 def holds_transform_with_state(checkpoint: QueryCheckpoint) -> bool:
-    """Whether the state of a query is that of a transformWithState of Spark, or has it, too."""
+    """Return True if the state of a query includes the state of a transformWithState of Spark."""
     return any(
         operator.name.startswith(TRANSFORM_WITH_STATE) and operator.properties is not None
         for operator in checkpoint.operators
@@ -91,10 +93,9 @@ def holds_transform_with_state(checkpoint: QueryCheckpoint) -> bool:
 
 
 def plan_operator_adoption(checkpoint: QueryCheckpoint, to: str) -> OperatorAdoptionPlan:
-    """The plan for a checkpoint that `holds_transform_with_state`.
+    """The plan for a checkpoint for which `holds_transform_with_state` is True.
 
-    Raises UnsupportedOperationError or ConfigurationError, which say why it is impossible, and what
-    to do instead.
+    Raises UnsupportedOperationError or ConfigurationError with the reason and the way out.
     """
     operator = _only_operator(checkpoint, to)
     epoch = _committed(checkpoint)
@@ -166,8 +167,9 @@ def _time_mode(checkpoint: QueryCheckpoint, properties: Any) -> str:
 
 
 def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
-    """Raises UnsupportedOperationError unless the log lists sources by their places. The clock is
-    behind those of the operator's input; the clock itself refuses another source's offset."""
+    """Raise UnsupportedOperationError unless the log lists sources by place. The clock comes after
+    the sources of the operator's input. If another source has the clock's place, the clock itself
+    refuses the offset."""
     for entry in checkpoint.offsets.values():
         version = entry.text.split("\n")[0]
         if version != "v1":
@@ -179,7 +181,7 @@ def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
 
 
 def _next_watermark(checkpoint: QueryCheckpoint, epoch: int) -> int:
-    """The watermark of the batch after the epoch, as far as Spark has written it."""
+    """The watermark of the batch after the epoch, as far as Spark has written the watermark."""
     if epoch + 1 in checkpoint.offsets:
         return int(checkpoint.offsets[epoch + 1].content["batchWatermarkMs"])
     reached = int(checkpoint.offsets[epoch].content["batchWatermarkMs"])

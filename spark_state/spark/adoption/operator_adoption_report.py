@@ -16,7 +16,7 @@ from spark_state.spark.stopped_query.checkpoint_report import (
 
 
 def checked_as_json(checked: CheckedAdoption) -> dict[str, Any]:
-    """A dry run."""
+    """The report of a dry run."""
     return {
         **checkpoint_as_json(checked.plan.checkpoint),
         "target": checked.store_url,
@@ -39,7 +39,7 @@ def checked_as_json(checked: CheckedAdoption) -> dict[str, Any]:
 
 
 def checked_as_text(checked: CheckedAdoption) -> str:
-    """A dry run."""
+    """The report of a dry run."""
     plan = checked.plan
     lines = [*checkpoint_as_lines(plan.checkpoint), *_states(checked), ""]
     lines += [
@@ -60,7 +60,7 @@ def checked_as_text(checked: CheckedAdoption) -> str:
 
 
 def adopted_as_json(applied: AppliedOperatorAdoption) -> dict[str, Any]:
-    """An applied adoption."""
+    """The report of an applied adoption."""
     return {
         **checked_as_json(applied.checked),
         "applied": True,
@@ -70,7 +70,7 @@ def adopted_as_json(applied: AppliedOperatorAdoption) -> dict[str, Any]:
 
 
 def adopted_as_text(applied: AppliedOperatorAdoption) -> str:
-    """An applied adoption."""
+    """The report of an applied adoption."""
     checked = applied.checked
     url = checked.plan.checkpoint.url
     rows = ", ".join(f"{count:,} of {name}" for name, count in applied.rows.items())
@@ -91,7 +91,7 @@ def adopted_as_text(applied: AppliedOperatorAdoption) -> str:
 
 
 def put_back_as_json(url: str, folder: str, record: AdoptionRecord) -> dict[str, Any]:
-    """A reverted adoption."""
+    """The report of a reverted adoption."""
     return {
         "checkpoint": url,
         "reverted": folder,
@@ -102,7 +102,7 @@ def put_back_as_json(url: str, folder: str, record: AdoptionRecord) -> dict[str,
 
 
 def put_back_as_text(url: str, folder: str, record: AdoptionRecord) -> str:
-    """A reverted adoption."""
+    """The report of a reverted adoption."""
     return (
         f"{url} is on Spark's own operator again, as before {folder}: its state is back in its "
         f"place, and {record.store} was deleted."

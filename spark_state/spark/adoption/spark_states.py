@@ -1,12 +1,12 @@
 """The states of Spark's transformWithState, as rows of cowstate's files.
 
-Spark's own reader, `format("statestore")`, reads them, whatever their encoding is. Each row is an
-entry of a file, see state_rows, whose columns have names by their place:
+Spark's own reader, `format("statestore")`, reads the states in any encoding. Each row is an entry
+of a file, see state_rows. The columns have names by place:
 
     key_0, key_1, …    the key
     key_group          int
     state              int: the place of the state
-    state_0, …         a struct each, null unless `state` says so
+    state_0, …         a struct each; only the struct of the row's state is not null
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ _VALUE, _EXPIRATION = "value", "ttlExpirationMs"
 _REPORT_OF_SNAPSHOTS = "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
 _HASH_OF_MAPS = "spark.sql.legacy.allowHashOnMapType"
 _UNKNOWN_TTL_MS = 1
-"""A time to live is in no checkpoint of Spark. The processor declares it with its first epoch."""
+"""Stands for a time to live: Spark's checkpoints do not have the time to live. The processor
+declares the time to live with its first epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkStates:
-    """The states after a batch. key_fields: the fields of the key. descriptors: the states as
-    cowstate keeps them. rows: the rows, see above. file_schema: the columns of cowstate's files."""
+    """The states after a batch.
+
+    `key_fields`: the fields of the key; `descriptors`: the states as cowstate keeps them; `rows`:
+    the rows, see the module; `file_schema`: the columns of cowstate's files.
+    """
 
     key_fields: tuple[StructField, ...]
     descriptors: tuple[StateDescriptor, ...]
@@ -65,16 +69,16 @@ class SparkStates:
 
     @property
     def key_schema_json(self) -> str:
-        """The schema of the key, as stores keep it."""
+        """The schema of the key, in the form of stores."""
         fields = [StructField(field.name, field.dataType) for field in self.key_fields]
         return StructType(fields).json()
 
 
 def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
-    """By place of a state: how many rows it has, and the sum of their hashes, whatever their
-    order."""
+    """By place of a state: the number of rows, and the sum of their hashes, which is the same in
+    any order."""
     row_hash = F.xxhash64(*(F.col(name) for name in rows.columns)).cast("decimal(38,0)")
-    # Spark hashes no maps, unless it is told that their order is the same every time.
+    # Spark hashes no maps without this setting, which says that their order is always the same.
     with _setting(rows.sparkSession, _HASH_OF_MAPS, "true"):
         sums = rows.groupBy(STATE_INDEX).agg(F.count("*"), F.sum(row_hash))
         return {index: (count, int(total)) for index, count, total in sums.collect()}
@@ -82,10 +86,10 @@ def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
 
 @contextmanager
 def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[None]:
-    """Let Spark's reader read the format of this checkpoint, which only the session knows.
+    """Set the format of this checkpoint in the session, where Spark's reader looks for the format.
 
-    A store that it loads would tell the session's coordinator of stores about snapshots. On Spark
-    4.2 there is none before the session's first query, and the read would fail.
+    A store that Spark's reader loads would report snapshots to the session's coordinator of stores.
+    On Spark 4.2 there is no coordinator before the session's first query, and the read would fail.
     """
     checkpoint_format = "1" if checkpoint.state_ids is None else "2"
     with (
@@ -113,8 +117,8 @@ def spark_states(
 ) -> SparkStates:
     """The states after the last committed batch. Runs no job.
 
-    Raises KeyGroupError, ConfigurationError, UnsupportedOperationError and StateValueError for what
-    cowstate cannot keep.
+    Raises KeyGroupError, ConfigurationError, UnsupportedOperationError and StateValueError for
+    states that cowstate cannot keep.
     """
     read = [_read(spark, plan, variable) for variable in plan.variables]
     key_type = read[0].schema["key"].dataType
@@ -189,8 +193,8 @@ def _plain(value: DataType, variable: StateVariable) -> StructType:
 
 
 def _entries(df: DataFrame, variable: StateVariable, batch_ms: int) -> DataFrame:
-    """The key, and the struct of an entry. What has expired by the batch is left out: no later
-    batch would see it."""
+    """The key, and the struct of an entry. Leaves out entries that have expired by the batch: no
+    later batch would see such entries."""
     match variable.kind:
         case "timers":
             entry = F.struct(F.col("expiration_timestamp_ms").alias(EXPIRY))

@@ -1,6 +1,6 @@
-"""The tasks of an adoption: one for each subtask writes its state, and reads it back.
+"""The tasks of an adoption: one task for each subtask writes its state, and reads the state back.
 
-Rows are those of spark_states; files have the columns of state_rows.
+The rows have the form of spark_states; files have the columns of state_rows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 pc: Any = pyarrow.compute
 
 WRITTEN = "subtask int, handle string, next_timer_ms bigint, merged_key string"
-"""What a task says of each file that it has written; or a key that several keys of Spark's would
-become, and nothing else: then it writes none."""
+"""A row for each file that a task has written. If several keys of Spark would become one key, the
+task writes no file, and its only row has this key."""
 
 _WRITTEN_FIELDS: list[Any] = [
     pa.field("subtask", pa.int32()),
@@ -54,10 +54,11 @@ _WRITTEN_FIELDS: list[Any] = [
 
 @dataclass(frozen=True, slots=True)
 class TargetStore:
-    """The store that an adoption fills. Pickles.
+    """The store that an adoption fills. Can be pickled.
 
-    epoch: of the state. run: of the adoption. keys: the number of key columns. file_schema: the
-    columns of files. timers: the place of the state that holds timers, None if none does.
+    `epoch`: the epoch of the state; `run`: the run of the adoption; `keys`: the number of key
+    columns; `file_schema`: the columns of files; `timers`: the place of the state with the timers,
+    None without timers.
     """
 
     url: str
@@ -71,12 +72,12 @@ class TargetStore:
     timers: int | None
 
     def key_groups(self, subtask: int) -> KeyGroupRange:
-        """Those of a subtask."""
+        """The key groups of a subtask."""
         most = self.metadata.max_parallelism
         return key_group_range_of_subtask(most, self.parallelism, subtask)
 
     def open(self) -> CompletedCheckpointStore:
-        """The checkpoints in the store, which is created if need be."""
+        """Open the checkpoints in the store. Creates the store if the store does not exist."""
         opened = open_object_store(self.url, self.configuration.checkpoints.store_options)
         store = RetryingObjectStore(opened, self.configuration.checkpoints.store_retry_seconds)
         checkpoints = CompletedCheckpointStore(store)
@@ -87,9 +88,10 @@ class TargetStore:
 def write_subtask(
     target: TargetStore, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a subtask as files of a snapshot, durable before they are told.
+    """Write the rows of a subtask as files of a snapshot. A file is durable before its row is
+    returned.
 
-    All rows wait on the local disk beyond a bound, by ranges of key groups: a file is made of whole
+    Rows beyond a limit wait on the local disk, by ranges of key groups. A file consists of whole
     key groups, so memory holds the rows of a file or of a range.
     """
     context = TaskContext.get()
@@ -119,7 +121,7 @@ def write_subtask(
 def _received(
     target: TargetStore, batches: Iterator[pa.RecordBatch], parts: SpilledParts
 ) -> KeyGroupRange | None:
-    """Deal the rows out by ranges of key groups. Returns the key groups of their subtask; None if
+    """Distribute the rows by ranges of key groups. Return the key groups of their subtask; None if
     there are no rows."""
     own: KeyGroupRange | None = None
     most = target.metadata.max_parallelism
@@ -145,7 +147,7 @@ def _count(key_groups: KeyGroupRange) -> int:
 def _looked_through(
     target: TargetStore, parts: SpilledParts
 ) -> tuple[int | None, tuple[Any, ...] | None]:
-    """The first timer of all rows, and a key that several keys of Spark's become."""
+    """The first timer of all rows, and a key that several keys of Spark would become."""
     timers: list[int] = []
     for rows in _each(parts):
         timer = _next_timer_ms(target, rows)
@@ -163,7 +165,8 @@ def _each(parts: SpilledParts) -> Iterator[pa.Table]:
 def _files(
     target: TargetStore, parts: SpilledParts, own: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-    """The sorted rows of each file, with its key groups, which together are all of `own`."""
+    """The sorted rows of each file, with its key groups. The key groups of all files together are
+    `own`."""
     first, waiting = own.start, list[pa.Table]()
     for rows in _each(parts):
         if sum(table.num_rows for table in waiting) >= ROWS_OF_FILE:
@@ -188,7 +191,7 @@ def _written(**told: Any) -> pa.RecordBatch:
 def read_subtasks(
     target: TargetStore, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of subtasks, whose numbers are in `batches`, as a host would restore them."""
+    """The rows of the subtasks whose numbers are in `batches`, as a host would restore the rows."""
     checkpoints = target.open()
     checkpoint = checkpoints.latest_before(target.epoch + 1)
     assert checkpoint is not None, f"{target.url} has no epoch"
@@ -235,7 +238,8 @@ def _keys(target: TargetStore, rows: pa.Table) -> list[Any]:
 
 
 def _key(column: Any, arrow_type: pa.DataType) -> Any:
-    """A key's column as hosts keep it: floating-point numbers in one form, in structs, too."""
+    """A column of the key as hosts keep the column: floating-point numbers in one form, also in
+    structs."""
     if pa.types.is_floating(arrow_type):
         return with_one_nan_and_zero(column)
     if not pa.types.is_struct(arrow_type):
@@ -252,7 +256,7 @@ def _key(column: Any, arrow_type: pa.DataType) -> Any:
 def _parts(
     table: pa.Table, key_groups: np.ndarray[Any, Any], own: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-    """The rows of each file, with its key groups: a key group is in one file."""
+    """The rows of each file, with its key groups: a key group is never split."""
     first_row, first_group = 0, own.start
     while first_row < table.num_rows:
         last_group, end = own.end, table.num_rows
@@ -266,7 +270,7 @@ def _parts(
 
 
 def _as_rows(target: TargetStore, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a file under the names of spark_states."""
+    """Rows of a file under the column names of spark_states."""
     columns = state_columns(batch.schema)
     names = pa.array([column.name for column in columns], pa.string())
     arrays: list[Any] = [batch.column(place) for place in range(target.keys)]

@@ -1,1 +1,1 @@
-"""The input of an operator: rows with their keys, rows from the side, and the time."""
+"""The input of an operator: keyed rows, rows of side inputs, and the time."""

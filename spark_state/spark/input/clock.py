@@ -1,22 +1,24 @@
-"""The clock of an operator: when Spark is to run a batch that may have no rows.
+"""The clock of an operator: decides when Spark runs a batch without rows.
 
 Spark asks a source for its newest offset before every batch, and some forty times a second while
-there is nothing to do. An offset that is not the last one is a tick: Spark runs a batch, and each
-subtask gets a control row.
+there is nothing to do. A new offset is a tick: Spark runs a batch, and each subtask gets a control
+row.
 
     offset   {"tick": 7, "query": "<id of the query>"}
 
-The clock reads the store once after each batch, and compares numbers in between. Its process does
-not know the query, which names the store. So a task that reads control rows writes the query's id
-into an object that the clock has named, and the clock ticks once more to have the id in its offset:
-from there a restart knows it. If a batch that was to write the id is over and there is no object,
-the clock ticks to ask again: once, and once after each batch that it did not cause. A query that
-never reads its rows so does not tick for ever.
+The clock reads the store once after each batch, and compares numbers in between. The store's path
+contains the query's id, and the clock's process does not know the id. So a task that reads control
+rows writes the id into an object whose name the clock chose. The clock ticks once more to put the
+id into its offset, and after a restart reads the id there.
 
-    batch begins -> Spark asks again: the batch is over -> look: query, times of the newest epoch
+If the task's batch is over and the object is missing, the clock ticks to ask again: once, and once
+after each batch without control rows. So a query that never reads its rows does not tick for ever.
+
+    batch begins -> Spark asks again: the batch is over -> read the query's id and the newest times
                  -> Spark asks again, and again         -> compare
 
-A store that cannot be read stops no query: it is tried again, and the log says so once.
+A store that cannot be read does not stop the query: the clock tries again later, and writes one
+warning to the log.
 """
 
 from __future__ import annotations
@@ -37,36 +39,36 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How often the clock has ticked, and the query, None as long as the clock does not know it."""
+    """The number of ticks, and the query's id: None as long as the clock does not know the id."""
 
     tick: int
     query_id: str | None
 
     def next(self, query_id: str | None) -> ClockOffset:
-        """The offset of one tick more."""
+        """The offset after one more tick."""
         return ClockOffset(self.tick + 1, query_id)
 
 
 class ClockStore(Protocol):
-    """The stores that a clock reads. Both raise CheckpointStoreError or OSError."""
+    """The stores that a clock reads. Both methods raise CheckpointStoreError or OSError."""
 
     def query_id(self) -> str | None:
-        """The query of the clock, None until a task has written it."""
+        """The id of the clock's query; None until a task has written the id."""
 
     def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
-        """What the barriers of the query's newest epoch say of time."""
+        """The times in the barriers of the query's newest epoch."""
 
 
 class IsDue(Protocol):
-    """See DueInEventTime and DueInProcessingTime."""
+    """The rule for epochs without rows: see DueInEventTime and DueInProcessingTime."""
 
     def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Whether an epoch without rows after `newest`, the times of the newest epoch, is due at
-        `now_ms`. `after_tick`: whether the newest epoch had control rows."""
+        """Return True if an epoch without rows is due at `now_ms`. `newest`: the times of the
+        newest epoch; `after_tick`: True if the newest epoch had control rows."""
 
 
 class Clock:
-    """Decides about ticks. `seconds`: the time since 1970."""
+    """Decides about ticks. `seconds`: returns the seconds since 1970."""
 
     def __init__(self, store: ClockStore, is_due: IsDue, seconds: Callable[[], float]) -> None:
         self._store = store
@@ -83,21 +85,23 @@ class Clock:
         self._stopped_at: float | None = None
 
     def stop_at_now(self) -> None:
-        """A query that ends when all is done takes for due what is due now."""
+        """Fix the clock's time to now, so later timers do not count. For a query that ends when all
+        input is read."""
         self._stopped_at = self._seconds()
 
     def batch_begins(self, *, with_control_rows: bool) -> None:
-        """The store will have something new when Spark asks for the next batch."""
+        """Note that the store will have a new epoch when Spark asks for the next batch."""
         self._may_be_outdated = True
         self._has_ticked = with_control_rows
 
     def asks_for_query(self) -> bool:
-        """Whether the task that reads the control rows of this batch is to write the query's id."""
+        """Return True if the task that reads this batch's control rows must write the query's
+        id."""
         self._has_asked = self._query_id is None
         return self._has_asked
 
     def offset_after(self, last: ClockOffset) -> ClockOffset:
-        """The newest offset: `last`, or that of a tick."""
+        """The newest offset: `last`, or the offset of a new tick."""
         self._query_id = last.query_id or self._query_id
         if self._may_be_outdated and not self._look():
             return last
@@ -109,7 +113,7 @@ class Clock:
         return last.next(self._query_id) if is_due or not is_logged else last
 
     def _look(self) -> bool:
-        """Read what the last batch wrote; False if it cannot be read now."""
+        """Read the results of the last batch. Return False if the store cannot be read now."""
         if self._seconds() < self._next_try:
             return False
         try:
@@ -133,7 +137,7 @@ class Clock:
         return True
 
     def _count_as_unanswered(self) -> None:
-        """The last batch is over, and no task has written the query's id."""
+        """Count a finished batch in which no task has written the query's id."""
         if self._has_asked:
             self._unanswered += 1
         else:

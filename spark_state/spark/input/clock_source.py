@@ -1,14 +1,14 @@
-"""The clock as a streaming source, and its rows as control rows of an operator.
+"""The clock as a streaming source. The source's rows are the control rows of an operator.
 
-The source's process on the driver decides about ticks (see clock); a task reads a row for each
-subtask. The rows are united with the keyed rows, so that every subtask gets one, with the batch's
-time in it, however few keys a batch has.
+The source's process on the driver decides about ticks (see clock). A task reads one row for each
+subtask. A union adds these rows to the keyed rows, so every subtask gets a row with the batch's
+time, however few keys a batch has.
 
-How a task tells the process the query: see clock_markers.
+A task sends the query's id to the source's process by a marker: see clock_markers.
 
-In a session that wants no batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled`)
-the clock stands still. It is a source of the query all the same, because a query cannot change its
-sources at a restart.
+In a session without batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled` is
+false) the clock never ticks. The clock is still a source of the query, because a query cannot
+change its sources at a restart.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 @dataclass(frozen=True, slots=True)
 class ClockSettings:
-    """What a clock knows of its operator. `policy`: if timers are in event time, else None;
-    `stands_still`: whether it never ticks; `store_options`: for the clients of stores."""
+    """The facts about an operator that its clock needs. `policy`: None if timers are in processing
+    time; `stands_still`: True if the clock never ticks; `store_options`: for the clients of stores.
+    """
 
     store_root: str
     operator: str
@@ -66,7 +67,7 @@ class ClockSettings:
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def options(self) -> dict[str, str]:
-        """As options of the source."""
+        """The settings as options of the source."""
         return {
             "storeRoot": self.store_root,
             "operator": self.operator,
@@ -79,7 +80,7 @@ class ClockSettings:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> ClockSettings:
-        """The settings with these options."""
+        """The settings from the options of the source."""
         return cls(
             options["storeRoot"],
             options["operator"],
@@ -90,7 +91,7 @@ class ClockSettings:
         )
 
     def opened_store(self, directory: str) -> ObjectStore:
-        """A store below the root."""
+        """Open a store below the root."""
         return open_object_store(f"{self.store_root.rstrip('/')}/{directory}", self.store_options)
 
 
@@ -109,7 +110,7 @@ def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
 
 
 class ClockSource(LoadedInWorkers, DataSource):
-    """The format of the clock."""
+    """The data source of the clock."""
 
     @classmethod
     def name(cls) -> str:
@@ -117,24 +118,26 @@ class ClockSource(LoadedInWorkers, DataSource):
         return "cowstate_clock"
 
     def schema(self) -> StructType:
-        """A row a subtask."""
+        """One row for each subtask."""
         return StructType([StructField(_SUBTASK, IntegerType(), nullable=False)])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A clock that has not ticked yet."""
+        """A clock before its first tick."""
         return ClockReader(ClockSettings.of_options(self.options))
 
 
 @dataclass
 class ControlRows(InputPartition):
-    """A control row for each subtask. `token`: see ClockFiles, None if the query is known."""
+    """A partition with one control row for each subtask. `token`: see ClockFiles; None if the clock
+    knows the query."""
 
     parallelism: int
     token: str | None
 
 
 class ClockFiles:
-    """What a clock reads in the stores. `token`: the name by which a task tells it the query."""
+    """The stores and markers that a clock reads. `token`: the name of the object in which a task
+    writes the query's id."""
 
     def __init__(self, settings: ClockSettings) -> None:
         self.token = uuid4().hex
@@ -150,7 +153,7 @@ class ClockFiles:
             return None
         with suppress(CheckpointStoreError):  # queries can run without the right to delete
             store.delete([self.token])
-        # The object is gone, so what is raised from here on would lose the id.
+        # The object is gone, so an error from here on would lose the id.
         with suppress(CheckpointStoreError, OSError):
             sweep_markers(store, time_of_store(store, time.time()))
         return query_id
@@ -165,7 +168,7 @@ class ClockFiles:
 
 
 class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A clock as Spark calls it. Offsets are ClockOffsets in JSON."""
+    """A clock with the methods that Spark calls. Offsets are ClockOffsets in JSON."""
 
     def __init__(self, settings: ClockSettings) -> None:
         policy = settings.policy
@@ -175,26 +178,26 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         self._clock = Clock(self._files, is_due, time.time)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the first tick."""
+        """The offset before the first tick."""
         return _json(ClockOffset(0, None))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A tick is a tick."""
+        """No limit: one tick cannot be split."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """See Clock."""
+        """See Clock.stop_at_now."""
         self._clock.stop_at_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """See Clock."""
+        """See Clock.offset_after."""
         _check(start)
         if self._settings.stands_still:
             return start
         return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One, however often the clock has ticked."""
+        """One partition, however often the clock has ticked."""
         _check(start)
         _check(end)
         self._clock.batch_begins(with_control_rows=True)
@@ -202,7 +205,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         return [ControlRows(self._settings.parallelism, token)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        """The control rows, in a task of the query."""
+        """Read the control rows, in a task of the query."""
         assert isinstance(partition, ControlRows)
         if partition.token is not None:
             task = TaskContext.get()
@@ -214,14 +217,17 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             yield (subtask,)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark commits a batch when it begins the next one. If that has control rows, Spark asks
-        for its partitions afterwards."""
+        """Note that the next batch begins.
+
+        Spark commits a batch when the next batch begins. If the next batch has control rows, Spark
+        asks for its partitions after the commit.
+        """
         self._clock.batch_begins(with_control_rows=False)
 
 
 def _check(offset: dict[str, Any] | None) -> None:
-    """Raise ConfigurationError for the offset of another source. Spark tells sources by their
-    places alone."""
+    """Raise ConfigurationError for the offset of another source. Spark identifies a source only by
+    its place in the offset log."""
     if offset is not None and "tick" not in offset:
         raise ConfigurationError(
             f"the clock of an operator finds the offset {json.dumps(offset)} of another source in "

@@ -1,7 +1,7 @@
-"""A streaming source that has one row, in the first batch of a query.
+"""A streaming source with a single row, in the first batch of a query.
 
-Spark logs the offsets of a batch before it runs it. So a first batch that runs again has the row
-again, also after a restart, and no other batch has it.
+Spark logs the offsets of a batch before the batch runs. So if the first batch runs again, also
+after a restart, the batch has the row again. No later batch has the row.
 """
 
 from __future__ import annotations
@@ -25,49 +25,50 @@ _BATCHES = "batches"
 
 
 def first_batch(spark: SparkSession) -> DataFrame:
-    """One row in the first batch, none in others."""
+    """One row in the first batch, no rows in later batches."""
     return stream_of(spark, FirstBatchSource, {})
 
 
 class FirstBatchSource(LoadedInWorkers, DataSource):
-    """The format of the source."""
+    """The data source with a single row."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format, which begins like no other."""
+        """The name of the format. No name of another format begins in the same way."""
         return "cowstate_first_batch"
 
     def schema(self) -> StructType:
-        """What the row holds does not matter."""
+        """One column, whose value does not matter."""
         return StructType([StructField("first", IntegerType(), nullable=False)])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A source that has given no row yet."""
+        """A reader before the first batch."""
         return FirstBatchReader()
 
 
 class FirstBatchReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source as Spark calls it. Its offset is how many batches have begun, 1 at most."""
+    """The source with the methods that Spark calls. Its offset is the number of batches that have
+    begun, at most 1."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the first batch."""
+        """The offset before the first batch."""
         return {_BATCHES: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """All is one row."""
+        """No limit: there is a single row."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The end is known."""
+        """Do nothing: the last offset is known."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """After the first batch."""
+        """The offset after the first batch."""
         return {_BATCHES: 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """That of the row."""
+        """One partition, for the row."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        """The row."""
+        """Read the row."""
         yield (1,)

@@ -1,12 +1,12 @@
-"""Builds the input of an operator: rows with their key, and with their key group.
+"""Builds the input of an operator: rows with their key and their key group.
 
     computed key columns, all columns of the grouped DataFrame, _cowstate_key_group
-    and with time: those of upstream_watermarks, _cowstate_batch_ms
+    and with time: the carried columns of upstream_watermarks, _cowstate_batch_ms
 
-The key consists of the arguments of `groupBy`: columns of the DataFrame, which are identified by
-their id and not by their name, or expressions, which are computed. On the way to the operator Spark
-and Arrow identify columns by name. So if several columns have one name, all but the first get
-another name for that way. The rows that a processor sees have the user's names.
+The key consists of the arguments of `groupBy`: columns of the DataFrame, identified by their ids
+and not by their names, and expressions, which are computed. On the way to the operator, Spark and
+Arrow identify columns by name. So if several columns have the same name, all but the first are
+renamed on the way. A processor sees rows with the user's names.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ def keyed_input(
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
     """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
 
-    `upstream`: if event times count, the watermarks above the operator; their carried columns come
-    after the key group.
+    `upstream`: the watermarks above the operator, or None if event times do not count. The carried
+    columns come after the key group; with Spark Connect there are none, see upstream_watermarks.
 
-    With Spark Connect nothing is carried: see upstream_watermarks. Raises ConfigurationError and
-    KeyGroupError for keys that no state can have.
+    Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
     df: DataFrame = grouped._df
     spark = df.sparkSession
@@ -65,7 +64,7 @@ def keyed_input(
     _check_keys(df, key_fields)
     attributes = output_of(df)
     ids = [attribute.exprId().id() for attribute in attributes]
-    # An expression may become an attribute of a plan of its own, as `window` does.
+    # Some expressions, such as `window`, become attributes of another plan.
     identities = [id_ if id_ in ids else None for id_ in _identities(df, columns)]
     computed = [index for index, identity in enumerate(identities) if identity is None]
     key_indexes = [
@@ -81,7 +80,7 @@ def keyed_input(
     ]
     carrying, carried = (df, ()) if upstream is None else (upstream.df, upstream.carried)
     projected = carrying.select(*distinct, *carried)
-    # The key group uses the computed columns: an expression may have another value a second time.
+    # The key group uses the computed columns: computed twice, an expression may have two values.
     output = [column_of(spark, attribute) for attribute in output_of(projected)]
     key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
@@ -91,8 +90,8 @@ def keyed_input(
 def _connect_input(
     grouped: Any, max_parallelism: int
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
-    """As keyed_input, where columns have no ids. Positions and names take their place: `toDF`
-    gives each column a name of its own."""
+    """Build the input as keyed_input does, for Spark Connect, where columns have no ids. Positions
+    and names identify columns instead: `toDF` gives each column a unique name."""
     df: DataFrame = grouped._df
     keys: list[Column] = grouped._grouping_cols
     key_fields = list(df.select(*keys).schema) if keys else []
@@ -115,8 +114,8 @@ def _connect_input(
 
 
 def _place_of(df: DataFrame, key: Column, field: StructField) -> int | None:
-    """Which column of `df` a key is, under its own name; None for an expression, and for a column
-    whose name others have, too."""
+    """The position in `df` of a key that is a column of `df` under its own name. None for an
+    expression, and for a column whose name is not unique."""
     same_name = [
         index for index, name in enumerate(df.columns) if name.lower() == field.name.lower()
     ]
@@ -131,13 +130,13 @@ def _place_of(df: DataFrame, key: Column, field: StructField) -> int | None:
 
 
 def with_batch_time(keyed: DataFrame) -> DataFrame:
-    """`keyed`, with the batch's time in every row: the one that Spark logs with the offsets of a
-    micro-batch, so that it is the same for all tasks, and again when the batch runs again."""
+    """`keyed`, with the batch's time in every row: the time that Spark logs with the offsets of a
+    micro-batch. So all tasks see the same time, and see it again when the batch runs again."""
     return keyed.withColumn(BATCH_TIME_COLUMN, F.unix_millis(F.current_timestamp()))
 
 
 def key_columns(fields: Sequence[StructField]) -> KeyColumns:
-    """The key columns, as state tables need them."""
+    """The key columns in the form that state tables need."""
     return KeyColumns(
         names=tuple(field.name for field in fields),
         arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
@@ -146,7 +145,8 @@ def key_columns(fields: Sequence[StructField]) -> KeyColumns:
 
 
 def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:
-    """The id of the attribute that each column is, under its own name; None for an expression."""
+    """The attribute id of each column that is an attribute under its own name; None for an
+    expression."""
     if not columns:
         return []
     selected = df.select(*columns)._jdf.queryExecution().analyzed().projectList()
@@ -162,7 +162,7 @@ def _identity(expression: Any) -> int | None:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """`names`, where each name that Spark would mistake for an earlier one is replaced."""
+    """`names`, with a new name for each name that Spark would confuse with an earlier name."""
     seen: set[str] = set()
     distinct = []
     for index, name in enumerate(names):
@@ -172,8 +172,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _plain(names: Sequence[str]) -> list[str]:
-    """`names`, where each that is read as a path is replaced: the client of Spark Connect does not
-    quote the names of the columns that `mapInArrow` gets."""
+    """`names`, with a new name for each name that would be parsed as a path: the client of Spark
+    Connect does not quote the names of the columns that `mapInArrow` gets."""
     return [
         f"_cowstate_column_{index}" if set(".`") & set(name) else name
         for index, name in enumerate(names)
@@ -218,7 +218,8 @@ def _check_key_type(field: StructField) -> None:
 
 
 def _is_collated(data_type: DataType) -> bool:
-    """Whether strings in it are equal by a collation: their hash here would not be."""
+    """Return True if the type holds strings with a collation. Strings that are equal by a collation
+    have different hashes here."""
     if isinstance(data_type, StructType):
         return any(_is_collated(field.dataType) for field in data_type.fields)
     if isinstance(data_type, ArrayType):

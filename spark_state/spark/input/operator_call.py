@@ -1,4 +1,4 @@
-"""A call of transformWithState: what Spark's methods take, under the names of this project."""
+"""A call of transformWithState: the arguments of Spark's methods under this project's names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.spark.session.connect_sessions import is_grouped
 
 Api = Literal["rows", "pandas", "arrow"]
-"""See processor_api."""
+"""The API of a processor, see processor_api."""
 
 SparkArguments = tuple[
     Any, StatefulProcessor | ArrowStatefulProcessor, StructType | str, str, str, Any, str
 ]
-"""What Spark's methods take, in their order, with the grouped DataFrame in front."""
+"""The arguments of Spark's methods, in their order, after the grouped DataFrame."""
 
 # Spark has no operator for a processor in Arrow.
 _SPARK_METHODS: Mapping[Api, str] = {
@@ -37,8 +37,8 @@ _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 
 
 def lacks_protobuf() -> str | None:
-    """Why Spark's own operator could not run in Python workers like this interpreter, None if it
-    can. They load protobuf in the first batch, and nothing before it does."""
+    """The reason why Spark's own operator could not run in Python workers like this interpreter;
+    None if the operator can run. Workers load protobuf only in the first batch."""
     try:
         version_error: type[Exception] = import_module(_PROTOBUF_VERSION).VersionError
     except ImportError as error:
@@ -52,8 +52,8 @@ def lacks_protobuf() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """The arguments of a call. `api`: of the processor; `broadcast`: DataFrames by name, which
-    Spark's own methods do not have."""
+    """The arguments of a call. `api`: the API of the processor; `broadcast`: DataFrames by name,
+    which Spark's own methods do not have."""
 
     api: Api
     grouped: Any
@@ -67,11 +67,12 @@ class OperatorCall:
 
     @property
     def spark_method(self) -> str | None:
-        """The name of Spark's method for the call, None if Spark has no operator for it."""
+        """The name of Spark's method for the call; None if Spark has no operator for the call."""
         return None if self.broadcast else _SPARK_METHODS.get(self.api)
 
     def check_grouped(self) -> None:
-        """Raise ConfigurationError unless what should be results of `df.groupBy(…)` are."""
+        """Raise ConfigurationError unless `grouped`, and `initial_state` if set, are results of
+        `df.groupBy(…)`."""
         if not is_grouped(self.grouped):
             raise ConfigurationError(
                 "transform_with_state needs a grouped DataFrame, got "
@@ -84,9 +85,9 @@ class OperatorCall:
             )
 
     def on_spark(self, spark_method: str) -> DataFrame:
-        """What Spark's own method of this name returns."""
-        # `enable` replaces the methods of GroupedData. In classic Spark it inherits them from the
-        # mixin; in Spark Connect they are its own, and `enable` wraps them.
+        """Call Spark's own method of this name, and return the method's result."""
+        # `enable` replaces the methods of GroupedData. Classic Spark inherits the original methods
+        # from the mixin. Spark Connect defines the methods in GroupedData, and `enable` wraps them.
         is_classic = isinstance(self.grouped, GroupedData)
         owner = PandasGroupedOpsMixin if is_classic else type(self.grouped)
         method = unwrap(getattr(owner, spark_method))

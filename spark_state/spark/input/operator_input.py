@@ -1,7 +1,7 @@
-"""What an operator is sent: its rows, and in time modes what brings it the time.
+"""The DataFrame that an operator receives: rows and, in time modes, the time.
 
     keyed rows                 computed key columns, all columns, _cowstate_key_group
-    other inputs               a column of structs for each, see side_inputs
+    side inputs                a column of structs for each, see side_inputs
     and with time, in a stream union of control rows, see clock_source
                                the columns of upstream_watermarks, _cowstate_batch_ms
     -> repartitionById         each row to the subtask of its key group
@@ -49,9 +49,12 @@ from spark_state.spark.session.operator_configuration import OperatorConfigurati
 
 @dataclass(frozen=True, slots=True)
 class OperatorInput:
-    """`by_subtask`: what is sent, a partition a subtask; `inputs`, `event_times`: how a subtask
-    finds its inputs and their event times in it; `key_fields`: the fields of the key;
-    `first_steps`: what is done with the other inputs before the keyed rows."""
+    """The input of an operator.
+
+    `by_subtask`: the rows, one partition for each subtask; `inputs`: splits a partition into the
+    inputs; `event_times`: the positions of the event times, None without time; `key_fields`: the
+    fields of the key; `first_steps`: the steps that handle the side inputs, before the keyed rows.
+    """
 
     by_subtask: DataFrame
     inputs: EpochInputs
@@ -67,10 +70,10 @@ def operator_input(
     configuration: OperatorConfiguration,
     api: ProcessorApi,
 ) -> OperatorInput:
-    """The input of the operator of a call. `api`: of its processor.
+    """The input of the operator of a call. `api`: the API of the call's processor.
 
-    Raises what check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
-    check_broadcast and initial_rows raise.
+    Raises the errors of check_not_behind_aggregation, upstream_watermarks, keyed_input,
+    event_times, check_broadcast and initial_rows.
     """
     max_parallelism, times = configuration.max_parallelism, None
     if mode is TimeMode.NONE:
@@ -100,7 +103,7 @@ def _sides(
     configuration: OperatorConfiguration,
     api: ProcessorApi,
 ) -> tuple[list[SideRows], tuple[Step, ...]]:
-    """The inputs beside the keyed rows, and the steps that handle them."""
+    """The side inputs of a call, and the steps that handle their rows."""
     sides: list[SideRows] = []
     steps: list[Step] = []
     if call.broadcast:
@@ -151,5 +154,5 @@ def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataF
 
 
 def subtask_column(key_group: Column, configuration: OperatorConfiguration) -> Column:
-    """The subtask that has a key group."""
+    """The subtask that owns a key group."""
     return F.floor(key_group * configuration.parallelism / configuration.max_parallelism)

@@ -1,15 +1,15 @@
-"""What an operator is sent beside its keyed rows.
+"""Side inputs of an operator: broadcast streams and the initial state.
 
-A row of another input is a struct in a column of its own, which is null in all other rows:
+A row of a side input is a struct in a column for that input. The column is null in all other rows:
 
     columns of the keyed rows, _cowstate_rows_0, _cowstate_rows_1, …
 
     initial state       with the key group of its own key
     broadcast stream    a row for each subtask, with the key group of that subtask's control rows
 
-The rows of an initial state are a product of its DataFrame and a stream that has one row in the
-first batch. In other batches the product has no partition, so the DataFrame is not read. It is
-planned once and not in every batch, so that what it shuffles is shuffled once.
+The rows of an initial state are the product of its DataFrame and a stream with a single row in the
+first batch. In later batches the product has no partition, so the DataFrame is not read. The
+DataFrame is planned once and not in every batch, so its shuffles run once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """An input beside the keyed rows. `df` has the columns `rows`, structs, and the key group."""
+    """A side input. `df` has a column `rows` of structs, and the key group."""
 
     name: str
     layout: InputLayout
@@ -52,7 +52,8 @@ class SideRows:
 
 
 def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
-    """Raise ConfigurationError unless these are streaming DataFrames of this session, by name."""
+    """Raise ConfigurationError unless `broadcast` is a dict of streaming DataFrames of this
+    session, by name."""
     if not isinstance(broadcast, Mapping):
         raise ConfigurationError(
             "broadcast is a dict of streaming DataFrames by their names, got "
@@ -93,8 +94,8 @@ def initial_rows(
 ) -> SideRows:
     """The rows of an initial state, for an operator on `grouped` with this key.
 
-    Raises ConfigurationError for a DataFrame that is streaming, of another session, or has another
-    key, and what keyed_input raises.
+    Raises ConfigurationError for a DataFrame that is streaming, belongs to another session or has
+    another key, and the errors of keyed_input.
     """
     spark, df = grouped.sparkSession, initial_state._df
     if not _is_of_session(df, spark):
@@ -123,8 +124,9 @@ def _types_json(fields: Sequence[StructField]) -> str:
 
 
 def _planned_once(df: DataFrame) -> DataFrame:
-    """The rows of `df`, of one plan however often they are read. Adaptive execution would shuffle
-    now. Spark Connect has no such plan, and plans in each batch."""
+    """The rows of `df`, planned once however often the rows are read. Adaptive execution is off
+    while planning, because it would shuffle at once. Spark Connect has no such plan, and plans in
+    each batch."""
     spark: Any = df.sparkSession
     if is_connect(spark):
         return df
@@ -148,7 +150,7 @@ def _described(fields: Sequence[StructField]) -> str:
 def with_side_rows(
     keyed: DataFrame, sides: Sequence[SideRows]
 ) -> tuple[DataFrame, tuple[SideInput, ...]]:
-    """The rows of `keyed` and of all sides, and how a subtask tells them apart."""
+    """The union of the rows of `keyed` and of all sides, and the column of each side."""
     columns = [f"{SIDE_COLUMN}{number}" for number in range(len(sides))]
     types = [side.df.schema[_ROWS].dataType for side in sides]
 

@@ -1,7 +1,7 @@
 """Time modes, and the event times that the driver finds in the rows of an operator.
 
-Spark marks the column that `withWatermark` is called on, and windows of it, in the column's
-metadata. In time mode "EventTime" rows are late by such a column, if there is one.
+Spark marks the column of a `withWatermark` call, and windows of the column, in the column's
+metadata. In time mode "EventTime" such a column, if there is one, decides if a row is late.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 class TimeMode(Enum):
-    """What an operator knows of time; the values are Spark's names of the modes."""
+    """The times that an operator sees; the values are Spark's names of the modes."""
 
     NONE = "None"
     PROCESSING_TIME = "ProcessingTime"
@@ -31,23 +31,23 @@ class TimeMode(Enum):
 
     @property
     def shown_time(self) -> ShownTime:
-        """What a processor sees of an epoch's time."""
+        """The function that shows an epoch's time to a processor."""
         return no_time if self is TimeMode.NONE else both_times
 
 
 def time_mode_of(name: str) -> TimeMode:
-    """The mode of this name. Raises what time_mode_named raises."""
+    """The mode with this name. Raises the errors of time_mode_named."""
     return TimeMode(time_mode_named(name))
 
 
 def event_times(
     upstream: UpstreamWatermarks, row_fields: Sequence[StructField], mode: TimeMode
 ) -> EventTimes:
-    """Where the rows of an operator have their event times.
+    """The positions of the event times in the rows of an operator.
 
-    `row_fields`: the columns of a row; the key group comes after them. Raises Spark's own error if
-    several of them are event times, and ConfigurationError if a stream has no watermark, in time
-    mode "EventTime".
+    `row_fields`: the columns of a row; the key group comes after these columns. In time mode
+    "EventTime", raises Spark's own error if several columns are event times, and ConfigurationError
+    if a stream has no watermark.
     """
     spark, is_streaming = upstream.df.sparkSession, upstream.df.isStreaming
     marked = [index for index, field in enumerate(row_fields) if DELAY_KEY in field.metadata]

@@ -1,14 +1,15 @@
-"""The watermarks that a query sets above an operator, and rows that say what they do to them.
+"""The watermarks above an operator in a query's plan, and columns that carry their event times.
 
-Spark takes the event times of a watermark where `withWatermark` stands in the plan. What comes
-after it may drop the column, make windows of it, or unite rows of several watermarks. So this
-module puts two columns right above each `withWatermark`, and carries them down to the operator:
+Spark takes the event times of a watermark at the place of `withWatermark` in the plan. Later steps
+of the plan may drop the column, make windows of the column, or unite rows of several watermarks. So
+this module adds two columns right above each `withWatermark`, and carries the columns down to the
+operator:
 
     _cowstate_event_ms     the event time of the row, null in rows without a watermark
-    _cowstate_upstream     the number of the watermark that it counts for
+    _cowstate_upstream     the number of the row's watermark
 
-If the operator's rows have the very column of a single watermark, nothing is carried. With Spark
-Connect no plan can be built again, so that is the only case there.
+If there is a single watermark and the operator's rows have its very column, nothing is carried.
+With Spark Connect no plan can be rebuilt, so only this case is allowed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ EVENT_TIME_COLUMN, UPSTREAM_COLUMN = "_cowstate_event_ms", "_cowstate_upstream"
 DELAY_KEY = "spark.watermarkDelayMs"
 
 _WATERMARK, _UNION, _PROJECT = "EventTimeWatermark", "Union", "Project"
-# What these give is what they get, so it has the carried columns if that has them.
+# The output of these nodes has all columns of the input, so also the carried columns.
 _PASSING = {
     "Deduplicate",
     "DeduplicateWithinWatermark",
@@ -54,8 +55,8 @@ _PASSING = {
 
 @dataclass(frozen=True, slots=True)
 class UpstreamWatermarks:
-    """`df`: the operator's DataFrame, with the carried columns if there are some; `delays_ms`: of
-    each watermark."""
+    """The watermarks above an operator. `df`: the operator's DataFrame, with the `carried` columns
+    if any; `delays_ms`: the delay of each watermark."""
 
     df: DataFrame
     carried: tuple[Column, ...]
@@ -63,13 +64,14 @@ class UpstreamWatermarks:
 
 
 class _NotCarriedError(Exception):
-    """A node of the plan, by name, that does not give the columns that it gets."""
+    """A node of the plan, by name, whose output lacks the carried columns of its input."""
 
 
 def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
     """The watermarks above an operator on `df`.
 
-    Raises UnsupportedOperationError if there are several and their rows cannot be told apart.
+    Raises UnsupportedOperationError if there are several watermarks and the plan loses the
+    connection between rows and watermarks.
     """
     if not df.isStreaming:
         return UpstreamWatermarks(df, (), ())
@@ -95,8 +97,9 @@ def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
 
 
 def check_not_behind_aggregation(df: DataFrame) -> None:
-    """Raise UnsupportedOperationError for an operator in event time that gets what an aggregation
-    with a watermark emits: only windows that are closed tell it the time, long after Spark."""
+    """Raise UnsupportedOperationError for an operator in event time whose input is the output of an
+    aggregation with a watermark. Such an operator sees only closed windows, so its time would be
+    far behind Spark's."""
     if not df.isStreaming:
         return
     if is_connect(df.sparkSession):
@@ -121,9 +124,10 @@ def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
 
 
 def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
-    """The delay of the watermark of a DataFrame of Spark Connect; nothing without one.
+    """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark.
 
-    Raises UnsupportedOperationError unless the rows have its column, and all count for it.
+    Raises UnsupportedOperationError unless the rows have the watermark's column, and all rows count
+    for this watermark.
     """
     nodes = plan_nodes(df)
     watermarks = watermarks_of(nodes)
@@ -143,12 +147,12 @@ def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
 
 
 def _watermarks(plan: Any) -> dict[str, Any]:
-    """The watermarks of a plan, each once, by their ids."""
+    """The watermarks of a plan, each once, by id."""
     return {_node_id(node): node for node in _nodes(plan) if _name(node) == _WATERMARK}
 
 
 class _Carrier:
-    """Builds a plan again with the carried columns. `node_ids`: the watermarks, in order."""
+    """Rebuilds a plan with the carried columns. `node_ids`: the watermarks, in order."""
 
     def __init__(self, spark: SparkSession, node_ids: Sequence[str]) -> None:
         self._spark = spark
@@ -156,7 +160,8 @@ class _Carrier:
         self._jvm: Any = spark._jvm
 
     def carried(self, plan: Any) -> tuple[Any, list[Any]]:
-        """The plan, and its attributes of the carried columns; none without a watermark in it."""
+        """The new plan, and the attributes of its carried columns; empty if the plan has no
+        watermark."""
         name = _name(plan)
         if name == _WATERMARK:
             return self._begun(plan)
@@ -193,7 +198,7 @@ class _Carrier:
         return self._with_columns(watermark, F.unix_millis(event), number)
 
     def _in_order(self, before: Any, plan: Any, attributes: list[Any]) -> Any:
-        """A branch of a union: its columns, then the carried ones."""
+        """A branch of a union: its own columns, then the carried columns."""
         if not attributes:
             nothing = F.lit(None)
             return self._with_columns(plan, nothing.cast("long"), nothing.cast("int"))[0]
@@ -214,7 +219,8 @@ class _Carrier:
 
 
 def _has_the_only_column(plan: Any, watermarks: list[Any]) -> bool:
-    """Whether rows of the plan have the column of its only watermark, and all count for it."""
+    """Return True if the plan has a single watermark, all rows count for the watermark, and the
+    rows have its column."""
     if len(watermarks) > 1 or any(_name(node) == _UNION for node in _nodes(plan)):
         return False
     event = elements(watermarks[0].output())[_event_index(watermarks[0])]
@@ -222,7 +228,7 @@ def _has_the_only_column(plan: Any, watermarks: list[Any]) -> bool:
 
 
 def _event_index(watermark: Any) -> int:
-    """Which column of a watermark's output has the event times."""
+    """The position of the event times in a watermark's output."""
     event_id = watermark.eventTime().exprId().id()
     ids = [attribute.exprId().id() for attribute in elements(watermark.output())]
     return ids.index(event_id)
@@ -234,7 +240,7 @@ def _delay_ms(watermark: Any) -> int:
 
 
 def _node_id(watermark: Any) -> str:
-    """A union of a DataFrame with itself has one watermark twice."""
+    """The id of a watermark. In a union of a DataFrame with itself, one watermark appears twice."""
     return str(watermark.productElement(0).toString())
 
 

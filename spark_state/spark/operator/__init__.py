@@ -1,1 +1,1 @@
-"""transform_with_state: plans an operator, and runs its tasks."""
+"""Plans an operator for transform_with_state, and runs its tasks."""

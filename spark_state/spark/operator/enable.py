@@ -1,8 +1,8 @@
 """`enable`: transformWithState of existing jobs runs on cowstate, session by session.
 
-`enable` replaces two methods of PySpark's GroupedData, or for a session of Spark Connect those of
-its client's GroupedData. Each call asks its session whether it is enabled
-(`spark.cowstate.enabled`), so other sessions of the process keep Spark's own operator.
+`enable` replaces two methods of PySpark's GroupedData or, for a session of Spark Connect, two
+methods of the client's GroupedData. Each call reads `spark.cowstate.enabled` of its session, so the
+other sessions of the process keep Spark's own operator.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _MARK = "_cowstate_plans"
 def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
     """Let `transformWithState` and `transformWithStateInPandas` of this session run on cowstate.
 
-    Jobs stay as they are. What cowstate cannot run is an error that names it and the way out; with
-    `fallback="spark"` Spark runs it, and a warning says what and why. `fallback=None` leaves
-    `spark.cowstate.fallback` as it is, which is "error" unless it was set.
+    Jobs need no change. A call that cowstate cannot run is an error that names the problem and the
+    way out. With `fallback="spark"` Spark runs the call, and a warning names the call and the
+    reason. `fallback=None` does not change `spark.cowstate.fallback`, whose default is "error".
 
-    An operator's state is in the directory `operator-<n>` of its query's directory. The number is
-    that of the operators of cowstate that its input comes from. So another class finds the state of
-    the one before it.
+    An operator's state lies in the directory `operator-<n>` of its query's directory. The number
+    counts the cowstate operators upstream. The class of the processor is not part of the path, so a
+    new class in the same place of the query continues with the state.
 
-    `spark.cowstate.enabled=true` in the configuration does the same, if `configure` is called.
-    Sessions that are not enabled keep Spark's own operator. Raises ConfigurationError for another
-    fallback, and for what is no session.
+    `spark.cowstate.enabled=true` in the configuration has the same effect, if `configure` is
+    called. Sessions that are not enabled keep Spark's own operator. Raises ConfigurationError for
+    an unknown fallback, and if `spark` is not a session.
     """
     _check_session(spark)
     if fallback is not None:
@@ -75,7 +75,8 @@ def disable(spark: SparkSession) -> None:
 
 def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
     """Let calls in enabled sessions of this process plan operators of cowstate. `spark`: a session
-    of their kind, None for those of classic Spark. May be called again."""
+    of classic Spark or of Spark Connect, to choose the kind of session; None for classic Spark.
+    Safe to call again."""
     say_causes_first()
     if is_connect(spark):
         _obey_connect_sessions()
@@ -134,7 +135,7 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
 
 
 def _name_of_next(df: DataFrame) -> str:
-    """The name of an operator on `df`: its number in the plan."""
+    """The name of the next operator on `df`: its number in the plan."""
     return f"operator-{len(operator_names_below(df))}"
 
 

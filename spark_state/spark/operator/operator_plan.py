@@ -2,7 +2,7 @@
 
 input -> rows with their key group, see operator_input
       -> repartitionById(parallelism, subtask of the key group)
-      -> mapInArrow(one subtask)            nothing may come between these two
+      -> mapInArrow(one subtask)        no step may come between these two
       -> output rows
 """
 
@@ -85,32 +85,33 @@ def transform_with_state(
     name: str | None = None,
     broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
-    """Run a StatefulProcessor on keyed state that lives beside it in Python.
+    """Run a StatefulProcessor on keyed state that lives beside the processor in Python.
 
     - `grouped`: the result of `df.groupBy(…)`, for a streaming or a batch DataFrame. In a batch
       DataFrame every key starts without state, and no state is kept.
     - `processor`: an unmodified PySpark StatefulProcessor of the row API. Each task runs a copy.
     - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
-    - `output_mode`: "append", "update" or "complete", in upper or lower case. As in Spark, it does
-      not change what the processor yields.
+    - `output_mode`: "append", "update" or "complete", in upper or lower case. As in Spark, the mode
+      does not change the rows that the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
-    - `initial_state`: the result of `df.groupBy(…)` for a batch DataFrame, whose key has the types
-      of the operator's. `processor.handleInitialState` gets its rows in the first batch of a query.
-      A restart needs it again.
-    - `event_time_column_name`: a timestamp column of the output, which becomes the event time for
-      the operators behind; `df` must have a watermark. None of its rows may be late already.
+    - `initial_state`: the result of `df.groupBy(…)` for a batch DataFrame. Its key must have the
+      types of the operator's key. `processor.handleInitialState` gets the rows in the first batch
+      of a query. A restart needs the same argument again.
+    - `event_time_column_name`: a timestamp column of the output, the event time for the operators
+      downstream; `df` must have a watermark. No row of the output may be late already.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
 
     - `broadcast`: streaming DataFrames by name. All their rows reach every subtask, which calls
-      `processor.handleBroadcastRows(name, rows, state)` before it handles the keyed rows of a
-      batch. `state` has the broadcast states of the processor, by their names.
+      `processor.handleBroadcastRows(name, rows, state)` before the keyed rows of a batch. `state`
+      has the broadcast states of the processor, by name.
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
-    for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
-    an error condition, the error has it, too. Errors of the run come in the exception of the query.
+    for wrong arguments, and CheckpointStoreError for a store that cannot be used. If Spark has an
+    error condition for the mistake, the error has this condition. Errors of the run come in the
+    exception of the query.
     """
     needed = grouped, processor, output_schema, output_mode, time_mode
     call = _call("rows", (*needed, initial_state, event_time_column_name), broadcast)
@@ -129,8 +130,9 @@ def transform_with_state_in_pandas(
     name: str | None = None,
     broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
-    """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
-    an iterator of pandas DataFrames, and yields pandas DataFrames."""
+    """Run a processor of Spark's pandas API on keyed state, as transform_with_state does. The
+    processor gets the rows of a key as an iterator of pandas DataFrames, and yields pandas
+    DataFrames."""
     needed = grouped, processor, output_schema, output_mode, time_mode
     call = _call("pandas", (*needed, initial_state, event_time_column_name), broadcast)
     return plan_or_fall_back(call, name)
@@ -148,8 +150,9 @@ def transform_with_state_in_arrow(
     name: str | None = None,
     broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
-    """As transform_with_state, for an ArrowStatefulProcessor: it gets the rows of many keys as a
-    pyarrow Table, and yields pyarrow Tables. Spark has no such operator."""
+    """Run an ArrowStatefulProcessor on keyed state, as transform_with_state does. The processor
+    gets the rows of many keys as a pyarrow Table, and yields pyarrow Tables. Spark has no such
+    operator."""
     needed = grouped, processor, output_schema, output_mode, time_mode
     call = _call("arrow", (*needed, initial_state, event_time_column_name), broadcast)
     return plan_or_fall_back(call, name)
@@ -162,9 +165,10 @@ def _call(
 
 
 def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
-    """The operator of a call, or Spark's own if cowstate cannot run it and the session allows it.
+    """The operator of a call, or Spark's own if cowstate cannot run the call and the session allows
+    Spark.
 
-    `name`: of the operator; the class name of the processor if None.
+    `name`: the operator's name; the class name of the processor if None.
     """
     call.check_grouped()
     spark = call.grouped._df.sparkSession
@@ -216,7 +220,8 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
 
 
 def _watch_queries(spark: SparkSession) -> None:
-    """What is done about the queries that the operator will run in."""
+    """Prepare this process for the queries in which the operator will run: errors, checks,
+    epochs."""
     say_causes_first()
     if is_connect(spark):
         check_connect_queries()
@@ -294,7 +299,7 @@ def _states(
 
 @dataclass(frozen=True, slots=True)
 class _ParsedSchemas:
-    """See Describe. DDL text is parsed by the active session."""
+    """See Describe. The active session parses DDL text."""
 
     def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
         parsed = [_struct(schema, f"state {name!r}") for schema in schemas]

@@ -1,8 +1,8 @@
 """The task side of the operator: the function that `mapInArrow` calls once for each partition.
 
-It finds its epoch and subtask, and sends the partition to the state host. Spark numbers the
-partitions of a stage, and a union or a coalesce right after the operator renumbers them. Rows carry
-their key group, so the function notices a wrong number before anything is durable.
+The function finds its epoch and subtask, and sends the partition to the state host. Spark numbers
+the partitions of a stage, and a union or a coalesce right after the operator changes the numbers.
+Rows carry their key group, so the function notices a wrong number before anything is durable.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _loaded_by_worker(function: MapFunction, name: str) -> MapFunction:
 
 
 def _local_directories() -> tuple[str, ...]:
-    """Where Spark keeps local files of this executor; it says so to its Python workers."""
+    """The directories for this executor's local files, from Spark's variable SPARK_LOCAL_DIRS."""
     return tuple(filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")))
 
 

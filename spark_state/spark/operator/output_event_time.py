@@ -1,7 +1,7 @@
-"""An output column as the event time of the operators behind.
+"""Marks an output column as the event time of the operators downstream.
 
-Spark's stateful operators find the column of event times by its metadata, and take the watermark
-from where `withWatermark` stands, above this operator. So it is enough to mark the column.
+Spark's stateful operators find the column of event times by its metadata, and take the watermark at
+the place of `withWatermark`, upstream of this operator. So a mark on the column is enough.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from spark_state.spark.session.spark_conditions import analysis_error
 
 
 def with_event_time(output: DataFrame, name: str, source: DataFrame) -> DataFrame:
-    """`output`, with the column of this name marked as event time; all as it is if the name is
-    empty. `source`: what the operator was called on.
+    """`output`, with the column of this name marked as event time; unchanged if the name is empty.
+    `source`: the input of the operator.
 
-    Raises Spark's own errors if there is no such column, it is no timestamp, or `source` has no
+    Raises Spark's own errors if the column is missing or is not a timestamp, or if `source` has no
     watermark.
     """
     if not name:

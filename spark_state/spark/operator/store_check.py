@@ -1,4 +1,4 @@
-"""Checks that stores can be kept at a URL, when a query is planned and not in its first batch."""
+"""Checks that a URL can hold stores, when a query is planned and not in its first batch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _usable: set[tuple[str, str]] = set()
 
 
 def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> None:
-    """Write an object below the root of the stores and delete it, once for an application.
+    """Write an object below the root of the stores and delete the object, once for an application.
 
-    On a local master this process does it. On a cluster and with Spark Connect a task does it,
+    On a local master the driver does this. On a cluster and with Spark Connect a task does this,
     because tasks will use the store.
 
-    Raises StoreAccessError if the store cannot be used, or if it is in a directory that tasks on
-    other machines would see as it was before, and StoreUnavailableError if it does not answer for
+    Raises StoreAccessError if the store cannot be used, or if the store is in a directory that
+    tasks on other machines do not share, and StoreUnavailableError if the store does not answer for
     the time of retries.
     """
     root = configuration.store
@@ -73,7 +73,7 @@ def _problem_of(
 ) -> CheckpointStoreError | None:
     """The error of using the store, None if there is none.
 
-    The error is returned. If a task raised it, Spark would try the task again, and would add
+    The error is returned. If a task raised the error, Spark would try the task again, and would add
     tracebacks of two languages.
     """
     try:

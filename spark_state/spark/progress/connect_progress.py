@@ -1,4 +1,4 @@
-"""The progress of a query of Spark Connect: a task reads the stores, which the client may not
+"""The progress of a Spark Connect query: a task reads the stores, which the client may not
 reach."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_state.spark.session.connect_sessions import called_in_task
 
 
 def progress_of_connect(query: Any, *, subtasks: bool) -> tuple[OperatorProgress, ...]:
-    """As `progress`."""
+    """The progress of the operators of a query, as `progress` returns it."""
     stored = _stored(query)
     told = called_in_task(query._session, told_in_task, stored, False, subtasks)
     if not told and any(recent.numInputRows for recent in query.recentProgress):
@@ -26,12 +26,12 @@ def _stored(query: Any) -> StoredQuery:
     stored = connect_run(query._session, query.id, query.runId).stored
     if stored.roots != ():
         return stored
-    # An operator may hide from the plan, so its store is looked for, as for classic Spark.
+    # The plan may not show an operator, so search the stores, as for classic Spark.
     return stored_query(query._session, query.id, None)
 
 
 def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict[str, Any]]:
-    """The progress of a query's operators, as JSON has it. Raises CowstateError."""
+    """The progress of a query's operators, as JSON values. Raises CowstateError."""
     operators = query.operators(RETRY_SECONDS)
     if not operators:
         raise without_operator(query.query_id, query.root)
@@ -39,6 +39,6 @@ def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict
 
 
 def progress_of(told: dict[str, Any]) -> OperatorProgress:
-    """A progress, from its JSON."""
+    """The progress in its JSON values."""
     subtasks = tuple(SubtaskProgress(**subtask) for subtask in told["subtasks"])
     return OperatorProgress(**{**told, "subtasks": subtasks})

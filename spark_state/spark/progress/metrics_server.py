@@ -1,4 +1,4 @@
-"""`serve_metrics`: the operators of a session's queries, as text for Prometheus over HTTP."""
+"""`serve_metrics`: the operators of a session's queries as Prometheus text over HTTP."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _GREATEST_PORT = 65_535
 
 
 class MetricsServer:
-    """A small HTTP server, until it is closed. Also a context manager.
+    """A small HTTP server, until closed. Also a context manager.
 
-    `host` and `port`: where it listens.
+    `host` and `port`: the address on which the server listens.
     """
 
     def __init__(self, host: str, server: Any, thread: Any) -> None:
@@ -28,7 +28,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The URL of the metrics."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 
@@ -56,12 +56,12 @@ def serve_metrics(
 ) -> MetricsServer:
     """Serve the progress of all operators of cowstate in the running queries of a session.
 
-    - `port`: 0 for a free one; the returned server knows it.
-    - `host`: the address to listen on; "0.0.0.0" for all of the machine. The server asks nobody who
-      they are, so open it to a network that you trust.
+    - `port`: 0 for a free port; the returned server has the number.
+    - `host`: the address to listen on; "0.0.0.0" for all of the machine. The server has no
+      authentication, so open the port only to a network that you trust.
     - `subtasks`: a series for each subtask instead of their sums.
 
-    Stores are read when somebody asks, and only if a query has finished a batch since. Needs
+    A request reads the stores only if a query has finished a batch since the request before. Needs
     `prometheus_client`: `pip install prometheus-client`. Close the server before the session ends.
 
     Raises ConfigurationError if the library is missing, for a session of Spark Connect, and for an

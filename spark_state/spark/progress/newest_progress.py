@@ -1,4 +1,4 @@
-"""The newest progress of stored operators, wherever their query is known."""
+"""The newest progress of stored operators, however their stores were found."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from spark_state.spark.stored.stored_operators import StoredOperator
 def newest_progress(
     operators: Sequence[StoredOperator], *, has_run: bool, subtasks: bool
 ) -> tuple[OperatorProgress, ...]:
-    """What each operator did in its newest epoch, by name. `has_run`: whether the query has run a
-    batch. Raises NotAStoreError if it has, and no operator has a store; CheckpointStoreError."""
+    """The progress of each operator in its newest epoch, by name.
+
+    `has_run`: True if the query has run a batch. Raises NotAStoreError if the query has run a batch
+    and no operator has a store; CheckpointStoreError.
+    """
     told, missing = [], []
     for operator in sorted(operators, key=lambda operator: operator_order(operator.url)):
         try:
@@ -31,7 +34,7 @@ def newest_progress(
 
 
 def without_operator(query_id: str, root: str) -> ConfigurationError:
-    """The error of a query that has no operator of cowstate."""
+    """The error for a query without an operator of cowstate."""
     return ConfigurationError(
         f"query {query_id} has no operator of cowstate: its plan has none, and there is no store "
         f"below {root}/{query_id}. Plan one with spark_state.enable or transform_with_state, or "

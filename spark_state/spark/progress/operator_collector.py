@@ -1,16 +1,17 @@
-"""The operators of running queries as metrics of Prometheus.
+"""The operators of running queries as Prometheus metrics.
 
 Gauges show the newest epoch of a finished batch. Counters are sums over the epochs of the query's
-run: all that are retained when the first scrape meets the run, and each one since, unless it is
-deleted before the next scrape. A restart of the query is another run, so its counters begin anew at
-0, as those of any process that restarts. When a query ends, its series end.
+run: all epochs that are retained at the first scrape of the run, and each later epoch, unless
+deleted before the next scrape. A restart of the query is a new run, so its counters begin again at
+0, like the counters of any restarted process. When a query ends, its series end.
 
-A scrape reads stores only for queries that have finished a batch since the scrape before, and then
-lists an operator's epochs and reads each new one once. Stores are read at the same time, so one
-that does not answer delays a scrape by its own few seconds only.
+A scrape reads stores only for queries that have finished a batch since the scrape before. For such
+a query, the scrape lists each operator's epochs and reads each new epoch once. Stores are read in
+parallel, so a store that does not answer delays a scrape only by the few seconds of its own
+retries.
 
-What fails for one operator or one query, whatever it is, costs no other its series. The log has a
-warning when that begins.
+An error of any kind in one operator or query does not remove the series of the rest. The log has a
+warning when an error begins.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ _log = logging.getLogger(__name__)
 class _Followed:
     """An operator in one run of a query.
 
-    `seen`: the last progress of the query at the last scrape. `newest`: the newest epoch then.
-    `sums`: by the labels that a counter adds to those of the operator.
+    `seen`: the last progress of the query at the last scrape; `newest`: the newest epoch at the
+    last scrape; `epochs`: the number of counted epochs; `sums`: the sum of each counter, by the
+    counter's name and the subtask.
     """
 
     labels: tuple[str, ...]
@@ -96,7 +98,7 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What Spark says of a running query. `seen`: its last progress; None before the first."""
+    """The state of a running query in Spark. `seen`: its last progress; None before the first."""
 
     query_id: str
     query_name: str
@@ -116,25 +118,26 @@ class _News:
         )
 
     def labels(self, operator: StoredOperator) -> tuple[str, ...]:
-        """Those of an operator of the query."""
+        """The labels of an operator of the query."""
         return self.query_id, self.query_name, operator.name
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A look at an operator, for one scrape."""
+    """An operator, its counts so far and its query's state in Spark, for one scrape."""
 
     followed: _Followed
     operator: StoredOperator
     news: _News
 
     def is_due(self) -> bool:
-        """Whether there may be something new in the store."""
+        """Return True if the store may have a new epoch."""
         return self.followed.seen != self.news.seen
 
 
 class OperatorCollector(Collector):
-    """`queries`: those that run. `subtasks`: a series for each subtask, and none for their sum."""
+    """Collects the metrics of operators. `queries`: returns the running queries; `subtasks`: True
+    for a series for each subtask, without a sum."""
 
     def __init__(self, queries: Callable[[], Sequence[StreamingQuery]], *, subtasks: bool) -> None:
         self._queries = queries
@@ -148,7 +151,7 @@ class OperatorCollector(Collector):
         return self._metrics([])
 
     def collect(self) -> Iterable[Metric]:
-        """See Collector. Two scrapes at once wait for each other."""
+        """See Collector. Two scrapes at the same time run one after the other."""
         with self._lock:
             return self._metrics(self._look())
 
@@ -166,12 +169,13 @@ class OperatorCollector(Collector):
         }
         in_parallel(self._read, [look for look in followed.values() if look.is_due()])
         shown = {key: look.followed for key, look in followed.items()}
-        # The operators of a query that is left out go on from their sums when it is there again.
+        # If Spark did not answer for a query, keep the sums of its operators for the next scrape.
         self._followed = {**self._followed, **shown} if self._lacks_queries else shown
         return [*shown.values()]
 
     def _news(self) -> list[_News]:
-        """What Spark says of the queries, without those of which it says nothing now."""
+        """The state of the running queries in Spark, without queries whose state cannot be read
+        now."""
         told, errors = [], []
         for query in self._queries():
             try:
@@ -194,11 +198,11 @@ class OperatorCollector(Collector):
                     _log.warning("metrics lack operator %s: %s: %s", operator.url, kind, error)
                 followed.is_failing = True
                 return
-            # It has not run yet.
+            # The operator has not run yet.
         followed.seen, followed.is_failing = look.news.seen, False
 
     def _count(self, look: _Look) -> None:
-        """Take up the epochs that are new, up to that of the last batch."""
+        """Add the new epochs, up to the epoch of the last batch, to the counters."""
         followed, operator = look.followed, look.operator
         assert look.news.seen is not None, "it has finished a batch"
         counted = -1 if followed.newest is None else followed.newest.epoch
@@ -216,14 +220,14 @@ class OperatorCollector(Collector):
                     followed.sums.update(_amounts(subtask, numbers))
 
     def _progress(self, operator: StoredOperator, epoch: int) -> OperatorProgress | None:
-        """None if retention has deleted the epoch since it was listed."""
+        """The progress of an epoch; None if retention has deleted the epoch since the listing."""
         try:
             return operator.progress(epoch, subtasks=self._subtasks)
         except VersionNotRetainedError:
             return None
 
     def _parts(self, progress: OperatorProgress) -> Iterator[tuple[str, EpochNumbers]]:
-        """What has series of its own, with its label."""
+        """The parts of a progress that have their own series, each with its subtask label."""
         if not self._subtasks:
             yield "", progress
         for part in progress.subtasks:
@@ -297,7 +301,7 @@ class OperatorCollector(Collector):
 
 
 def _amounts(subtask: str, numbers: EpochNumbers) -> dict[tuple[str, str], float]:
-    """What an epoch adds to counters."""
+    """The amounts that an epoch adds to the counters."""
     readers = {name: number_of for name, (_, number_of) in _COUNTERS.items()} | _STEP_TIMES
     return {
         (name, subtask): number

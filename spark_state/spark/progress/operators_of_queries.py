@@ -1,4 +1,4 @@
-"""`progress`: what the operators of a query did in their newest epoch."""
+"""`progress`: the progress of a query's operators in their newest epoch."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from spark_state.spark.stored.stored_operators import (
 
 
 def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[OperatorProgress, ...]:
-    """What each operator of cowstate in a query did in its newest epoch, by name. Numbers in names
-    count as numbers: `operator-2` comes before `operator-10`.
+    """The progress of each cowstate operator of a query in the operator's newest epoch, by name.
+    Numbers in names count as numbers: `operator-2` comes before `operator-10`.
 
-    `query`: as `start` returns it, or `spark.streams.get`; it may be over. Its session need not be
-    enabled. `subtasks`: with the progress of each subtask. An operator without a complete epoch is
-    left out, so before the first batch there is none.
+    `query`: from `start` or `spark.streams.get`; the query may be over. Its session need not be
+    enabled. `subtasks`: True to add the progress of each subtask. An operator without a complete
+    epoch is left out, so the result is empty before the first batch.
 
-    Everything comes from the stores: for each operator two listings and one read. With Spark
-    Connect a small job does this. Without Spark, `checkpoint_store.read_progress` reads the same,
-    also of older epochs.
+    All numbers come from the stores: two listings and one read for each operator. With Spark
+    Connect a small job reads the stores. Without Spark, `checkpoint_store.read_progress` reads the
+    same numbers, also of older epochs.
 
-    Raises ConfigurationError for what is no query, and for a query without an operator of cowstate;
-    NotAStoreError if the stores are gone; NoProgressError if a table is in the place of one;
-    CorruptObjectError, StoreUnavailableError, StoreAccessError.
+    Raises ConfigurationError if `query` is not a query, and for a query without an operator of
+    cowstate; NotAStoreError if the stores are gone; NoProgressError if a table is in the place of
+    an operator's store; CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if is_connect_query(query):
         return progress_of_connect(query, subtasks=subtasks)
@@ -54,7 +54,7 @@ def _operators(query: StreamingQuery) -> Sequence[StoredOperator]:
     planned = operators_in_plan(execution.analyzedPlan(), query_id)
     if planned:
         return planned
-    # Another process may have planned them, with its own names for their functions.
+    # Another process may have planned the operators, with its own names for their functions.
     settings = settings_of(execution.sparkSession())
     root = settings.get(STORE_KEY, LOCAL_STORE)
     stored = operators_below(root, query_id, RETRY_SECONDS, store_options(settings))

@@ -1,1 +1,1 @@
-"""The session's configuration, the provider in it, and reading a query's checkpoint."""
+"""The session's configuration with the state store provider, and reading a query's checkpoint."""

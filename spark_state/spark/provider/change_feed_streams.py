@@ -1,12 +1,13 @@
-"""Patches of PySpark for streams of `format("cowstate")`; `spark_state.configure` applies them.
+"""Patches of PySpark for streams of `format("cowstate")`; `spark_state.configure` applies the
+patches.
 
-Reading: a stream gives changes without an option. Spark asks a source written in Python for its
-columns before it says whether they are for a batch or for a stream. So the source cannot give the
-columns of changes to streams only, and needs the option `readChangeFeed`. Every stream needs the
-option, so the session's reader sets it.
+Reading: a stream gives changes without an option. Spark asks a Python source for its columns before
+Spark says if the read is a batch or a stream. So the source cannot return the columns of changes
+for streams only, and needs the option `readChangeFeed`. Every stream needs the option, so the
+patched reader sets the option.
 
-Writing: a stream has no partitions. Spark drops `partitionBy` and `clusterBy` without a word before
-a source like ours sees them, so the session's writer refuses them.
+Writing: a stream has no partitions. Spark silently drops `partitionBy` and `clusterBy` before a
+Python source sees the call, so the patched writer refuses both.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _LAYOUTS = ("partitionBy", "clusterBy")
 
 
 def let_streams_read_changes(readers: Any = DataStreamReader) -> None:
-    """Make `readStream.format("cowstate")` set readChangeFeed, in this process. `readers`: their
-    class, which Spark Connect has its own of. May be called again."""
+    """Make `readStream.format("cowstate")` set readChangeFeed, in this process. `readers`: the
+    class of readers; Spark Connect has its own class. Safe to call again."""
     spark_format: Any = readers.format
     if hasattr(spark_format, _MARK):
         return
@@ -42,8 +43,8 @@ def let_streams_read_changes(readers: Any = DataStreamReader) -> None:
 
 
 def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
-    """Make streams into tables refuse partitions, in this process. `writers`: their class, as for
-    readers. May be called again."""
+    """Make streams into tables refuse partitions, in this process. `writers`: the class of writers;
+    Spark Connect has its own class. Safe to call again."""
     for name in ("format", *_LAYOUTS):
         method = getattr(writers, name)
         if not hasattr(method, _MARK):
@@ -51,7 +52,7 @@ def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
 
 
 def _noting(name: str, method: Any) -> Any:
-    """A method of the writer that notes its arguments, because the methods come in any order."""
+    """Wrap a method of the writer to note its arguments, because the methods come in any order."""
 
     @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:

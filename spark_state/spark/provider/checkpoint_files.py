@@ -1,8 +1,8 @@
 """The files of a checkpoint, on any file system that Spark reaches.
 
-All access goes through Hadoop's FileSystem API in the JVM of a session, with that session's
-configuration. So every location that a query can use as its checkpointLocation can be read and
-edited here. Paths are relative to the checkpoint.
+All access goes through Hadoop's FileSystem API in the JVM of a session, with the session's
+configuration. So this module can read and edit every location that a query can use as its
+checkpointLocation. Paths are relative to the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _MANAGER = f"{_CHECKPOINTING}.CheckpointFileManager"
 _MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
-# It renames, which replaces no file in most file systems.
+# This manager renames files. In most file systems a rename does not replace a file.
 _RENAMING_MANAGER = f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """A file in a listing. changed_ms: when it changed, by the file system's clock."""
+    """A file in a listing. `changed_ms`: the time of the last change, by the file system's
+    clock."""
 
     path: str
     length: int
@@ -49,7 +50,7 @@ class CheckpointFile:
 class CheckpointFiles:
     """Reads and edits the files of one checkpoint.
 
-    Raises ConfigurationError when its file system cannot be used.
+    Raises ConfigurationError when the file system cannot be used.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
@@ -72,7 +73,7 @@ class CheckpointFiles:
         return str(self._root.toString())
 
     def setting(self, key: str) -> str | None:
-        """The session's value of a setting, None if it is not set."""
+        """The session's value of a setting, None if not set."""
         option = self._session.conf().getOption(key)
         return str(option.get()) if option.isDefined() else None
 
@@ -87,11 +88,11 @@ class CheckpointFiles:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, path)
 
     def exists(self, path: str = "") -> bool:
-        """Whether a file or folder exists; without a path, whether the checkpoint itself does."""
+        """Return True if a file or folder exists; without a path, if the checkpoint exists."""
         return bool(self._files.exists(self._path(path) if path else self._root))
 
     def below(self, folder: str) -> list[CheckpointFile]:
-        """The files at any depth below `folder`; none if it does not exist."""
+        """The files at any depth below `folder`; empty if the folder does not exist."""
         conversion = self._class("StateConversion")
         text: str = conversion.listFiles(self._session, self.url_of(folder))
         files = []
@@ -116,7 +117,8 @@ class CheckpointFiles:
         return bytes(data).decode()
 
     def create_text(self, path: str, text: str) -> bool:
-        """Create a file whole, as Spark creates an entry of a log; whether it was not there yet."""
+        """Create a whole file, as Spark creates an entry of a log. Return False if the file
+        exists."""
         target = self._path(path)
         manager = getattr(self._jvm, _MANAGER).create(self._root, self._conf)
         if manager.exists(target):
@@ -133,10 +135,10 @@ class CheckpointFiles:
         return True
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a file, whole or not at all. It replaces an existing file.
+        """Write a file, whole or not at all. Replaces an existing file.
 
-        The checksum file that Hadoop's local file system has for the old file is removed first.
-        Raises ConfigurationError if the checkpoint's file manager does not replace files.
+        First removes the checksum file that Hadoop's local file system has for the old file. Raises
+        ConfigurationError if the checkpoint's file manager does not replace files.
         """
         target = self._path(path)
         conf = self._conf
@@ -162,8 +164,8 @@ class CheckpointFiles:
             )
 
     def delete_unfinished(self, path: str) -> None:
-        """Delete what a killed `write_text` has left of this file: Spark's managers write to a
-        hidden file beside it, with an id in its name, and rename that."""
+        """Delete the remains of a killed `write_text` of this file: Spark's managers write to a
+        hidden file in the same folder, with an id in its name, and rename the hidden file."""
         folder, _, name = path.rpartition("/")
         if not self.exists(folder):
             return
@@ -180,17 +182,17 @@ class CheckpointFiles:
             raise OSError(f"{self.url_of(source)} could not be copied to {self.url_of(target)}")
 
     def move(self, source_url: str, path: str) -> None:
-        """Move a file, given by its URL, to a path that is still free."""
+        """Move a file, given by its URL, to a path without a file."""
         source = self._jvm.org.apache.hadoop.fs.Path(source_url)
         if self.exists(path) or not self._files.rename(source, self._path(path)):
             raise OSError(f"{source_url} could not be moved to {self.url_of(path)}")
 
     def move_back(self, source: str, target: str) -> None:
-        """Move a folder to the place from where it was moved. May be called again.
+        """Move a folder back to its former place. Safe to call again.
 
-        A file system without atomic renames copies the files of a folder and then deletes them, so
-        a call of `move` or of this that was killed has left some of the files in both folders, and
-        some in either of them. Where a file is in both, the longer one is whole.
+        A file system without atomic renames copies the files of a folder and then deletes the
+        originals. So a killed call of `move` or `move_back` leaves some files in both folders, and
+        some files in only one of the folders. Of two copies of a file, the longer copy is whole.
         """
         if not self.exists(source):
             return
@@ -213,7 +215,7 @@ class CheckpointFiles:
         return str(path.toString()).removeprefix(f"{self.url}/")
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content. It may be gone already."""
+        """Delete a file, or a folder with its content, if it exists."""
         self._files.delete(self._path(path), True)
 
     def start_conversion(self, order: dict[str, Any]) -> Any:
@@ -221,7 +223,7 @@ class CheckpointFiles:
         return self._class("StateConversion").start(self._session, json.dumps(order))
 
     def partitionings(self, order: dict[str, Any]) -> list[dict[str, Any]]:
-        """How rows are dealt out to partitions, of each store in the order of a rescale."""
+        """The partitioning of the rows of each store in `order`, the order of a rescale."""
         text: str = self._class("StateRescaling").partitionings(self._session, json.dumps(order))
         partitionings: list[dict[str, Any]] = json.loads(text)
         return partitionings
@@ -235,11 +237,11 @@ class CheckpointFiles:
         self._class("StateRescaling").discard(self._session, json.dumps(order))
 
     def check_store_options(self, options: str) -> None:
-        """What the provider demands of options for an object store. Raises ConfigurationError."""
+        """Raise ConfigurationError if the provider refuses these options for an object store."""
         try:
             self._class("StoreSettings").checkOptions(options)
         except IllegalArgumentException as error:
-            # After its message, PySpark may show where it comes from in the JVM.
+            # After the first line, PySpark may show the stack of the JVM.
             raise ConfigurationError(str(error).partition("\n")[0]) from error
 
     def _class(self, name: str) -> Any:

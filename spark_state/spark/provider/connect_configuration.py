@@ -1,8 +1,8 @@
-"""The configuration of sessions of Spark Connect: what `configure` can do, and what a server lacks.
+"""Configures sessions of Spark Connect, and checks that the server has the jar.
 
 A server that a client starts (`remote("local[2]")`) gets the jar and the interpreter as a classic
-session does. Any other server has been started before: a client can set what belongs to its
-session, and cannot add a jar. So the session is asked whether its server has it.
+session does. Any other server is already running: a client can set the configuration of its
+session, but cannot add a jar. So `configure` asks the session if its server has the jar.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LOCAL = "local"
 
 
 def connect_url(options: Mapping[str, Any]) -> str | None:
-    """The URL of Spark Connect that a builder with these options connects to; a local master if it
-    starts the server itself; None for classic Spark."""
+    """The URL of Spark Connect that a builder with these options connects to; a local master if the
+    builder starts the server; None for classic Spark."""
     url = options.get("spark.remote") or os.environ.get("SPARK_REMOTE")
     mode = options.get("spark.api.mode") or os.environ.get("SPARK_API_MODE", "")
     if url is None and str(mode).lower() == "connect":
@@ -43,16 +43,16 @@ def connect_url(options: Mapping[str, Any]) -> str | None:
 
 
 def starts_server(url: str, options: Mapping[str, Any]) -> bool:
-    """Whether a builder with these options starts a server of its own for `url`. Another server of
-    this machine may be used again, and that has its settings already."""
+    """Return True if a builder with these options starts a server for `url`. A builder may also
+    reuse a running server of this machine, whose settings are fixed."""
     reuse = options.get("spark.local.connect.reuse") or os.environ.get("SPARK_LOCAL_CONNECT_REUSE")
     return not url.startswith("sc:") and str(reuse).lower() not in ("1", "true")
 
 
 def configure_connect_session(spark: SparkSession, jar: str) -> None:
-    """What `configure` does with a session of Spark Connect that is there.
+    """Configure an existing session of Spark Connect, as `configure` does for classic Spark.
 
-    Raises ConfigurationError if its server lacks the jar, which is at `jar` on this machine.
+    Raises ConfigurationError if the server lacks the jar, which is at `jar` on this machine.
     """
     if not _has_jar(spark, jar):
         raise ConfigurationError(
@@ -76,15 +76,15 @@ def _has_jar(spark: SparkSession, jar: str) -> bool:
     try:
         _ = spark.read.format(_TABLES).load().schema
     except PySparkException as error:
-        # It may be on the class path. With the class, the error is that the read names no table.
+        # The jar may be on the class path: with the class, the error is a read without a table.
         return error.getCondition() != _ABSENT
     return True
 
 
 @contextmanager
 def quiet_about_jars() -> Iterator[None]:
-    """Spark sets the builder's options again when the server runs, and warns that the jars cannot
-    be set then. They are."""
+    """Suppress Spark's warning that the jars cannot be set. Spark sets the builder's options a
+    second time when the server runs; the first time has set the jars."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f"Failed to set {_JARS_KEY} ")
         yield

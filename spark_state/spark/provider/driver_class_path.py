@@ -1,8 +1,8 @@
-"""The jar on the class path of a driver whose JVM was launched without it.
+"""Adds the jar to the class path of a driver whose JVM was launched without the jar.
 
 A JVM that `configure` launches reads `spark.jars` and has the jar. A JVM that `spark-submit`,
-`pyspark` or an earlier session launched has read the setting before `configure` was called: Spark
-sends the jar to the executors then, and the driver's class loader lacks it.
+`pyspark` or an earlier session launched has read the setting before the call of `configure`: Spark
+then sends the jar to the executors, and the driver's class loader lacks the jar.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _TAKES_JARS = "org.apache.spark.util.MutableURLClassLoader"
 
 
 def add_to_driver(gateway: Any, jar: str) -> None:
-    """Let the driver find the classes in `jar`. Call it before the session exists.
+    """Let the driver find the classes in `jar`. Call this function before the session exists.
 
     Spark looks for state store providers, data sources and extensions of sessions in the class
-    loader that spark-submit makes, which takes more jars later.
+    loader that spark-submit makes. This class loader accepts more jars later.
 
     Raises ConfigurationError if the driver was started with another class loader.
     """
@@ -37,12 +37,12 @@ def add_to_driver(gateway: Any, jar: str) -> None:
 
 
 def driver_finds_provider(gateway: Any) -> bool:
-    """Whether the driver loads the provider: from its class path, or from a jar added since."""
+    """Return True if the driver finds the provider: in its class path, or in a jar added later."""
     return _has_provider(_context_loader(gateway))
 
 
 def launched_with_provider(gateway: Any) -> bool:
-    """Whether the provider is on the class path that the JVM of the driver was launched with."""
+    """Return True if the provider is on the class path from the launch of the driver's JVM."""
     return _has_provider(gateway.jvm.java.lang.ClassLoader.getSystemClassLoader())
 
 

@@ -1,8 +1,8 @@
 """Protects checkpoints on cowstate from Spark's offline repartitioning.
 
-Spark can repartition the state of RocksDBStateStoreProvider only. But it looks at the provider of a
-checkpoint after it has written a batch for the repartitioning to the offset log, and then the query
-does not start any more. The guard looks first.
+Spark can repartition only the state of RocksDBStateStoreProvider. But before Spark checks the
+provider of a checkpoint, it writes a batch for the repartitioning to the offset log, and then the
+query no longer starts. The guard checks the provider first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _GUARDED = "_cowstate_guarded"
 def guard_offline_repartition(provider: str) -> None:
     """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class.
 
-    It raises UnsupportedOperationError before anything is changed. All other calls go to Spark. May
-    be called again.
+    The guard raises UnsupportedOperationError before any change. All other calls go to Spark. Safe
+    to call again.
     """
     repartition = StreamingCheckpointManager.repartition
     if hasattr(repartition, _GUARDED):

@@ -1,5 +1,5 @@
-"""The names of the classes of providers, and the key under which Spark and its offset log name
-them."""
+"""The class names of providers, and the key of the class name in Spark's configuration and in the
+offset log."""
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider"
 ROCKSDB_CLASS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

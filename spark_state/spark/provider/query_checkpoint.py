@@ -1,13 +1,13 @@
-"""Reads what the checkpoint of a streaming query says about its state. Changes nothing.
+"""Reads the facts about a streaming query's state from its checkpoint. Changes nothing.
 
     metadata                            the query's id
     offsets/<batch>                     the plan of a batch: "conf" of its JSON has the state
                                         store's provider class
     commits/<batch>                     exists when the batch is done
     state/<operator>/_metadata/metadata the operator's name and stores
-    state/<operator>/_metadata/v2/<batch>   the same of a transformWithState, and its states
-    state/<operator>/<partition>[/<store>]/   the provider's files, unless they are in an object
-                                        store, which state/cowstate-store.json says then
+    state/<operator>/_metadata/v2/<batch>   the same for a transformWithState, and its states
+    state/<operator>/<partition>[/<store>]/   the provider's files; if the files are in an object
+                                        store, state/cowstate-store.json names the object store
 
 Batch n starts from the state of version n and makes version n + 1.
 """
@@ -41,8 +41,8 @@ _HDFS_FILE = re.compile(r"(\d+)\.(delta|snapshot)(\.crc)?")
 
 @dataclass(frozen=True, slots=True)
 class StoreDirectory:
-    """A store of one partition of an operator. prefix_columns: how many key columns are the prefix
-    of prefix scans, 0 for none."""
+    """A store of one partition of an operator. `prefix_columns`: the number of key columns in the
+    prefix of prefix scans, 0 for none."""
 
     operator: int
     partition: int
@@ -72,8 +72,8 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class StatefulOperator:
-    """An operator with the stores of each of its partitions. noted: what Spark has noted of it.
-    properties: what a transformWithState notes of itself, None for other operators."""
+    """An operator with the stores of each of its partitions. `noted`: Spark's metadata of the
+    operator; `properties`: the properties of a transformWithState, None for other operators."""
 
     number: int
     name: str
@@ -92,11 +92,11 @@ class StatefulOperator:
 class QueryCheckpoint:
     """The checkpoint of a stopped query.
 
-    planned, committed: the last planned and the last committed batch. offsets: the entries of the
-    last two batches, by batch. commit: the entry of the last committed batch. files: the files of
-    offsets/, commits/ and state/. version: of the state that the next batch starts from. place: the
-    object store that has the state on cowstate, None if it is in the checkpoint. stored: the
-    lengths of the files there, by path.
+    `planned`, `committed`: the last planned and the last committed batch; `offsets`: the entries of
+    the last two batches, by batch; `commit`: the entry of the last committed batch; `files`: the
+    files of offsets/, commits/ and state/; `version`: the version of the state from which the next
+    batch starts; `place`: the object store with the state on cowstate, None if the state is in the
+    checkpoint; `stored`: the lengths of the files in the object store, by path.
     """
 
     url: str
@@ -124,7 +124,8 @@ class QueryCheckpoint:
 
     @property
     def partitions(self) -> int | None:
-        """How many partitions the next batch has; None if an old Spark did not note it."""
+        """The number of partitions of the next batch; None if an old Spark did not write the
+        number."""
         noted = self.settings.get(PARTITIONS)
         return None if noted is None else int(noted)
 
@@ -134,7 +135,8 @@ class QueryCheckpoint:
 
     @property
     def state_ids(self) -> dict[str, list[list[str]]] | None:
-        """Checkpoint format 2: the ids of the state by operator, partition and store."""
+        """The ids of the state by operator, partition and store, in checkpoint format 2; else
+        None."""
         ids: dict[str, list[list[str]]] | None
         ids = self.commit.content.get("stateUniqueIds") if self.commit else None
         return ids or None
@@ -170,9 +172,9 @@ def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
 def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     """Read a checkpoint.
 
-    Raises ConfigurationError if it is not the checkpoint of a query with state,
-    UnsupportedOperationError if the checkpoint cannot be understood, and UnsupportedFormatError if
-    it has a file of a version that a later Spark writes.
+    Raises ConfigurationError if the location is not the checkpoint of a query with state,
+    UnsupportedOperationError for a checkpoint of an unknown form, and UnsupportedFormatError for a
+    file of a later Spark version.
     """
     if not files.exists():
         raise ConfigurationError(f"{files.url} does not exist; pass a query's checkpointLocation")
@@ -222,14 +224,15 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
 
 
 def provider_of_last_batch(files: CheckpointFiles) -> str | None:
-    """The provider class in the newest entry of the offset log; None if it names none."""
+    """The provider class in the newest entry of the offset log; None if the entry has no
+    provider."""
     last = _last_planned(files)
     return None if last is None else last[1].settings.get(PROVIDER_KEY)
 
 
 def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int] | None:
-    """The last planned batch and its number of partitions; None if there is no batch, or if its
-    entry names no number."""
+    """The last planned batch and its number of partitions; None if there is no batch, or if the
+    batch's entry has no number."""
     last = _last_planned(files)
     if last is None or PARTITIONS not in last[1].settings:
         return None
@@ -237,13 +240,13 @@ def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int] | None:
 
 
 def _last_planned(files: CheckpointFiles) -> tuple[int, LogEntry] | None:
-    """The last planned batch and its entry; None if there is none."""
+    """The last planned batch and its entry; None if there is no batch."""
     planned = _batches(files.below("offsets"), "offsets")
     return (planned[-1], _read_log(files, f"offsets/{planned[-1]}")) if planned else None
 
 
 def last_batches(files: CheckpointFiles) -> tuple[int | None, int | None]:
-    """The last planned and the last committed batch; None if there is none."""
+    """The last planned and the last committed batch; each None if there is no such batch."""
     planned = _batches(files.below("offsets"), "offsets")
     committed = _batches(files.below("commits"), "commits")
     return (planned[-1] if planned else None), (committed[-1] if committed else None)
@@ -256,7 +259,8 @@ def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
 
 
 def _check_order(files: CheckpointFiles, planned: int, committed: int | None) -> None:
-    """Raises UnsupportedOperationError unless at most one batch is planned and not committed."""
+    """Raise UnsupportedOperationError unless the last planned batch is the last committed batch or
+    the batch after."""
     first_open = 0 if committed is None else committed + 1
     if planned in (first_open, first_open - 1):
         return
@@ -272,8 +276,8 @@ def _check_order(files: CheckpointFiles, planned: int, committed: int | None) ->
 def _check_partitions(
     files: CheckpointFiles, offsets: dict[int, LogEntry], committed: int | None
 ) -> None:
-    """Raises UnsupportedOperationError for a batch of Spark's offline repartitioning that is not
-    committed: it has another number of partitions than the batch before it."""
+    """Raise UnsupportedOperationError for an uncommitted batch of Spark's offline repartitioning:
+    such a batch has another number of partitions than the batch before."""
     newest = max(offsets)
     numbers = {entry.settings.get(PARTITIONS) for entry in offsets.values()} - {None}
     if len(numbers) > 1 and newest != committed:
@@ -284,8 +288,8 @@ def _check_partitions(
 
 
 def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
-    """Raises UnsupportedOperationError, and UnsupportedFormatError for a version that a later Spark
-    writes."""
+    """Read an entry of a log. Raises UnsupportedOperationError, and UnsupportedFormatError for the
+    version of a later Spark."""
     text = files.read_text(path)
     try:
         content = parse_log_entry(text.encode(), Source(files.url, path))
@@ -316,12 +320,12 @@ def _operators(
 
 
 def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
-    """The error for a query without state in Spark: it has no state, or cowstate's operators in
-    Python keep it."""
+    """The error for a query without state in Spark: the query has no state, or its state is in
+    cowstate's Python operators."""
     root = files.setting(STORE_KEY) or LOCAL_STORE
     try:
         opened = open_object_store(root)
-        # A start that was refused leaves a directory, and no epoch in it.
+        # A refused start leaves a directory without an epoch.
         stores = [
             store
             for store in opened.list_directories(query_id)
@@ -350,8 +354,8 @@ def _check_partitions_of(
     there: Set[int],
     shuffle_partitions: str | None,
 ) -> None:
-    """Raises UnsupportedOperationError if a partition is missing of an operator with a committed
-    batch."""
+    """Raise UnsupportedOperationError if a partition of an operator with a committed batch is
+    missing."""
     expected = _expected_partitions(noted, shuffle_partitions)
     if there != {0} and not {*range(expected)} <= there:
         raise UnsupportedOperationError(
@@ -371,8 +375,8 @@ def _operator(
     there: Set[int],
     shuffle_partitions: str | None,
 ) -> StatefulOperator:
-    """An operator with the partitions that the next batch reads. There may be more directories, of
-    a time when the query had more partitions."""
+    """An operator with the partitions that the next batch reads. The checkpoint may have more
+    directories, from a time when the query had more partitions."""
     content = noted.content
     stores = tuple(content["stateStoreInfo"])
     partitions = 1 if there == {0} else _expected_partitions(noted, shuffle_partitions)
@@ -398,7 +402,7 @@ def _noted(
     listed: Sequence[CheckpointFile],
     last_committed: int | None,
 ) -> LogEntry:
-    """What Spark has written of an operator, as it was in the last committed batch."""
+    """Spark's metadata of an operator in the last committed batch."""
     path = f"state/{number}/_metadata/metadata"
     if any(file.path == path for file in listed):
         return _read_log(files, path)

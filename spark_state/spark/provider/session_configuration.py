@@ -1,4 +1,5 @@
-"""The state store provider for existing jobs: its jar, and the configuration that turns it on."""
+"""The state store provider for existing jobs: its jar, and the configuration that turns the
+provider on."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.worker_interpreter import driver_interpreter, use_driver_interpreter
 
 _JARS_KEY = "spark.jars"
-# On YARN, spark-submit puts its --jars here instead.
+# On YARN, spark-submit puts its --jars under this key.
 _YARN_JARS_KEY = "spark.yarn.dist.jars"
 _CONNECT = ("spark.remote", "spark.api.mode")
 _COMPLETED = "_cowstate_completes_launch"
@@ -49,7 +50,7 @@ _Builder = TypeVar("_Builder", bound=SparkSession.Builder)
 def jar_path() -> str:
     """The path of the provider's jar, for `spark-submit --jars`.
 
-    Raises ConfigurationError when it was not built.
+    Raises ConfigurationError when the jar was not built.
     """
     if not _JAR.is_file():
         raise ConfigurationError(
@@ -63,27 +64,29 @@ def configure(builder: _Builder) -> _Builder:
     """Make stateful queries of the session that `builder` creates keep their state in cowstate.
 
     Adds the jar to the other jars of `spark.jars`, sets the provider class, and returns `builder`.
-    A query whose checkpoint another provider wrote goes on with that provider, see `cowstate
-    adopt`. Spark's offline repartitioning would break a checkpoint on cowstate, so it now refuses
-    such a checkpoint.
+    A query with a checkpoint of another provider continues with the other provider, see `cowstate
+    adopt`. Spark's offline repartitioning would break a checkpoint on cowstate, so the call now
+    refuses such a checkpoint.
 
     For `format("cowstate")`: streams read the change feed without an option, and can be written in
     output mode update; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
-    `spark.cowstate.enabled=true` does what `enable` does. Without it, new queries with Spark's own
-    transformWithState start on RocksDB, the only provider that Spark allows for it, with a warning.
+    `spark.cowstate.enabled=true` has the same effect as `enable`. Without this setting, new queries
+    with Spark's own transformWithState start on RocksDB, with a warning: Spark allows no other
+    provider for transformWithState.
 
     Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
     prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
     workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
-    A builder of Spark Connect gets the same if it starts its server (`remote("local[2]")`). Another
-    server must have the jar: if not, `getOrCreate` raises ConfigurationError.
+    All this also holds for a builder of Spark Connect that starts its server
+    (`remote("local[2]")`). Any other server must have the jar: if not, `getOrCreate` raises
+    ConfigurationError.
 
-    A JVM that runs already, as in a job that spark-submit started, gets the jar as well.
+    A running JVM, as in a job that spark-submit started, gets the jar as well.
 
     Raises ConfigurationError for a version of Spark that the provider does not support, and if an
-    application without the jar is already running. `getOrCreate` raises it if the JVM that runs
-    takes no jar.
+    application without the jar is already running. `getOrCreate` raises ConfigurationError if the
+    running JVM accepts no jar.
     """
     check_spark_version(pyspark.__version__)
     guard_offline_repartition(PROVIDER_CLASS)
@@ -106,7 +109,7 @@ def configure(builder: _Builder) -> _Builder:
 
 
 def _complete_connection(builder: SparkSession.Builder, jar: str) -> None:
-    """Let `builder.getOrCreate` configure the session of a server that runs already."""
+    """Let `builder.getOrCreate` configure the session of a running server."""
     create = builder.getOrCreate
     if hasattr(create, _COMPLETED):
         return
@@ -121,13 +124,13 @@ def _complete_connection(builder: SparkSession.Builder, jar: str) -> None:
 
 
 def _joined(*lists: str) -> str:
-    """One comma-separated list of several, with each jar once."""
+    """Join comma-separated lists into a list with each jar once."""
     entries = (entry.strip() for jars in lists for entry in jars.split(","))
     return ",".join(dict.fromkeys(_local_path(entry) for entry in entries if entry))
 
 
 def _local_path(entry: str) -> str:
-    """The path of a file: URI. Spark turns the paths at the launch of the JVM into such URIs."""
+    """The path of a file: URI. At the launch of the JVM, Spark turns paths into such URIs."""
     return unquote(urlsplit(entry).path) if entry.startswith("file:") else entry
 
 
@@ -136,7 +139,8 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
     Python workers.
 
     The jars of the launch come from `spark-submit --jars` and `--packages`, PYSPARK_SUBMIT_ARGS or
-    spark-defaults.conf. The builder's value of `spark.jars` would replace them on the executors.
+    spark-defaults.conf. The builder's value of `spark.jars` would replace these jars on the
+    executors.
     """
     create = builder.getOrCreate
     if hasattr(create, _COMPLETED):
@@ -145,13 +149,13 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
     def get_or_create() -> SparkSession:
         options, url = dict(builder._options), connect_url(builder._options)
         if url is not None:
-            # The JVM of the server is that of a classic session.
+            # The server runs in the JVM of a classic session.
             options = {k: options[k] for k in options if k not in _CONNECT} | {"spark.master": url}
         conf = SparkConf(loadDefaults=False)
         for key, value in options.items():
             conf.set(key, str(value))
         with driver_interpreter(options), quiet_about_jars():
-            # Launches the JVM, as the session would, unless it runs already.
+            # Launches the JVM, as the session would, unless a JVM is running.
             SparkContext._ensure_initialized(conf=conf)
             add_to_driver(SparkContext._gateway, str(_JAR))
             launched = SparkConf().get(_JARS_KEY, "") or ""

@@ -1,8 +1,9 @@
-"""Spark's own transformWithState in sessions whose provider is cowstate's.
+"""Starts Spark's own transformWithState on RocksDB, in sessions whose provider is cowstate's.
 
-Spark runs its operator on RocksDB only, and takes the provider of a new query from the session. So
-a query with that operator starts with RocksDB in the session's configuration, for all its states;
-the configuration is put back right after the start. `configure` applies the patch.
+Spark runs its operator only on RocksDB, and takes the provider of a new query from the session. So
+this module sets RocksDB in the session's configuration for the start of a query with the operator,
+and resets the configuration right after the start. RocksDB then holds all states of the query.
+`configure` applies the patch.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ _MARK = "_cowstate_starts_on_rocksdb"
 
 
 class QueryStarts:
-    """Starts of queries of this process. A start with another provider runs alone: others would
-    take the provider, too. A wait for others ends with ConfigurationError after `patience_seconds`:
-    a listener that starts a query while it hears of a start may wait for itself."""
+    """Starts of queries of this process. A start with a changed provider runs alone: a start at the
+    same time would use the changed provider, too.
+
+    A wait for other starts ends with ConfigurationError after `patience_seconds`: a listener that
+    starts a query inside onQueryStarted may wait for itself.
+    """
 
     def __init__(self, patience_seconds: float = 600.0) -> None:
         self._patience_seconds = patience_seconds
@@ -82,7 +86,7 @@ _starts = QueryStarts()
 
 def start_transforms_on_rocksdb(writers: Any = DataStreamWriter) -> None:
     """Let later queries with Spark's transformWithState start on RocksDB, in this process.
-    `writers`: their class, which Spark Connect has its own of. May be called again."""
+    `writers`: the class of writers; Spark Connect has its own class. Safe to call again."""
     for name in ("start", "toTable"):
         method = getattr(writers, name)
         if not hasattr(method, _MARK):

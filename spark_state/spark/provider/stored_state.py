@@ -1,6 +1,6 @@
-"""The state of a checkpoint in an object store, as the commands of a driver see it.
+"""The state of a checkpoint in an object store, for the commands of a driver.
 
-The session's `storeOptions` and `storeRetrySeconds` hold here as they do for the provider.
+The session's `storeOptions` and `storeRetrySeconds` apply here as for the provider.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 _SETTINGS = "spark.sql.streaming.stateStore.cowstate"
 OPTIONS_KEY = f"{_SETTINGS}.storeOptions"
 RETRY_KEY = f"{_SETTINGS}.storeRetrySeconds"
-# With a password, which may have slashes.
+# A user with a password, which may have slashes.
 _USER = re.compile("://.*:.*@", re.DOTALL)
 
 
 def place_of(files: CheckpointFiles) -> StatePlace | None:
-    """The object store that a checkpoint names; None if it names none. Raises
+    """The object store in a checkpoint's state/cowstate-store.json; None without this file. Raises
     CorruptObjectError."""
     if not files.exists(STATE_PLACE):
         return None
@@ -37,8 +37,8 @@ def place_of(files: CheckpointFiles) -> StatePlace | None:
 
 
 def store_url(text: str) -> str:
-    """The URL of a store that a user names, as checkpoints have it. Raises ConfigurationError for
-    one with credentials, which a checkpoint must not have, and StoreAccessError."""
+    """The URL of a store from a user, in the form for checkpoints. Raises ConfigurationError for a
+    URL with credentials, which a checkpoint must not have, and StoreAccessError."""
     if _USER.search(text) or "?" in text:
         raise ConfigurationError(
             "the URL of the store has credentials or a query, which would be in the checkpoint: "
@@ -48,7 +48,8 @@ def store_url(text: str) -> str:
 
 
 def store_options(text: str) -> dict[str, Any]:
-    """The value of `storeOptions`. Raises ConfigurationError, which does not show it."""
+    """The value of `storeOptions`. Raises ConfigurationError, whose message does not show the
+    value."""
     try:
         options = json.loads(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Queries that run operators: checks before a start, the epochs of a run, and its progress."""
+"""Queries with operators: checks before a start, the epochs of a run, and the progress of a run."""

@@ -1,7 +1,7 @@
-"""Checks queries of classic Spark that run operators of cowstate before they start.
+"""Checks queries of classic Spark with operators of cowstate, before the queries start.
 
-It tells their tasks how the operators start, and which runs have ended. `connect_queries` has the
-checks for Spark Connect.
+The checks also tell the tasks of a query how the operators start, and the runs that have ended.
+`connect_queries` has the checks for Spark Connect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spark_state.spark.session.planned_operators import (
 
 
 def check_classic_queries() -> None:
-    """Check later starts of queries of this process. May be called again."""
+    """Check later starts of queries of this process. Safe to call again."""
     check_starts(DataStreamWriter, _check)
 
 
@@ -53,7 +53,7 @@ def _check(
     if location is not None:
         refuse_state_of_spark(location, writer._spark)
     name_ended_runs(writer._spark.sparkContext)
-    # Last, because what it tells this thread stays if the query is refused after it.
+    # Last: a local property of this thread would stay if a later check refused the query.
     note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
 
     def note(query: StreamingQuery | None) -> None:
@@ -67,8 +67,8 @@ def _check(
 def _refuse_dropped(
     writer: DataStreamWriter, plan: Any, operators: Sequence[PlannedOperator]
 ) -> None:
-    """Raise ConfigurationError if Spark would leave an operator out of its plans: it would commit
-    batches without the operator's epochs (I5)."""
+    """Raise ConfigurationError if Spark would leave an operator out of its plans: Spark would
+    commit batches without the operator's epochs (I5)."""
     optimizer = writer._spark._jsparkSession.sessionState().optimizer()
     kept = operators_in(optimizer.execute(plan))
     for operator in operators:

@@ -1,12 +1,12 @@
-"""Checks queries of Spark Connect that run operators of cowstate before the server starts them, and
-notes the operators of all queries that it has started.
+"""Checks queries of Spark Connect with operators of cowstate before the server starts the queries,
+and notes the operators of all started queries.
 
-A function of `foreachBatch` runs in a process of the server. Its actions are requests of a client:
-their tasks do not know the query, and nobody completes an epoch that the function did not run. So
-such a query is refused (I5). Sinks run every partition.
+A function of `foreachBatch` runs in a process of the server. The function's actions are requests of
+a client: the tasks do not know the query, and no code completes an epoch that the function did not
+run. So a query with foreachBatch is refused (I5). Sinks run every partition.
 
-A checkpoint is on the server, so Spark's own reader there says which operators have state in it,
-see `state_of_spark`.
+A checkpoint is on the server, so Spark's own reader on the server lists the operators with state in
+the checkpoint, see `state_of_spark`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATE_OF_SPARK = "transformWithState"
 
 
 def check_connect_queries() -> None:
-    """Check later starts of queries of Spark Connect in this process. May be called again."""
+    """Check later starts of queries of Spark Connect in this process. Safe to call again."""
     from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
 
     check_starts(DataStreamWriter, _check)
@@ -72,7 +72,7 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any | None], No
 
 
 def written_frame(writer: Any) -> DataFrame:
-    """The DataFrame that a writer of Spark Connect writes."""
+    """The DataFrame of a writer of Spark Connect."""
     from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 
     return ConnectDataFrame(writer._write_stream._child, writer._session)
@@ -92,7 +92,7 @@ def _refuse_state_of_spark(df: DataFrame, location: str | None) -> None:
     if location is None:
         return
     reader = df.sparkSession.read.format("state-metadata")
-    # An enabled session refuses to read operators of cowstate, which are no concern here.
+    # Use Spark's own load: in an enabled session the replaced load refuses operators of cowstate.
     operators = unwrap(type(reader).load)(reader, location)
     names = [row["operatorName"] for row in operators.select("operatorName").collect()]
     if any(name.startswith(_STATE_OF_SPARK) for name in names):

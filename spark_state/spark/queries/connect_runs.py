@@ -1,7 +1,8 @@
-"""The runs of queries of Spark Connect that this client has met, and what their operators show.
+"""Runs of Spark Connect queries in this client, and the progress of their operators.
 
-A client may not reach the stores of its server. So a task reads them. The plan of a query that this
-client starts names its operators. For other queries, all operators that have a store count.
+A client may not reach the stores of the server, so a task reads the stores. For a query started by
+this client, the plan names the operators. For a query of another client, all operators with a store
+count.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from spark_state.spark.stored.stored_operators import StoredOperator, operators_
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """Where a task finds the operators of a query.
+    """The stores of a query's operators, for use in a task.
 
-    `root`: what the session has under STORE_KEY. `roots`: the operators in the plan, last one
-    first, and the root of each; None if another client started the query. `store_options`: for the
+    `root`: the session's value of STORE_KEY; `roots`: the operators in the plan, last operator
+    first, each with its root; None if another client started the query; `store_options`: for the
     clients of stores.
     """
 
@@ -43,8 +44,8 @@ class StoredQuery:
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def operators(self, retry_seconds: float) -> tuple[StoredOperator, ...]:
-        """The operators; those of an unknown plan by falling name, since `enable` gives the last
-        one the greatest number. Raises CheckpointStoreError."""
+        """The operators. If the plan is unknown, ordered by falling name, since `enable` gives the
+        last operator the greatest number. Raises CheckpointStoreError."""
         if self.roots is None:
             stored = operators_below(self.root, self.query_id, retry_seconds, self.store_options)
             return tuple(sorted(stored, key=lambda store: operator_order(store.url), reverse=True))
@@ -61,7 +62,8 @@ class StoredQuery:
 
 @dataclass
 class ConnectRun:
-    """One run of a query. `is_failing`: the last read failed, and the log says so."""
+    """One run of a query. `is_failing`: True if the last read failed and the log has the
+    warning."""
 
     session: SparkSession
     stored: StoredQuery
@@ -69,12 +71,12 @@ class ConnectRun:
     is_failing: bool = False
 
     def is_enabled(self) -> bool:
-        """Whether the session is enabled now."""
+        """Return True if the session is enabled now."""
         return is_enabled({ENABLED_KEY: str(self.session.conf.get(ENABLED_KEY, "false"))})
 
     def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
-        """What the operators show, for each batch and the time when it began. Raises
-        CowstateError."""
+        """The `stateOperators` entries of the operators, for each batch and the time when the batch
+        began. Raises CowstateError."""
         return self.shown.of(moments, self._read)
 
     def _read(self, batches: Sequence[int]) -> list[list[Document]]:
@@ -86,20 +88,21 @@ class ConnectRun:
         return read
 
 
-# By run; runs that another client started also by the root that the session has now.
+# Key: the run. For runs that another client started: the run and the session's current root.
 _started: Remembered[str, ConnectRun] = Remembered(REMEMBERED_RUNS)
 _met: Remembered[tuple[str, str], ConnectRun] = Remembered(REMEMBERED_RUNS)
 
 
 def note_connect_run(query: Any, stores: StoredQuery) -> None:
-    """Remember the operators of a query that has just been started. `stores`: where they are,
-    without the query's id. The server is not asked: it may fail, and the query runs already."""
+    """Remember the operators of a query that has just been started. `stores`: the stores, without
+    the query's id. Sends no request to the server: the request could fail, and the query already
+    runs."""
     stored = replace(stores, query_id=query.id)
     _started.put(query.runId, ConnectRun(query._session, stored))
 
 
 def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
-    """A run of a query, which may be over."""
+    """A run of a query. The run may be over."""
     started = _started.get(run_id)
     if started is not None:
         return started
@@ -112,14 +115,15 @@ def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
 
 
 def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[Document]]:
-    """What the operators of a query show for each batch. Raises CheckpointStoreError."""
+    """The `stateOperators` entries of a query's operators for each batch. Raises
+    CheckpointStoreError."""
     return documents_of(query.operators(PROGRESS_RETRY_SECONDS), batches)
 
 
 def stored_query(
     session: SparkSession, query_id: str, roots: tuple[tuple[str, str], ...] | None
 ) -> StoredQuery:
-    """The stores of a query, as the session plans operators. Raises ConfigurationError."""
+    """The stores of a query, from the session's settings. Raises ConfigurationError."""
     settings = dict(session.conf.getAll)
     root = settings.get(STORE_KEY, LOCAL_STORE)
     return StoredQuery(query_id, root, roots, store_options(settings))

@@ -1,13 +1,14 @@
-"""Looks at a checkpoint before a query of Spark Connect starts, as operator_starts does.
+"""Checks a checkpoint before a query of Spark Connect starts, as operator_starts does.
 
-The checkpoint is on the server, which reads its files in Spark's format for binary files, and a
-task looks at the stores. A setting of the session tells the tasks: Spark copies the settings that a
-query starts with to its tasks. The setting is there only for the time of a start.
+The checkpoint is on the server. The client reads its files through Spark's format for binary files,
+and a task reads the stores. A setting of the session tells the tasks how the operators start: Spark
+copies the settings at the start of a query to the query's tasks. The setting exists only during a
+start.
 
-The plan of a query does not tell the order of its sources here. If the query has one source, and a
-clock or none, all operators must have the epochs of the batches in which this source moved.
-Otherwise nobody knows which epochs an operator must have: an initial state fills an operator before
-the user's source has moved.
+The plan of a Spark Connect query does not show the order of its sources. If the query has one
+source, with or without a clock, all operators must have the epochs of the batches in which this
+source moved. Otherwise the epochs that an operator must have are unknown: an initial state fills an
+operator before the user's source has moved.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ _PATTERN_CHARACTERS = re.compile(r"[]{}*?\\[]")
 
 
 class ConnectFiles:
-    """The metadata and the logs of a checkpoint on the server. A log is read whenever its numbers
-    are asked for. `url`: its location as the server tells it; as it was given if it has no metadata
-    yet."""
+    """The metadata and the logs of a checkpoint on the server. Each call of `numbers` reads the
+    log.
+
+    `url`: the location as the server writes it; the given location if there is no metadata yet.
+    """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._reader = spark.read.format("binaryFile")
@@ -57,7 +60,7 @@ class ConnectFiles:
 
     def _rows(self, path: str) -> Sequence[Any]:
         try:
-            # An enabled session answers some loads itself, which are no concern here.
+            # Use Spark's own load: an enabled session replaces the method.
             rows = unwrap(type(self._reader).load)(
                 self._reader, _PATTERN_CHARACTERS.sub(r"\\\g<0>", path)
             )
@@ -77,13 +80,13 @@ class ConnectFiles:
         return [int(name) for name in texts if name.isdecimal()]
 
     def text(self, name: str) -> str | None:
-        """See HadoopFiles."""
+        """See HadoopFiles. Reads no file: call `numbers` before for the texts of a log."""
         return self._texts.get(name)
 
 
 def name_connect_starts(spark: SparkSession, location: str | None, stores: StoredQuery) -> None:
-    """Tell the tasks of the query that this session starts next how its operators start. Raises as
-    operator_starts does."""
+    """Tell the tasks of the session's next query how the operators start. Raises the errors of
+    operator_starts."""
     spark.conf.unset(SETTING_OF_STARTS)
     if location is None:
         return
@@ -98,7 +101,7 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
 
 @dataclass(frozen=True, slots=True)
 class _Stores:
-    """See StoresOfQuery. A task of the server looks at them."""
+    """See StoresOfQuery. A task of the server reads the stores."""
 
     spark: SparkSession
     checkpoint: str
@@ -113,7 +116,8 @@ class _Stores:
 
 
 def forget_connect_starts(spark: SparkSession) -> None:
-    """The query has started. If the server cannot be asked, the next start replaces the setting."""
+    """Remove the setting after a start. If the server does not answer, the next start replaces the
+    setting."""
     with suppress(PySparkException):
         spark.conf.unset(SETTING_OF_STARTS)
 

@@ -1,8 +1,8 @@
-"""Tells the tasks of a query which runs had ended when it was started.
+"""Tells the tasks of a query the runs that had ended when the query was started.
 
-A host that is short of memory gives up their state first. The driver writes the runs into a local
-property of the thread that starts the query, and the thread of the query inherits it. A client of
-Spark Connect has no such thread.
+A host that is short of memory gives up the state of ended runs first. The driver writes the runs
+into a local property of the thread that starts the query, and the thread of the query inherits the
+property. A client of Spark Connect has no such thread.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 _ENDED = "cowstate.endedRuns"
 
 _lock = threading.Lock()
-# A query that has ended is not held any longer: its plan and its session are large.
+# A query that has ended is removed: its plan and its session are large.
 _started: dict[str, StreamingQuery] = {}
-# Hosts have heard of those that ended before.
+# At most 32: hosts already know of runs that ended earlier.
 _ended: deque[str] = deque(maxlen=32)
 
 
 def note_started(query: StreamingQuery) -> None:
-    """A query with operators was started; later ones tell their tasks when it has ended."""
+    """Note the start of a query with operators. Later queries tell their tasks when the query has
+    ended."""
     with _lock:
         _started[str(query.runId)] = query
 
 
 def name_ended_runs(context: SparkContext) -> None:
-    """Tell the tasks of queries that this thread starts which runs have ended by now."""
+    """Tell the tasks of queries started by this thread the runs that have ended by now."""
     gateway: Any = context._gateway
     with _lock:
         for run_id, query in list(_started.items()):
-            # A query of another gateway ended with its JVM, which cannot be asked any more.
+            # A query of another gateway ended with its JVM, which no longer answers.
             is_here = query._jsq._gateway_client is gateway._gateway_client
             if not is_here or not query.isActive:
                 del _started[run_id]
@@ -43,5 +44,5 @@ def name_ended_runs(context: SparkContext) -> None:
 
 
 def ended_runs(context: TaskContext) -> tuple[str, ...]:
-    """The runs that the driver named to this task."""
+    """The ended runs, from the task's local property."""
     return tuple(filter(None, (context.getLocalProperty(_ENDED) or "").split(",")))

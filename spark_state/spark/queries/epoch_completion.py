@@ -2,19 +2,20 @@
 
 A foreachBatch function may run anything on its batch: nothing, `take`, `show`, two actions. Spark
 runs the partitions that these actions need, and commits the batch. The state of the other subtasks
-would miss the batch's rows (I5). So when the function has returned, this module asks the store
-which subtasks have published their barrier of the epoch, and runs the partitions of the others,
-dropping their rows. A subtask whose rows the function has seen does not run again: a processor that
-is not deterministic would keep other values than the function saw.
+would miss the batch's rows (I5). So after the function has returned, this module reads from the
+store which subtasks have published their barrier of the epoch, and runs the partitions of the
+missing subtasks, dropping their rows. A subtask whose rows the function has seen does not run
+again: a processor that is not deterministic would store other values than the function saw.
 
     partition i of the batch is subtask i             without a shuffle after the operator
-    partition i of the batch <- shuffle <- subtasks   with one: any i makes Spark run all missing
+    partition i of the batch <- shuffle <- subtasks   with a shuffle: any i makes Spark run all
+                                                      missing subtasks
 
-If an operator has not run at all, the whole batch is run, because Spark's operators in it may keep
-state, too.
+If an operator has not run at all, the whole batch runs, because Spark's own operators in the batch
+may keep state, too.
 
-The driver looks for barriers. If it sees no trace of the run, a task looks, because the store may
-be one that only executors reach.
+The driver looks for barriers. If the driver sees no trace of the run, a task looks, because perhaps
+only executors reach the store.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OperatorEpoch:
-    """One epoch of one operator, in one run of its query."""
+    """An epoch of an operator, in a run of its query."""
 
     operator: PlannedOperator
     batch: BatchIdentity
@@ -53,7 +54,7 @@ class OperatorEpoch:
 
 
 class EpochCompletion:
-    """Completes the epochs of the operators of one DataFrame, in whatever queries it runs."""
+    """Completes the epochs of a DataFrame's operators, in any query that runs the DataFrame."""
 
     def __init__(self, operators: tuple[PlannedOperator, ...]) -> None:
         self._operators = operators
@@ -94,14 +95,14 @@ class EpochCompletion:
         return [next(by_tasks) if subtasks is None else subtasks for subtasks in seen]
 
     def _missing_as_driver_sees(self, epoch: OperatorEpoch) -> tuple[int, ...] | None:
-        """The subtasks without a barrier; None if the driver sees no trace of the run, because it
-        has not begun, or because the driver cannot see the store."""
+        """The subtasks without a barrier; None if the driver sees no trace of the run, because the
+        run has not begun, or because the driver cannot read the store."""
         if not self._driver_sees_stores:
             return None
         try:
             return self._missing_in(epoch.opened_store(), epoch)
         except (CheckpointStoreError, OSError) as error:
-            # If the error may be temporary, only this batch asks a task, which tries again.
+            # If the error may be temporary, a task looks for this batch only, with retries.
             self._driver_sees_stores = not isinstance(error, StoreAccessError)
             if not self._driver_sees_stores:
                 _log.warning("the driver cannot read stores, so tasks do it instead: %s", error)
@@ -122,7 +123,7 @@ class EpochCompletion:
 def partitions_to_run(
     missing: Sequence[tuple[int, ...]], parallelisms: Sequence[int], partitions: int
 ) -> list[int]:
-    """The partitions of a batch to run so that the `missing` subtasks of each operator run."""
+    """The partitions of a batch that run the `missing` subtasks of each operator."""
     if any(len(subtasks) == most for subtasks, most in zip(missing, parallelisms, strict=True)):
         return list(range(partitions))
     chosen = {min(subtask, partitions - 1) for subtasks in missing for subtask in subtasks}
@@ -132,7 +133,7 @@ def partitions_to_run(
 def _missing_as_tasks_see(
     batch: DataFrame, epochs: Sequence[OperatorEpoch]
 ) -> list[tuple[int, ...]]:
-    """The subtasks without a barrier, for each of `epochs`, as a task sees them."""
+    """The subtasks without a barrier, for each of `epochs`, from the view of a task."""
     if not epochs:
         return []
     context = batch.sparkSession.sparkContext
@@ -159,7 +160,7 @@ def _without_barrier(
 
 
 def _rows(batch: DataFrame) -> Any:
-    """The RDD below a batch. The function may have cached the DataFrame above it."""
+    """The RDD below a batch. The function may have cached the DataFrame above the RDD."""
     return batch._jdf.queryExecution().logical().rdd()
 
 

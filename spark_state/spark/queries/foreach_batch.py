@@ -1,9 +1,10 @@
 """Wraps the functions of `foreachBatch`.
 
-Spark calls the function in the thread of its query. Before the call, the run of the query is
-written into a local property of that thread, where tasks find it: user code that calls
-`setJobGroup` replaces Spark's own name of the run. After the call, the epoch is completed, see
-`epoch_completion`. If the call is interrupted, the error is reworded, see `stopped_batches`.
+Spark calls the function in the thread of its query. Before the call, the wrapper writes the run of
+the query into a local property of the thread, where tasks find the run: user code that calls
+`setJobGroup` replaces Spark's own name of the run. After the call, the wrapper completes the epoch,
+see `epoch_completion`. If the call is interrupted, the wrapper shortens the error, see
+`stopped_batches`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MARK = "_cowstate_completes_epochs"
 
 
 def complete_epochs_of_foreach_batch() -> None:
-    """Complete the epochs of later queries of this process. May be called again."""
+    """Complete the epochs of later queries of this process. Safe to call again."""
     spark_method: Any = DataStreamWriter.foreachBatch
     if hasattr(spark_method, _MARK):
         return

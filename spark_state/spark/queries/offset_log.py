@@ -1,10 +1,10 @@
 """The newest batch in which Spark ran an operator, from the offset log of its query. Pure.
 
     v1    a line for each source with its offset, in the order of the sources in the query's plan
-    v2    offsets by the names of sources: they tell only whether any source has moved
+    v2    offsets by the names of sources: enough only to see that some source has moved
 
-If no source below an operator has moved in a batch, Spark does not run the operator in it.
-Otherwise it does, and the batch is committed only with the operator's epoch.
+If no source of an operator has moved in a batch, Spark does not run the operator in the batch.
+Otherwise Spark runs the operator, and commits the batch only with the operator's epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from spark_state.host.epoch_request import NEVER_RUN
 
 _NO_OFFSET = "-"
-# The keys in an offset of each source that operators of cowstate add to a query.
+# The keys in the offset of each source that operators of cowstate add to a query.
 _KEYS_OF_OWN_SOURCES = {
     "cowstate_clock": {"tick", "query"},
     "cowstate_first_batch": {"batches"},
@@ -27,9 +27,9 @@ def newest_epoch(
 ) -> int | None:
     """The newest epoch, not after `committed`, of an operator that reads the sources at `places`.
 
-    `entry_of`: the offset log; `sources`: the number of sources of the query. NEVER_RUN if the
-    operator has run in no batch; None if the log does not tell: an entry is gone, its form is not
-    known, or `places` is empty because nobody knows the operator's sources.
+    `entry_of`: returns an entry of the offset log; `sources`: the number of sources of the query.
+    NEVER_RUN if the operator has run in no batch. None if the log does not tell the epoch: an entry
+    is gone, its form is unknown, or `places` is empty because the operator's sources are unknown.
     """
     if not places and committed >= 0:
         return None
@@ -47,9 +47,12 @@ def newest_epoch(
 
 
 def own_sources(entry: str | None, sources: int) -> set[str] | None:
-    """The formats of the sources with which operators of cowstate took part in a batch of a query
-    that has so many sources now. None if the entry of the batch does not tell them, or if it has as
-    many sources: then none has come or gone."""
+    """The formats of the sources that operators of cowstate had added to a query in the batch of
+    this entry. `sources`: the number of sources of the query now.
+
+    None if the entry does not list its sources, or if the entry has `sources` sources: then no
+    source has come or gone.
+    """
     version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
     if version.rstrip() != "v1" or _NO_OFFSET in lines or len(lines) == sources:
         return None
@@ -58,8 +61,8 @@ def own_sources(entry: str | None, sources: int) -> set[str] | None:
 
 
 def places_beside_clock(entry: str | None) -> tuple[tuple[int, ...], int]:
-    """The places of the sources of a query beside the clock of its operators, and the number of all
-    sources, as an entry of its log tells them. Place 0 of one source if there is no entry yet."""
+    """The places of a query's sources without the clock, and the number of all sources, from an
+    entry of the offset log. Without an entry: place 0, and a single source."""
     _, _, *offsets = ["", "", _NO_OFFSET] if entry is None else entry.split("\n")
     clock = _KEYS_OF_OWN_SOURCES["cowstate_clock"]
     places = (place for place, offset in enumerate(offsets) if _keys(offset) != clock)
@@ -75,8 +78,8 @@ def _keys(offset: str) -> set[str]:
 
 
 def _offsets(entry: str | None, sources: int, *, reads_all: bool) -> list[str] | None:
-    """The offsets of an entry, by place; None if it does not tell them. `reads_all`: offsets by
-    name may stand for those of each source."""
+    """The offsets of an entry, by place; None if the entry does not have them. `reads_all`: True if
+    the operator reads all sources, so that offsets by name may stand for each source's offset."""
     version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
     match version.rstrip():
         case "v1" if len(lines) == sources:

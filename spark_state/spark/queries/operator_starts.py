@@ -1,16 +1,17 @@
-"""Looks at a query's checkpoint, and at the stores of its operators, before the query starts.
+"""Checks a query's checkpoint and the stores of its operators before the query starts.
 
-Spark's commit log says which batch comes next, and its offset log which epochs the operators must
-have. A store that lacks one of them was put back from an older copy. A store that has epochs of
-batches which the logs do not have belongs to a query that was taken back to an earlier batch. Then
-the driver says in the store that these epochs do not count any more, before the query runs a batch:
-an operator may run in a much later batch, or not before another start. The epoch that an operator
-must have is told to the tasks of the run, in a local property of the thread that starts the query,
-which the thread of the query inherits.
+Spark's commit log has the next batch, and its offset log shows the epochs that the operators must
+have. If a store lacks such an epoch, an older copy of the store was put back. If a store has epochs
+of batches that the logs do not have, the query was taken back to an earlier batch. Then the driver
+notes in the store that these epochs no longer count, before the query runs a batch: the operator
+may run in a much later batch, or only after another start.
 
-A store is looked at before the logs are: an epoch that is in the store then was planned before, so
-if the offset log does not have its batch afterwards, somebody has cut the log. So has somebody if
-the commit log lacks a batch that a run has noted as committed.
+The driver tells the tasks of the run the epoch that each operator must have, in a local property of
+the thread that starts the query. The thread of the query inherits the property.
+
+The driver reads a store before the logs. An epoch in the store was planned before, so if the offset
+log then lacks the epoch's batch, the log was cut. The log was also cut if the commit log lacks a
+batch that a run has noted as committed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from spark_state.spark.session.worker_loading import called_in_workers
 _log = logging.getLogger(__name__)
 
 _STARTS = "cowstate.starts"
-# By the format of a source that an operator adds to its query: why it does, and the way back.
+# By the format of a source that an operator adds to its query: the reason, and the way back.
 _FACTS = {
     "cowstate_clock": ("a timeMode other than None", "go back to the former timeMode"),
     "cowstate_first_batch": ("an initial state", "go back to the former initialState"),
@@ -64,16 +65,19 @@ _NOT_NOTED = (
     "tell which run counts, name this run with cowstate attach --run"
 )
 
-# The URL of a store, how long requests are tried again, in seconds, and the options of its client.
+# The URL of a store, the time of retries in seconds, and the options of the store's client.
 Store = tuple[str, float, Mapping[str, Any]]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class Reached(NamedTuple):
-    """Progress of an operator in its store; -1 if it has no epoch. `written`: its newest epoch;
-    `reached`: the same, or a later epoch, all before which are noted as committed;
-    `newest_run`: the number of the run that counts last, 0 if there is none."""
+    """Progress of an operator in its store; -1 if the store has no epoch.
+
+    `written`: the newest epoch in the store; `reached`: the same epoch, or a later epoch before
+    which all batches are noted as committed; `newest_run`: the number of the newest run that
+    counts, 0 if there is none.
+    """
 
     written: int = -1
     reached: int = -1
@@ -82,11 +86,14 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """Facts that take an operator back to the batch after `committed`, the last batch that Spark
-    has committed, -1 if there is none. `checkpoint`: the location of the checkpoint;
-    `is_under_way`: True if the next batch is planned; `seen`: the progress in the operator's store
-    before the logs were read; `must_have`: see OperatorStart; `applies`: False to find out only
-    whether the operator can be taken back; `run_id`: of the run that says so."""
+    """Facts for taking an operator back to the batch after `committed`.
+
+    `checkpoint`: the location of the checkpoint; `committed`: the last batch that Spark has
+    committed, -1 if there is none; `is_under_way`: True if the next batch is planned; `seen`: the
+    progress in the operator's store before the logs were read; `must_have`: see OperatorStart;
+    `applies`: False to only check that the operator can be taken back; `run_id`: the id of the run
+    that notes the change in the store.
+    """
 
     checkpoint: str
     committed: int
@@ -98,7 +105,7 @@ class WayBack:
 
 
 class StoresOfQuery(Protocol):
-    """The stores of a query's operators, as its driver reaches them."""
+    """The stores of a query's operators, with the driver's access."""
 
     def reached(self, query_id: str, /) -> Sequence[Reached]:
         """The progress of each operator, in the order of the operators."""
@@ -108,7 +115,7 @@ class StoresOfQuery(Protocol):
 
 
 class CheckpointLogs(Protocol):
-    """The files of a checkpoint that are looked at; see HadoopFiles."""
+    """The files of a checkpoint; see HadoopFiles."""
 
     url: str
 
@@ -116,25 +123,25 @@ class CheckpointLogs(Protocol):
         """The entries of a log."""
 
     def text(self, name: str, /) -> str | None:
-        """The text of a file, None if it does not exist."""
+        """The text of a file, None if the file does not exist."""
 
 
 def name_starts(
     spark: SparkSession, location: str | None, operators: Sequence[OperatorInputs]
 ) -> Callable[[StreamingQuery | None], None]:
-    """Tell the tasks of a query that this thread starts how its operators start.
+    """Tell the tasks of the query that this thread starts how the operators start.
 
-    `location`: of its checkpoint, None if Spark chooses one. Returns a function for the started
-    query, or for None if it did not start. Raises StoreOfOtherCheckpointError, EpochsLostError,
-    ConfigurationError if the operators have other sources of their own than in the checkpoint, and
-    the errors of the stores.
+    `location`: the checkpoint's location, None if Spark chooses the location. Returns a function to
+    call with the started query, or with None if the query did not start. Raises
+    StoreOfOtherCheckpointError, EpochsLostError, ConfigurationError if the sources of the operators
+    differ from the checkpoint, and the errors of the stores.
     """
     context = spark.sparkContext
     text, repeated = "", list[OperatorInputs]()
     if location is not None:
         files = HadoopFiles(spark, location)
         text, repeated = told_starts(files, _Stores(context, files.url, operators), operators)
-    # This thread may run a function of foreachBatch, whose query has starts of its own.
+    # If this thread runs a function of foreachBatch, the outer query has set the property, too.
     former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
 
@@ -149,14 +156,14 @@ def name_starts(
 def told_starts(
     files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
-    """The text for the tasks; and the operators whose next epoch an older run has written already,
-    or may have. Operators of a query that was taken back are taken back, too.
+    """The text for the tasks; and the operators whose next epoch an older run has written, or may
+    have written. If the query was taken back, takes its operators back, too.
 
-    `files`: of the checkpoint. Raises as name_starts.
+    `files`: the files of the checkpoint. Raises the errors of name_starts.
     """
     query_id = _query_id(files)
     reached = [Reached()] * len(operators) if query_id is None else stores.reached(query_id)
-    # After the stores, see above.
+    # Read the logs after the stores, see the module.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     is_under_way = planned > committed
     if operators:
@@ -173,19 +180,20 @@ def told_starts(
             way_back = WayBack(files.url, committed, is_under_way, has_reached, must_have)
             ways_back.append((inputs, way_back))
         starts[inputs.operator.operator] = asdict(OperatorStart(files.url, must_have, committed))
-    # All operators are looked at before the first one is taken back.
+    # With several operators, check all before the first change.
     for applies in (True,) if len(ways_back) == 1 else (False, True):
         for inputs, way_back in ways_back:
             stores.take_back(str(query_id), inputs, replace(way_back, applies=applies))
-    # A task of a driver that was killed may write the epoch that it planned after the look.
+    # A task of a killed driver may still write its planned epoch after this point.
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
     return json.dumps({"query": query_id, "operators": starts}), repeated
 
 
 def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInputs) -> None:
-    """Raise ConfigurationError if a source that operators of cowstate add to a query has come or
-    gone since batch `planned`. Spark fails in the first batch then, with the numbers of sources."""
+    """Raise ConfigurationError if the operators of cowstate have added or removed a source since
+    batch `planned`. Otherwise Spark would fail in the first batch, and name only the numbers of
+    sources."""
     formats = inputs.formats
     former = own_sources(files.text(f"offsets/{planned}"), inputs.sources)
     if former is None or formats is None:
@@ -204,8 +212,8 @@ def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInpu
 def _watch_first_commit(
     context: SparkContext, operators: Sequence[OperatorInputs], query: StreamingQuery
 ) -> None:
-    """Once the first batch is committed, tell the stores that the run's epoch is the one that
-    Spark committed. Until then, or if the driver is killed, nobody knows."""
+    """After the first commit, note in the stores that Spark committed the run's epoch. Until then,
+    or if the driver is killed, the stores do not show the run whose epoch Spark committed."""
     query_id, run_id = str(query.id), str(query.runId)
     ends = threading.Event()
 
@@ -247,11 +255,12 @@ def _note_reached(
 
 
 def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
-    """The start of an operator as the driver told it to this task; None if it told nothing."""
+    """The start of an operator, from the task's local properties; None if the driver wrote no
+    start."""
     text = context.getLocalProperty(_STARTS) or context.getLocalProperty(SETTING_OF_STARTS)
     told = json.loads(text) if text else None
     if told is None or told["query"] not in (None, query_id):
-        return None  # of the query in whose foreachBatch this one was started
+        return None  # inherited from the query in whose foreachBatch this query was started
     start = told["operators"].get(operator)
     return None if start is None else OperatorStart(**start)
 
@@ -300,8 +309,8 @@ def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> Compl
 def _in_task_or_here(
     context: SparkContext, function: Callable[[_T], _R], arguments: Sequence[_T]
 ) -> list[_R]:
-    """The results of a function for each of the arguments. On a cluster only executors may reach
-    the stores, so a task calls the function."""
+    """The results of a function for each of the arguments. On a cluster a task calls the function,
+    because perhaps only executors reach the stores."""
     if is_local_master(context.master or ""):
         return [function(argument) for argument in arguments]
     return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
@@ -310,7 +319,8 @@ def _in_task_or_here(
 def _result_or_error(
     function: Callable[..., _R], arguments: tuple[Any, ...]
 ) -> tuple[_R | None, CowstateError | None]:
-    """The error is returned: if a task raised it, Spark would try the task again."""
+    """The result of a function, or its error. The error is returned: if a task raised the error,
+    Spark would try the task again."""
     try:
         return function(*arguments), None
     except CowstateError as error:
@@ -320,8 +330,8 @@ def _result_or_error(
 def reached_in_store(
     url: str, retry_seconds: float, options: Mapping[str, Any], checkpoint: str
 ) -> Reached:
-    """How far an operator has come in a store. Raises StoreOfOtherCheckpointError unless the store
-    belongs to a checkpoint, and the errors of the store."""
+    """The progress of an operator in a store. Raises StoreOfOtherCheckpointError if the store
+    belongs to another checkpoint, and the errors of the store."""
     checkpoints = _opened(url, retry_seconds, options)
     checkpoints.starts.check_checkpoint(checkpoint)
     return _reached(checkpoints.lineage())
@@ -330,17 +340,17 @@ def reached_in_store(
 def take_back_in_store(
     url: str, retry_seconds: float, options: Mapping[str, Any], way_back: WayBack
 ) -> None:
-    """Say in the store of an operator that its query was taken back: later epochs do not count.
+    """Note in an operator's store that the query was taken back: later epochs no longer count.
 
-    Raises ConfigurationError if the store has changed since it was looked at, EpochsLostError if it
-    lacks an epoch that the operator must have, RunChoiceError, NoEpochToAttachError and
-    PartialEpochError if nobody can tell from which epoch the operator goes on, and the errors of
-    the store.
+    Raises ConfigurationError if the store has changed since `way_back.seen` was read;
+    EpochsLostError if the store lacks an epoch that the operator must have; RunChoiceError,
+    NoEpochToAttachError and PartialEpochError if the store does not show the epoch from which the
+    operator continues; and the errors of the store.
     """
     store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
     runs = stored_runs(store)
     if any(name.run.run_id == way_back.run_id for name in runs.starts()):
-        return  # Spark tries a task again whose executor was lost
+        return  # noted already: Spark runs a task again if its executor was lost
     if _reached(lineage_of(runs.begun, runs.written)) != way_back.seen:
         raise ConfigurationError(
             f"another driver runs the query, too: {url} has changed while this driver took the "

@@ -1,12 +1,13 @@
-"""Operators of cowstate among the `stateOperators` of a query's progress, where Python sees it.
+"""Adds operators of cowstate to the `stateOperators` of a query's progress in Python.
 
-To Spark such a query has no state. Each subtask's barrier says what its epoch did. So the operators
-are added when a progress of an enabled session becomes a Python object: `lastProgress`,
-`recentProgress`, and the events of listeners in Python. They are in its `json`, too. The JVM's own
-listeners and log have what Spark has: nothing.
+To Spark, a query with operators of cowstate has no state. The barriers of the subtasks have the
+numbers of the epoch. So this module adds the operators when a progress of an enabled session
+becomes a Python object: `lastProgress`, `recentProgress`, and the events of listeners in Python.
+The `json` of the progress has the operators, too. The JVM's own listeners and log do not have the
+operators.
 
-A store that cannot be read harms no query and no listener: the operators are missing, and the log
-has a warning when that begins.
+A store that cannot be read does not disturb the query or a listener: the operators are missing, and
+the log has a warning when the problem begins.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Run(Protocol):
-    """A run of a query. `is_failing`: its last read failed, and the log says so."""
+    """A run of a query. `is_failing`: True if the last read failed and the log has the warning."""
 
     is_failing: bool
 
@@ -47,13 +48,13 @@ class _Run(Protocol):
 
 def show_operators_in_progress() -> None:
     """Add operators of cowstate to the progress of queries of enabled sessions, in this process.
-    May be called again."""
+    Safe to call again."""
     if _show_operators_of(StreamingQuery, run_of):
         _show_operators_in_events()
 
 
 def show_operators_in_connect_progress() -> None:
-    """The same for sessions of Spark Connect."""
+    """Add operators of cowstate to the progress of queries of Spark Connect. Safe to call again."""
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
     from pyspark.sql.connect.streaming.query import StreamingQueryListenerBus
 
@@ -65,7 +66,8 @@ def show_operators_in_connect_progress() -> None:
 
 
 def _show_operators_of(queries: Any, find_run: Callable[[Any], _Run]) -> bool:
-    """Replace the properties of a class of queries; False if they are replaced already."""
+    """Replace the properties of a class of queries. Return False if the properties are already
+    replaced."""
     last, recent = queries.lastProgress, queries.recentProgress
     if hasattr(last.fget, _MARK):
         return False
@@ -113,8 +115,8 @@ def _show_operators_in_connect_events(buses: Any) -> None:
         if isinstance(event, QueryProgressEvent):
             progress, session = event.progress, self._sqm._session
             _show([progress], lambda: connect_run(session, str(progress.id), str(progress.runId)))
-        # `remove` holds the bus's lock while it waits for this thread, so it is not taken here. The
-        # other lock lets listeners have one event at a time, as that of Spark does.
+        # `remove` holds the bus's lock while waiting for this thread, so do not take the lock here.
+        # The second lock gives listeners one event at a time, as Spark's lock does.
         bus = copy(self)
         bus._lock = vars(self).setdefault(_POSTING, RLock())
         bus._listener_bus = _present(self._listener_bus)
@@ -124,7 +126,7 @@ def _show_operators_in_connect_events(buses: Any) -> None:
 
 
 def _present(listeners: list[Any]) -> Iterator[Any]:
-    """Those that are there when their turn comes."""
+    """The listeners that are still registered at their turn."""
     for listener in tuple(listeners):
         if listener in listeners:
             yield listener
@@ -133,7 +135,7 @@ def _present(listeners: list[Any]) -> Iterator[Any]:
 def _show(
     progresses: Sequence[StreamingQueryProgress], find_run: Callable[[], _Run | None]
 ) -> None:
-    """Add the operators of a run to its progress, or tell why not."""
+    """Add the operators of a run to its progress, or log the reason why not."""
     run = None
     try:
         run = find_run()
@@ -145,14 +147,14 @@ def _show(
             for progress, documents in zip(progresses, run.documents(moments), strict=True)
             if documents
         ]
-    except Exception as error:  # a listener that raises loses its event, and others' events
+    except Exception as error:  # an error here would lose the event for all listeners
         if run is None or not run.is_failing:
             _log.warning("a query's progress lacks its operators of cowstate: %s", error)
         if run is not None:
             run.is_failing = True
         return
     run.is_failing = False
-    # Nothing here can fail, so an event has all of its operators or is as it comes from Spark.
+    # No step here can fail, so an event has all of its operators, or is unchanged.
     for progress, (operators, document) in shown:
         progress["stateOperators"] = operators
         progress._jprogress, progress._jdict = None, document
@@ -161,8 +163,8 @@ def _show(
 def _with_operators(
     progress: StreamingQueryProgress, documents: Sequence[Document]
 ) -> tuple[list[StateOperatorProgress], dict[str, Any]]:
-    """The operators of a progress with those of the documents, and its JSON with them, which Spark
-    takes from the JVM otherwise."""
+    """The operators of a progress and of the documents together, and the progress's JSON with these
+    operators. Without the change, Spark takes the JSON from the JVM."""
     whole = json.loads(progress.json)
     whole["stateOperators"] = [*whole["stateOperators"], *documents]
     added = map(StateOperatorProgress.fromJson, documents)

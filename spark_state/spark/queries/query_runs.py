@@ -1,8 +1,7 @@
-"""The runs of queries that this process has met, each with its operators of cowstate.
+"""The runs of queries in this process, each with its operators of cowstate.
 
-A run is found by its query's handle. An event of a listener has ids only, and comes when its query
-may be over already; so the run is noted when the listener hears of its start, when Spark holds the
-query still.
+A run is found by its query's handle. A listener's event has only ids, and may come after the query
+has ended. So the run is noted at the listener's start event, while Spark still holds the query.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from spark_state.spark.session.operator_configuration import ENABLED_KEY, is_ena
 from spark_state.spark.stored.operator_documents import Document, ShownDocuments, documents_of
 from spark_state.spark.stored.stored_operators import StoredOperator, operators_in_plan
 
-# Who looks at progress waits for the store, and so do the listeners of all queries.
+# Short, because a reader of progress and the listeners of all queries wait for the store.
 PROGRESS_RETRY_SECONDS = 3
 REMEMBERED_RUNS = 32
 
 
 @dataclass
 class QueryRun:
-    """One run of a query.
+    """A run of a query.
 
-    `session`: its Spark session, in the JVM. `operators`: read with little patience. `is_failing`:
-    the last read failed, and the log says so.
+    `session`: the query's Spark session, in the JVM; `operators`: with short retries; `is_failing`:
+    True if the last read failed and the log has the warning.
     """
 
     session: Any
@@ -39,26 +38,26 @@ class QueryRun:
     is_failing: bool = False
 
     def is_enabled(self) -> bool:
-        """Whether the session of the query is enabled now."""
+        """Return True if the session of the query is enabled now."""
         return is_enabled({ENABLED_KEY: self.session.conf().get(ENABLED_KEY, "false")})
 
     def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
-        """What the operators show, for each batch and the time when it began. Raises
-        CheckpointStoreError."""
+        """The `stateOperators` entries of the operators, for each batch and the time when the batch
+        began. Raises CheckpointStoreError."""
         return self.shown.of(moments, lambda batches: documents_of(self.operators, batches))
 
 
-# A run is small, but its operators remember manifests.
+# Limited, because the operators of a run remember manifests.
 _runs: Remembered[str, QueryRun] = Remembered(REMEMBERED_RUNS)
 
 
 def run_of(query: StreamingQuery) -> QueryRun:
-    """The run of a query, which may be over."""
+    """The run of a query. The run may be over."""
     return _remembered(str(query.runId)) or _noted(query._jsq.streamingQuery())
 
 
 def run_of_event(query_id: UUID, run_id: UUID) -> QueryRun | None:
-    """The run that an event tells of; None if it is over and was not met before."""
+    """The run of an event; None if the run is over and was not met before."""
     run = _remembered(str(run_id))
     if run is not None:
         return run
@@ -77,7 +76,7 @@ def _remembered(run_id: str) -> QueryRun | None:
 
 
 def _noted(execution: Any) -> QueryRun:
-    """A run, noted. `execution`: Spark's StreamExecution."""
+    """Remember a run, and return the run. `execution`: Spark's StreamExecution."""
     query_id = str(execution.id().toString())
     operators = operators_in_plan(execution.analyzedPlan(), query_id, PROGRESS_RETRY_SECONDS)
     run = QueryRun(execution.sparkSession(), operators)

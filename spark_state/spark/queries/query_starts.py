@@ -1,7 +1,7 @@
-"""Checks before a query starts, notes after its start, and where it keeps its checkpoint.
+"""Checks before a query starts, notes after the start, and the location of the checkpoint.
 
-PySpark has a class of writers for classic Spark and one for Spark Connect. Both start a query with
-the methods `start` and `toTable`, which are replaced here.
+PySpark has a class of writers for classic Spark and a class for Spark Connect. Both classes start a
+query with the methods `start` and `toTable`. This module replaces both methods.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CHECKED_OPTIONS = _LOCATION, _QUERY_NAME, _ASYNC = (
 _MARK = "_cowstate_checks"
 
 StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any | None], None] | None]
-"""Gets a writer, and the arguments and options of the call by their names. It raises to refuse the
-start. The function that it returns is called with the started query, or with None if Spark did not
-start it. The function must not raise: the query runs."""
+"""Gets a writer, and the arguments and options of the call by name. Raises to refuse the start. The
+returned function is called with the started query, or with None if Spark did not start the query.
+The returned function must not raise: the query runs."""
 
 
 def check_starts(writers: Any, check: StartCheck) -> None:
-    """Let later starts of queries by this class of writers call `check` first. May be called
+    """Let later starts of queries by this class of writers call `check` first. Safe to call
     again."""
     for name in ("start", "toTable"):
         method = getattr(writers, name)
@@ -55,8 +55,8 @@ def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..
 
 
 def refuse_async_progress(options: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if Spark would plan a batch before it has committed the one before:
-    an epoch is built upon a committed one (I4). `options`: as checkpoint_location takes them."""
+    """Raise ConfigurationError if Spark would plan a batch before the commit of the batch before:
+    an epoch is built only upon a committed epoch (I4). `options`: see checkpoint_location."""
     given = {key.lower(): str(value) for key, value in options.items()}
     if given.get(_ASYNC, "false").strip().lower() == "true":
         raise ConfigurationError(
@@ -69,10 +69,11 @@ def refuse_async_progress(options: Mapping[str, Any]) -> None:
 def checkpoint_location(
     options: Mapping[str, Any], root: str | None, name: str | None
 ) -> str | None:
-    """Where a query keeps its checkpoint, as far as it is known before the start.
+    """The location of a query's checkpoint; None if unknown before the start.
 
-    `options`: of the writer, in upper or lower case, where a later one counts; `root`: what the
-    session has under LOCATIONS_KEY; `name`: of the query, unless an option has it.
+    `options`: the writer's options, in upper or lower case; the last of equal names counts; `root`:
+    the session's value of LOCATIONS_KEY; `name`: the name of the query, unless an option has the
+    name.
     """
     given = {key.lower(): str(value) for key, value in options.items() if value is not None}
     if _LOCATION in given:

@@ -1,14 +1,16 @@
-"""Finds what a new query begins with: `spark.cowstate.restoreFrom`, when an operator is planned.
+"""Finds the epoch that a new query begins with, `spark.cowstate.restoreFrom`, when an operator is
+planned.
 
-The epoch is chosen once, on the driver, so that all subtasks begin with the same one while the
-other query may go on. It counts only while the operator's own store has no epoch.
+The driver chooses the epoch once, so all subtasks begin with the same epoch, even if the other
+query goes on. The epoch counts only while the operator's own store has no epoch.
 
-A directory of a query may have several operators, which belong together only after the same epoch.
-So the newest that all of them have is chosen, as for a savepoint; and because operators are planned
-one after another while the other query goes on, those behind the first one get its epoch. Two
-operators of one query have two names, so an operator whose name was there already begins another
-query; and what is planned after the start of a query belongs to another one. `check_one_epoch`
-looks at the operators of a query together when it starts.
+A directory of a query may have several operators. Their states fit together only after the same
+epoch. So the driver chooses the newest epoch that all operators have, as for a savepoint.
+
+Operators are planned one after another while the other query goes on, so later operators of a new
+query get the epoch of its first operator. A new query begins with an operator whose name was
+already planned, because two operators of one query have two names, and after each start of a query.
+`check_one_epoch` compares the operators of a query when the query starts.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _REMEMBERED_DIRECTORIES = 64
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The operators of one query that were planned already, and the epoch they begin with."""
+    """The operators of a query that are already planned, and the epoch of their state."""
 
     epoch: int
     operators: frozenset[str]
@@ -52,7 +54,7 @@ class _Begun:
 
 @dataclass
 class ChosenEpochs:
-    """The epochs that were chosen in directories, by their URLs. Threads may share it."""
+    """The chosen epochs, by the URL of the directory. Safe to share between threads."""
 
     _begun: Remembered[str, _Begun] = field(
         default_factory=lambda: Remembered(_REMEMBERED_DIRECTORIES)
@@ -60,13 +62,13 @@ class ChosenEpochs:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def before(self, directory: str, operator: str) -> int | None:
-        """The epoch of the operators that were planned before this one for the same query; None if
-        it is the first one."""
+        """The epoch of the operators of the same query that were planned before; None for the first
+        operator of a query."""
         begun = self._begun.get(directory)
         return None if begun is None or operator in begun.operators else begun.epoch
 
     def note(self, directory: str, operator: str, epoch: int) -> None:
-        """An operator was planned to begin with an epoch."""
+        """Note that an operator was planned to begin with an epoch."""
         with self._lock:
             goes_on = self.before(directory, operator) == epoch
             begun = self._begun.get(directory) if goes_on else None
@@ -74,8 +76,8 @@ class ChosenEpochs:
             self._begun.put(directory, _Begun(epoch, others | {operator}))
 
     def forget(self, directory: str) -> None:
-        """A query begins with this directory. An operator that is planned later is the first one of
-        its query."""
+        """Note that a query has started with this directory. The next planned operator is the first
+        of a query."""
         with self._lock:
             self._begun.forget(directory)
 
@@ -86,10 +88,11 @@ _chosen_epochs = ChosenEpochs()
 def restore_source(
     spark: SparkSession, configuration: OperatorConfiguration, operator: str, key_schema_json: str
 ) -> RestoreSource | None:
-    """The store and the epoch that an operator of this name begins with; None if none is set.
+    """The store and the epoch that an operator of this name begins with; None if the setting is
+    empty.
 
-    With Spark Connect a task looks into the store. Raises ConfigurationError if there is no such
-    store or epoch, or if it is of another key or another number of key groups.
+    With Spark Connect a task reads the store. Raises ConfigurationError if the store or epoch does
+    not exist, or has another key or another number of key groups.
     """
     chosen = configuration.restore_from
     if chosen is None:
@@ -106,9 +109,11 @@ def restore_source(
 
 
 def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> None:
-    """Raise ConfigurationError if operators of one query, each with its name, were to begin with
-    different epochs of one directory. Otherwise the query starts, and a later one begins with the
-    newest epoch."""
+    """Raise ConfigurationError if the operators of a query would begin with different epochs of a
+    directory. Otherwise note the start: a later query begins with the newest epoch.
+
+    `operators`: the names of the operators, with their sources.
+    """
     begun: dict[str, tuple[str, int]] = {}
     for operator, source in operators:
         if source is None or source.directory is None:
@@ -132,7 +137,8 @@ def _found(
     operator: str,
     key_schema_json: str,
 ) -> tuple[str, int, str | None]:
-    """The fields of a RestoreSource, which may come from a task. `before`: see ChosenEpochs."""
+    """The fields of a RestoreSource, as plain values for the return from a task. `before`: see
+    ChosenEpochs."""
     try:
         options = configuration.checkpoints.store_options
         histories = operators_at(chosen.url, options, configuration.checkpoints.store_retry_seconds)
@@ -186,8 +192,8 @@ def _asked_epoch(history: OperatorHistory, epoch: int) -> int:
 def _newest_epoch(
     chosen: RestoreFrom, histories: Sequence[OperatorHistory], before: int | None
 ) -> int:
-    """The newest one that all operators have, or that of the operators that were planned before, as
-    long as all have it."""
+    """The epoch `before` of the operators planned before, if all operators have the epoch;
+    otherwise the newest epoch that all operators have."""
     held = epochs_of(histories)
     if before is not None and all(before in versions for versions in held.values()):
         return before

@@ -1,7 +1,7 @@
 """Refuses to start a query whose checkpoint has the state of Spark's own transformWithState.
 
-Spark refuses it too, in the first batch, but its error says nothing of the way out. So a look into
-the checkpoint comes before.
+Spark refuses such a query, too, but only in the first batch, and with an error that names no way
+out. So this module reads the checkpoint before the start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPERATOR = re.compile(r'"operatorName"\s*:\s*"transformWithState')
 
 def refuse_state_of_spark(location: str, spark: SparkSession) -> None:
     """Raise ConfigurationError if the checkpoint at `location` has such state, and
-    UnsupportedFormatError if a later Spark noted its operators."""
+    UnsupportedFormatError if a later version of Spark wrote the metadata of its operators."""
     files = HadoopFiles(spark, location)
     for operator in files.names("state"):
         noted = f"state/{operator}/_metadata"
@@ -32,7 +32,7 @@ def refuse_state_of_spark(location: str, spark: SparkSession) -> None:
 
 
 def has_state_of_spark(location: str) -> ConfigurationError:
-    """The error of a checkpoint at `location`."""
+    """The error for a checkpoint at `location` with such state."""
     return ConfigurationError(
         f"{location} has the state of Spark's own transformWithState, which the operator on "
         f"cowstate would not see. Take it over: cowstate adopt {location} --apply --conf "

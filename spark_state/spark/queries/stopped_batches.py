@@ -2,7 +2,7 @@
 
 The stop interrupts the function's action, and Py4J passes the error to Spark as text: a Python
 traceback with the whole stack of the JVM. Spark searches the text for the name of an interruption,
-with a regular expression that takes a piece of the thread's stack for each character. If the text
+with a regular expression that uses a piece of the thread's stack for each character. If the text
 has two thousand characters or more, Spark prints a StackOverflowError of 1,024 lines instead. This
 module makes the text a single line.
 """
@@ -31,7 +31,7 @@ _MOST_CHARACTERS = 400
 def brief_when_stopped(query: StreamingQuery | None) -> Iterator[None]:
     """Shorten the error of an interruption to one line, if `query` is being stopped.
 
-    While the query runs, the error stays whole: somebody has cancelled a job of the query, or a
+    While the query runs, the error stays whole: a user has cancelled a job of the query, or a
     client was interrupted.
     """
     try:
@@ -47,7 +47,7 @@ def brief_when_stopped(query: StreamingQuery | None) -> Iterator[None]:
 
 
 def _interruptions(error: BaseException) -> Iterator[str]:
-    """The interruptions among an error and its causes, as one line each."""
+    """The interruptions among an error and its causes, each as a single line."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, Py4JJavaError):

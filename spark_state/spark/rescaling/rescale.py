@@ -1,14 +1,14 @@
-"""Gives a stopped query another number of partitions, or the former one back.
+"""Gives a stopped query another number of partitions, or the former number back.
 
-    rescale.json written      from here on, `revert` knows what to clean up
-    new state written         beside the present one, which alone counts; read back and compared
+    rescale.json written      from here on, `revert` knows which files to clean up
+    new state written         beside the present state, which alone counts; read back and compared
     rescale.json replaced     with the texts of all edits
     files edited              up to the newest entry of the offset log: now the new state counts
-    other edits               what makes everything as if the query had always had the new number
+    other edits               all files now look as if the query had always had the new number
 
-Until the newest entry of the offset log is edited, the query goes on as before, and from then on
-with the new number. A rescale that fails undoes itself, or says that it could not. `revert` undoes
-one that was killed, or one that was applied, as long as the query has not run since.
+Until the edit of the offset log's newest entry the query continues as before, and from then on with
+the new number. A rescale that fails undoes itself, or says that the undo failed. `revert` undoes a
+killed or an applied rescale, as long as the query has not run since.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RescaleError(CowstateError):
 
 @dataclass(frozen=True, slots=True)
 class AppliedRescale:
-    """An applied rescale. folder: its backup. rows: of all new partitions, by operator."""
+    """An applied rescale. `folder`: its backup; `rows`: of all new partitions, by operator."""
 
     plan: RescalePlan
     folder: str
@@ -72,7 +72,7 @@ class AppliedRescale:
 
 @dataclass(frozen=True, slots=True)
 class RevertedRescale:
-    """A reverted rescale. record: None if the rescale had not begun yet."""
+    """A reverted rescale. `record`: None if the rescale had not begun yet."""
 
     url: str
     folder: str
@@ -80,7 +80,7 @@ class RevertedRescale:
 
 
 def check(files: CheckpointFiles, checkpoint: QueryCheckpoint, target: int) -> RescalePlan:
-    """What a rescale would do. Changes nothing. Raises the errors of `plan_rescale`."""
+    """The rescale that `apply` would make. Changes nothing. Raises the errors of `plan_rescale`."""
     present = check_request(checkpoint, target)
     order = _order(checkpoint, present, target, checkpoint.operators)
     partitionings = {
@@ -95,11 +95,11 @@ def apply(
 ) -> AppliedRescale:
     """Let the query continue with `target` partitions.
 
-    Unless `force` says that the query is stopped, its next batch is taken away from it first, see
-    next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if another
-    change is not finished, and RescaleError. After an error the query goes on as before, or a note
-    of the error says how to undo the rescale; until then the query goes on with the former number
-    or with the new one.
+    Unless `force` says that the query is stopped, first takes the next batch away from the query,
+    see next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if
+    another change is not finished, and RescaleError. After an error the query continues as before,
+    or a note of the error says how to undo the rescale. Until the undo, the query continues with
+    the former number or with the new number.
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
@@ -132,10 +132,10 @@ def apply(
 
 
 def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedRescale:
-    """Undo the last rescale, even one that was killed. `force` says that the query is stopped.
+    """Undo the last rescale, even a killed rescale. `force` says that the query is stopped.
 
     Raises ConfigurationError if the query has run with the new number, or may have been started
-    with it.
+    with the new number.
     """
     files, content = folder.files, folder.record()
     if content is None:
@@ -235,8 +235,8 @@ def _write(files: CheckpointFiles, path: str, text: str) -> None:
 def _undo_after(
     error: BaseException, folder: ChangeFolder, record: RescaleRecord, url: str
 ) -> None:
-    """Undo a rescale of the checkpoint `url` that has failed. What made it fail may also keep it
-    from being undone."""
+    """Undo a failed rescale of the checkpoint `url`. The cause of the failure may also make the
+    undo fail."""
     try:
         _undo(folder, record)
     except Exception as second:
@@ -251,10 +251,10 @@ def _undo_after(
 
 
 def _undo(folder: ChangeFolder, record: RescaleRecord) -> None:
-    """Put back all files as they were, in the order that leaves either number at any moment. May be
-    called again."""
+    """Put back all files. The order of the writes keeps a valid number at any moment: the former or
+    the new number. Safe to call again."""
     files = folder.files
-    # Spark deletes old entries of its logs, and a query that went back writes newer ones anew.
+    # Leave out entries that Spark has deleted, or that a query that went back has written again.
     before = {
         path: files.read_text(folder.saved(path))
         for path in record.edited
@@ -270,7 +270,7 @@ def _undo(folder: ChangeFolder, record: RescaleRecord) -> None:
 
 
 def _discard_state(files: CheckpointFiles, record: RescaleRecord) -> None:
-    """Delete the new partitions, and the directories that were made for them."""
+    """Delete the new partitions, and the directories of the new partitions."""
     stores = [
         {"operator": number, "operatorName": "", "store": store, "prefixColumns": 0}
         for number, names in record.stores.items()

@@ -1,23 +1,22 @@
 """The edits of a checkpoint that give its query another number of partitions. Pure.
 
-One edit of one file takes effect: that of the newest entry of the offset log. From there Spark has
-the number, and the provider knows by it which files count. What is edited before and after it is
-such that the query goes on at any moment, with the former number or with the new one:
+A single edit takes effect: the edit of the newest entry of the offset log. From this edit on, Spark
+has the new number, and by the number the provider knows which files count. With the edits before
+and after, the query can continue at any moment, with the former number or with the new number:
 
     file                       before      between                       after
     offsets/<planned>          number      number                        new number: takes effect
     offsets/<planned - 1>      number      no number                     new number
-    commits/<committed>        ids         ids; behind them those of     new ids
-                                           partitions that are new
+    commits/<committed>        ids         ids, then the ids of          new ids
+                                           additional partitions
     state/<operator>/_metadata number      number                        new number
 
-The entry before the newest one is edited only if the newest batch is not committed. Spark takes a
-batch for one of an offline repartitioning that is not finished, and refuses to start, if both have
-numbers and these differ.
+The second newest entry is edited only if the newest batch is not committed. If both entries have
+numbers and the numbers differ, Spark takes the batch for an unfinished offline repartitioning, and
+refuses to start.
 
-The commit log has ids in checkpoint format 2 only. Spark takes as many as there are partitions. As
-long as these are the former ones, the provider takes a rescaled state by the id of the one that it
-replaces.
+The commit log has ids only in checkpoint format 2. Spark reads one id for each partition. As long
+as the log has the former ids, the provider finds a rescaled state by the id of the state before.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _Content = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """The texts of a file before the change, when it begins or is undone, and when it has taken
-    effect."""
+    """The texts of a file before the change, at the start or undo of the change, and after the
+    change took effect."""
 
     path: str
     before: str
@@ -48,19 +47,19 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class RescaleEdits:
-    """`switch` takes effect; the others come before and after it."""
+    """The edits of a rescale. `switch` takes effect; `others` come before and after `switch`."""
 
     switch: FileEdit
     others: tuple[FileEdit, ...]
 
     @property
     def all(self) -> tuple[FileEdit, ...]:
-        """The one that takes effect is the last."""
+        """All edits. The last edit takes effect."""
         return (*self.others, self.switch)
 
 
 def edited_paths(plan: RescalePlan) -> list[str]:
-    """The files that are edited, in this order."""
+    """The edited files, in the order of the edits."""
     entries = (_entry_before(plan), _commit(plan), *_noted(plan), _switch(plan))
     return [entry.path for entry in entries if entry is not None]
 
@@ -70,7 +69,7 @@ def _switch(plan: RescalePlan) -> LogEntry:
 
 
 def _entry_before(plan: RescalePlan) -> LogEntry | None:
-    """The entry before the newest one, if that is not committed."""
+    """The second newest entry, if the newest batch is not committed."""
     checkpoint = plan.checkpoint
     if checkpoint.planned == checkpoint.committed:
         return None
@@ -78,7 +77,7 @@ def _entry_before(plan: RescalePlan) -> LogEntry | None:
 
 
 def _commit(plan: RescalePlan) -> LogEntry | None:
-    """The entry of the commit log, if it has ids."""
+    """The entry of the commit log, if the entry has ids."""
     return plan.checkpoint.commit if plan.checkpoint.state_ids else None
 
 
@@ -88,7 +87,7 @@ def _noted(plan: RescalePlan) -> list[LogEntry]:
 
 
 def edits_of(plan: RescalePlan, ids: NewIds) -> RescaleEdits:
-    """`ids` are those of the new states."""
+    """The edits of a plan. `ids`: the ids of the new states."""
     others = []
     before, commit = _entry_before(plan), _commit(plan)
     if before is not None:
@@ -108,7 +107,7 @@ def _edit(
 
 
 def _changed(entry: LogEntry, change: Callable[[_Content], None]) -> str:
-    """The text with another second line, which is as Spark writes it."""
+    """The text with a changed second line, in the form in which Spark writes the line."""
     content: _Content = json.loads(json.dumps(entry.content))
     change(content)
     if content == entry.content:

@@ -1,8 +1,9 @@
-"""Plans another number of partitions for a checkpoint, and refuses what cannot have one. Pure.
+"""Plans another number of partitions for a checkpoint, and refuses checkpoints that cannot change.
+Pure.
 
-Spark puts a row into the partition that the hash of its key says, modulo their number. So every row
-of the state that the next batch starts from gets a new partition, in each store of each operator
-whose rows go by a key. Older states stay as they are, for the number that they were made with.
+Spark puts a row into the partition with the number: hash of the key modulo number of partitions. So
+every row of the state from which the next batch starts gets a new partition, in each store of each
+operator with partitions by key. Older states keep the former number.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _NOTE = "_cowstate-store"
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """Which columns of its key decide upon the partition of a store's rows; none: the store has one
-    partition only. error: why that is not known."""
+    """The key columns that decide the partition of a store's rows; empty: the store has a single
+    partition. `error`: the reason why the columns are unknown."""
 
     columns: tuple[str, ...]
     error: str | None = None
@@ -39,7 +40,7 @@ Partitionings = Mapping[tuple[int, str], Partitioning]
 
 @dataclass(frozen=True, slots=True)
 class RescaledOperator:
-    """An operator whose rows are dealt out anew. columns: of its keys."""
+    """An operator whose rows are distributed again. `columns`: the columns of its keys."""
 
     operator: StatefulOperator
     columns: tuple[str, ...]
@@ -47,8 +48,8 @@ class RescaledOperator:
 
 @dataclass(frozen=True, slots=True)
 class RescalePlan:
-    """The number of partitions now, and the one to come; which operators are rescaled, and which
-    stay with their one partition."""
+    """The present and the new number of partitions; the operators to rescale, and the operators
+    with a single partition, which do not change."""
 
     checkpoint: QueryCheckpoint
     partitions: int
@@ -58,11 +59,13 @@ class RescalePlan:
 
     @property
     def moves_rows(self) -> bool:
-        """Whether there is state to be dealt out: no batch is committed in a new query."""
+        """True if there is state to distribute. In a new query no batch is committed, so there is
+        none."""
         return self.checkpoint.version > 0 and bool(self.rescaled)
 
     def bytes_of(self, rescaled: RescaledOperator) -> int:
-        """The bytes of the files of an operator's present partitions, wherever they are."""
+        """The bytes of the files of an operator's present partitions, in the checkpoint or the
+        object store."""
         folders = {directory.path for directory in rescaled.operator.directories}
         lengths = {file.path: file.length for file in self.checkpoint.files}
         lengths |= self.checkpoint.stored
@@ -70,7 +73,7 @@ class RescalePlan:
 
     @property
     def new_notes(self) -> tuple[str, ...]:
-        """Files that say of new partitions that they are in an object store."""
+        """Files in new partitions, which say that the partition is in an object store."""
         if self.checkpoint.place is None or not self.moves_rows:
             return ()
         there = {file.path for file in self.checkpoint.files}
@@ -86,7 +89,7 @@ def check_request(checkpoint: QueryCheckpoint, target: int) -> int:
     """The present number of partitions.
 
     Raises ConfigurationError or UnsupportedOperationError if the checkpoint cannot get `target`
-    partitions, for all that can be told without looking at its stores.
+    partitions. Does not read the stores.
     """
     url = checkpoint.url
     if target < 1:
@@ -119,8 +122,7 @@ def plan_rescale(
 ) -> RescalePlan:
     """The plan for giving this checkpoint `target` partitions.
 
-    Raises ConfigurationError or UnsupportedOperationError, which say why it is impossible, and what
-    to do instead.
+    Raises ConfigurationError or UnsupportedOperationError with the reason and the way out.
     """
     present = check_request(checkpoint, target)
     rescaled, single = [], []
@@ -129,7 +131,7 @@ def plan_rescale(
         if not columns:
             single.append(operator)
             continue
-        # A first batch that failed, of which nothing counts, need not have begun all of them.
+        # Before the first commit no state counts, and partitions may be missing.
         if checkpoint.committed is not None and operator.partitions != present:
             raise UnsupportedOperationError(
                 f"{checkpoint.url}/state/{operator.number} has {operator.partitions} of the "
@@ -142,9 +144,12 @@ def plan_rescale(
 
 
 def _check_distribution(plan: RescalePlan) -> None:
-    """Raises UnsupportedOperationError if rows may not go by the hash of the key and that cannot
-    show: with one partition each row is where its hash puts it. An entry that Spark before 3.3
-    wrote does not have the setting, which then counts as false."""
+    """Raise UnsupportedOperationError if the query may distribute rows in another way than by the
+    hash of the key, and the state cannot show the difference.
+
+    With a single partition every row lies where its hash puts the row. An entry of Spark before 3.3
+    lacks the setting, and a missing setting counts as false.
+    """
     checkpoint = plan.checkpoint
     strict = checkpoint.settings.get(_STRICT, "not set")
     if plan.moves_rows and plan.partitions == 1 and strict.lower() != "true":

@@ -1,4 +1,4 @@
-"""What a rescale notes of itself, in its folder: see checkpoint_change."""
+"""The record that a rescale writes to its folder, see checkpoint_change."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from spark_state.spark.stopped_query.checkpoint_change import digest
 class RescaleRecord:
     """The content of rescale.json, see checkpoint_change and rescale_edits.
 
-    stores: by the number of each operator that has new partitions, the names of its stores.
-    created: paths, beside the new state. edited: by path, the SHA-256 of the new content. between,
-    finishing: by path, the texts before and after the change takes effect, except for the file that
-    makes it.
+    `stores`: by the number of each operator with new partitions, the names of its stores;
+    `created`: paths of other new files; `edited`: by path, the SHA-256 of the new content;
+    `between`, `finishing`: by path, the texts before and after the change takes effect, without the
+    file whose edit takes effect.
     """
 
     partitions: int
@@ -52,7 +52,7 @@ class RescaleRecord:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> RescaleRecord:
-        """The record that `content` gave."""
+        """The record from the JSON values of `content`."""
         return cls(
             content["from"],
             content["to"],
@@ -68,7 +68,7 @@ class RescaleRecord:
 
     @classmethod
     def of_plan(cls, plan: RescalePlan) -> RescaleRecord:
-        """The record of a rescale that begins now: it has edited nothing yet."""
+        """The record of a rescale that begins now, without edits."""
         checkpoint = plan.checkpoint
         return cls(
             plan.partitions,
@@ -84,7 +84,7 @@ class RescaleRecord:
         )
 
     def with_edits(self, edits: RescaleEdits) -> RescaleRecord:
-        """The record with what will be edited."""
+        """The record with the planned edits."""
         return replace(
             self,
             edited={edit.path: digest(edit.after) for edit in edits.all},

@@ -17,7 +17,7 @@ from spark_state.spark.stopped_query.checkpoint_report import (
 
 
 def plan_as_json(plan: RescalePlan) -> dict[str, Any]:
-    """A dry run."""
+    """The report of a dry run."""
     return {
         **checkpoint_as_json(plan.checkpoint),
         "from": plan.partitions,
@@ -38,7 +38,7 @@ def plan_as_json(plan: RescalePlan) -> dict[str, Any]:
 
 
 def applied_as_json(applied: AppliedRescale) -> dict[str, Any]:
-    """An applied rescale."""
+    """The report of an applied rescale."""
     return {
         **plan_as_json(applied.plan),
         "applied": True,
@@ -48,7 +48,7 @@ def applied_as_json(applied: AppliedRescale) -> dict[str, Any]:
 
 
 def reverted_as_json(reverted: RevertedRescale) -> dict[str, Any]:
-    """A reverted rescale."""
+    """The report of a reverted rescale."""
     record = reverted.record
     return {
         "checkpoint": reverted.url,
@@ -59,7 +59,7 @@ def reverted_as_json(reverted: RevertedRescale) -> dict[str, Any]:
 
 
 def plan_as_text(plan: RescalePlan) -> str:
-    """A dry run."""
+    """The report of a dry run."""
     lines = [
         *checkpoint_as_lines(plan.checkpoint),
         "",
@@ -93,7 +93,7 @@ def _step(plan: RescalePlan, rescaled: RescaledOperator) -> str:
 
 
 def applied_as_text(applied: AppliedRescale) -> str:
-    """An applied rescale."""
+    """The report of an applied rescale."""
     plan = applied.plan
     url = plan.checkpoint.url
     lines = [
@@ -112,7 +112,7 @@ def applied_as_text(applied: AppliedRescale) -> str:
 
 
 def reverted_as_text(reverted: RevertedRescale) -> str:
-    """A reverted rescale."""
+    """The report of a reverted rescale."""
     if reverted.record is None:
         return (
             f"{reverted.url}/{reverted.folder} belonged to a rescale that had changed nothing yet; "

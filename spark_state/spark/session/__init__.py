@@ -1,1 +1,1 @@
-"""A Spark session: its configuration, its plans, its workers, and its server of Spark Connect."""
+"""A Spark session: its configuration, its plans, its workers, and its Spark Connect server."""

@@ -1,10 +1,10 @@
 """Finds the query, run and batch of a task in the task's local properties.
 
-Spark writes the query and the batch there. It also writes the run, but as the job group, and user
-code in foreachBatch may replace the job group with a label. A label stays the same over restarts,
-so taking it for the run would make a restarted query look like the query before it (I4, I9). So
-`foreach_batch` writes the run into a property of its own, together with the query: a query that is
-started inside inherits the property, and must not take it for its own.
+Spark writes the query and the batch into properties, and the run into the job group. In
+foreachBatch user code may replace the job group with a label. A label stays the same over restarts:
+taken for a run, it would make a restarted query look like the query before (I4, I9). So
+`foreach_batch` writes the run into another property, together with the query. A query that is
+started inside foreachBatch inherits the property, and must not take the run for its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.roo
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """The id of a query, which stays over restarts; the id of one of its starts; and the batch."""
+    """The id of a query, which stays over restarts; the id of one run of the query; and the
+    batch."""
 
     query_id: str
     run_id: str
@@ -32,20 +33,21 @@ class BatchIdentity:
 
 
 def name_run(context: SparkContext, query_id: str, run_id: str) -> None:
-    """Tell later tasks of this thread the run and the query that they belong to."""
+    """Tell later tasks of this thread their run and query."""
     context.setLocalProperty(RUN, f"{query_id}/{run_id}")
 
 
 def named_run(context: TaskContext, query_id: str) -> str | None:
-    """The run that `name_run` named for the query; None if it did not."""
+    """The run that `name_run` named for the query; None if `name_run` was not called for the
+    query."""
     query, _, run = (context.getLocalProperty(RUN) or "").partition("/")
     return run if query == query_id else None
 
 
 def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
-    """Whether an action in foreachBatch runs this task, without a call of `name_run` before it.
+    """Return True if an action in foreachBatch runs this task, without a call of `name_run` before.
 
-    Spark runs each batch as one execution, and the actions of the function as executions below it.
+    Spark runs each batch as one execution, and the actions of the function as executions below.
     """
     execution = context.getLocalProperty(_EXECUTION)
     below = execution != context.getLocalProperty(_ROOT_EXECUTION)
@@ -66,8 +68,8 @@ def batch_identity(context: TaskContext) -> BatchIdentity | None:
 
 
 def _run_of_spark(context: TaskContext, query_id: str) -> str:
-    """The job group, if it is the id of a run. In foreachBatch the description of the job must name
-    the run, too, because setJobGroup of user code replaces both."""
+    """The job group, if the job group is the id of a run. In foreachBatch the description of the
+    job must name the run, too, because a call of setJobGroup in user code replaces both."""
     job_group = context.getLocalProperty(JOB_GROUP)
     description = context.getLocalProperty(_DESCRIPTION) or ""
     is_of_spark = not is_in_unseen_function(context, query_id) or (

@@ -1,7 +1,7 @@
-"""Plans of DataFrames of Spark Connect, read from the text that the server makes of them.
+"""Plans of Spark Connect DataFrames, parsed from the server's text of the plan.
 
-The client has a tree of its own, but a view or a text in SQL stands there as its name only. The
-server's analysed plan has all that a query will run. A line of the text is a node:
+The client has a plan of its own, but shows a view or an SQL text only by name. The server's
+analysed plan has every step of the query. A line of the text is a node:
 
     ~Project [ts#1-T10000ms, key#2]
     +- ~EventTimeWatermark 7f1c…, ts#1: timestamp, 10 seconds
@@ -25,8 +25,8 @@ _MAP_IN_ARROW = "MapInArrow"
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A node of a plan: its name, its text behind the name, how deep it is in the tree, and whether
-    its rows are a stream."""
+    """A node of a plan: its name, the text after the name, its depth in the tree, and True if its
+    rows are a stream."""
 
     name: str
     text: str
@@ -35,13 +35,13 @@ class PlanNode:
 
 
 def plan_nodes(df: DataFrame) -> list[PlanNode]:
-    """The nodes of the analysed plan of a DataFrame, each before the nodes below it."""
+    """The nodes of the analysed plan of a DataFrame, each before the nodes below."""
     frame: Any = df
     return parsed_plan(str(frame._explain_string(extended=True)))
 
 
 def parsed_plan(explained: str) -> list[PlanNode]:
-    """The nodes of the analysed plan in what `explain(extended=True)` prints."""
+    """The nodes of the analysed plan in the text that `explain(extended=True)` prints."""
     _, heading, rest = explained.partition(f"{_ANALYSED}\n")
     assert heading, f"no analysed plan in {explained!r}"
     lines = rest.partition(_NEXT_SECTION)[0].splitlines()
@@ -59,7 +59,8 @@ def watermarks_of(nodes: list[PlanNode]) -> set[str]:
 
 
 def is_united_below(nodes: list[PlanNode]) -> bool:
-    """Whether rows of a watermark are united with others, after the watermark was set."""
+    """Return True if rows of a watermark are united with other rows, after the watermark was
+    set."""
     for index, node in enumerate(nodes):
         depth = node.depth
         if node.name == _WATERMARK:
@@ -71,7 +72,7 @@ def is_united_below(nodes: list[PlanNode]) -> bool:
 
 
 def has_aggregated_watermark(nodes: list[PlanNode]) -> bool:
-    """Whether a stream is aggregated after its watermark was set."""
+    """Return True if a stream is aggregated after its watermark was set."""
     return any(
         watermarks_of(_below(nodes, index))
         for index, node in enumerate(nodes)
@@ -80,12 +81,12 @@ def has_aggregated_watermark(nodes: list[PlanNode]) -> bool:
 
 
 def _below(nodes: list[PlanNode], index: int) -> list[PlanNode]:
-    """The nodes below the one at `index`."""
+    """The nodes below the node at `index`."""
     top = nodes[index].depth
     return [*takewhile(lambda node: node.depth > top, nodes[index + 1 :])]
 
 
 def functions_of(nodes: list[PlanNode]) -> list[str]:
-    """The names of the functions that `mapInArrow` was called with."""
+    """The names of the functions in the plan's `mapInArrow` calls."""
     names = [_FUNCTION.match(node.text) for node in nodes if node.name == _MAP_IN_ARROW]
     return [name[0] for name in names if name]

@@ -1,8 +1,8 @@
-"""Spark Connect: which sessions are its sessions, and calls in a task of their server.
+"""Spark Connect: recognizes its sessions, and calls functions in a task of the server.
 
-The client of Spark Connect has no JVM, and may be on another machine than the server. So what needs
-the server's files, network or interpreter runs in a task. PySpark's client needs packages of the
-extra `connect`, so its modules are imported only for a session that is already there.
+The client of Spark Connect has no JVM, and may be on another machine than the server. So code that
+needs the server's files, network or interpreter runs in a task. PySpark's client needs packages of
+the extra `connect`, so its modules are imported only for a session that already exists.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ _ERRORS = (
 
 
 def is_connect(spark: object) -> bool:
-    """Whether this is a session of Spark Connect."""
+    """Return True for a session of Spark Connect."""
     return _is_a(spark, _SESSION, "SparkSession")
 
 
 def is_session(spark: object) -> bool:
-    """Whether this is a session, of classic Spark or of Spark Connect."""
+    """Return True for a session, of classic Spark or of Spark Connect."""
     return isinstance(spark, SparkSession) or is_connect(spark)
 
 
 def is_grouped(value: object) -> bool:
-    """Whether this is a result of `df.groupBy(…)`, in a session of either kind."""
+    """Return True for a result of `df.groupBy(…)`, in a session of either kind."""
     return isinstance(value, GroupedData) or _is_a(value, _GROUP, "GroupedData")
 
 
 def is_connect_query(value: object) -> bool:
-    """Whether this is a query of Spark Connect."""
+    """Return True for a query of Spark Connect."""
     return _is_a(value, _QUERY, "StreamingQuery")
 
 
 def _is_a(value: object, module: str, name: str) -> bool:
-    # An object of the class can only be there if its module is.
+    # An object of the class can exist only if the class's module is imported.
     imported = sys.modules.get(module)
     return imported is not None and isinstance(value, getattr(imported, name))
 
 
 def called_in_task(spark: SparkSession, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function` returns in a task of the server. It comes as JSON, because a client should
-    not load pickles that a server sends.
+    """Call `function` in a task of the server, and return the result. The result comes as JSON,
+    because a client should not load pickles from a server.
 
-    Raises what `value_of` raises.
+    Raises the errors of `value_of`.
     """
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,8 @@ def called_in_task(spark: SparkSession, function: Callable[..., Any], *arguments
 
 
 def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
-    """What `function` returns or, if it raises a CowstateError, that error, as JSON."""
+    """The result of `function` as JSON or, if `function` raises a CowstateError, the error as
+    JSON."""
     try:
         return json.dumps({"value": function(*arguments)})
     except CowstateError as error:
@@ -87,10 +88,11 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
 
 
 def value_of(answer: str) -> Any:
-    """What `answer_of` has written, as the client takes it.
+    """The value in the JSON that `answer_of` wrote.
 
-    Raises the error that was written, or a CowstateError with its name and its message if this
-    client has no such error: the server chooses the name, so it may name nothing else to call.
+    Raises the error in the JSON. If this client has no error class of the name, raises a
+    CowstateError with the name and the message: the server chooses the name, so only error classes
+    may be called.
     """
     told = json.loads(answer)
     if "error" not in told:

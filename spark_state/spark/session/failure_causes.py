@@ -1,10 +1,10 @@
-"""The cause of a failure as the first line of Spark's exception.
+"""Puts the cause of a failure on the first line of Spark's exception.
 
-Spark shows an error of Python behind a page of traceback, and an error of a task behind the story
-of its attempts. So the texts of PySpark's exceptions begin with the cause here, an empty line, and
-then all that Spark says. Conditions and their parameters stay as they are.
+Spark shows a Python error after a page of traceback, and a task's error after a report of its
+attempts. So the texts of PySpark's exceptions begin with the cause here, then an empty line, then
+Spark's whole text. Conditions and their parameters do not change.
 
-Exceptions of streaming queries are shown so, and of others those that cowstate raised.
+The change applies to all exceptions of streaming queries, and to errors of cowstate elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 _MARK = "_cowstate_says_cause_first"
 _PACKAGES = ("checkpoint_store.", "spark_state.", "datasources.")
-# Python's traceback, and what cowstate and Spark add to an error.
+# Python's traceback, and the texts that cowstate and Spark add to an error.
 _TRACEBACK = "Traceback (most recent call last):"
 _ADDED = re.compile(r"\n(?:In the state host:|=== Streaming Query ===|\nJVM stacktrace:)")
 _PYTHON_ERROR = re.compile(r"^(?P<module>(?:\w+\.)*)(?P<error>\w+(?:: .*)?)$", re.MULTILINE)
@@ -35,7 +35,7 @@ _NO_STATE = re.compile(r"state directory is empty or missing", re.IGNORECASE)
 
 
 def say_causes_first() -> None:
-    """Let the texts of PySpark's exceptions begin with their cause, in this process. May be called
+    """Let the texts of PySpark's exceptions begin with their cause, in this process. Safe to call
     again."""
     _say_first_in(CapturedException)
     try:
@@ -64,21 +64,21 @@ def _with_cause(spark_text: Callable[[Any], str]) -> Callable[[Any], str]:
 
 def cause_of_query(text: str) -> str | None:
     """The cause of a failed query, in one line, from the text of its exception; None if the text
-    does not tell."""
+    does not tell the cause."""
     told = _ADDED.split(text, maxsplit=1)[0]
     error = _python_error(told)
     return _advised(error[1]) if error else _jvm_error(told)
 
 
 def own_error_in(text: str) -> str | None:
-    """The error of cowstate that a text has as its cause; None if there is none."""
+    """The cowstate error that is the cause in a text; None if there is no such error."""
     error = _python_error(_ADDED.split(text, maxsplit=1)[0])
     return error[1] if error and error[0].startswith(_PACKAGES) else None
 
 
 def _python_error(text: str) -> tuple[str, str] | None:
-    """The module of the last error that has a traceback, with a dot at its end, and the error. The
-    error that a chain of them ends with is the last one, and so is the innermost of nested ones."""
+    """The module of the last error with a traceback, with a dot at its end, and the error's line.
+    In a chain or nest of errors, the final or innermost error is the last in the text."""
     _, traceback, frames = text.rpartition(_TRACEBACK)
     match = _PYTHON_ERROR.search(frames) if traceback else None
     return (match["module"], match["error"]) if match else None
@@ -93,8 +93,8 @@ def _jvm_error(text: str) -> str | None:
 
 
 def _advised(cause: str) -> str:
-    """The cause; for an error of Spark that has its reason in cowstate, the reason and the way out
-    before it."""
+    """The cause. If an error of Spark has its reason in cowstate, the reason and the way out come
+    first."""
     cause = _SQL_STATE.sub("", cause)
     sources = _SOURCES.search(cause)
     if sources:

@@ -1,4 +1,4 @@
-"""Reads files of a folder on the driver, by the file systems that Spark itself uses."""
+"""Reads files of a folder on the driver, through the file systems that Spark uses."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class HadoopFiles:
         self.url = str(self._folder.toString())
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder below; none if it does not exist."""
+        """The names in a subfolder; empty if the subfolder does not exist."""
         path = self._path(folder)
         if not self._files.exists(path):
             return []
         return [str(entry.getPath().getName()) for entry in self._files.listStatus(path)]
 
     def numbers(self, folder: str) -> list[int]:
-        """The entries of a log of Spark: the names in a folder below that are whole numbers."""
+        """The entries of a Spark log: the names in a subfolder that are whole numbers."""
         return [int(name) for name in self.names(folder) if name.isdecimal()]
 
     def text(self, name: str) -> str | None:
-        """The text of a file below; None if it does not exist."""
+        """The text of a file in the folder; None if the file does not exist."""
         path = self._path(name)
         if not self._files.exists(path):
             return None

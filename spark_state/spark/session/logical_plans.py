@@ -1,6 +1,6 @@
-"""Logical plans of the JVM: their parts in Python, and DataFrames of plans.
+"""Logical plans of the JVM: their parts in Python, and DataFrames from plans.
 
-`columns_of` and `quoted` work where there is no JVM, too.
+`columns_of` and `quoted` also work without a JVM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def elements(sequence: Any) -> list[Any]:
 
 
 def analyzed_plan(df: DataFrame) -> Any:
-    """The plan of a DataFrame, all names in it resolved."""
+    """The plan of a DataFrame, with all names resolved."""
     return df._jdf.queryExecution().analyzed()
 
 
@@ -31,14 +31,14 @@ def output_of(df: DataFrame) -> list[Any]:
 
 
 def columns_of(df: DataFrame) -> list[Column]:
-    """The columns of a DataFrame, in order. With Spark Connect no two may have one name."""
+    """The columns of a DataFrame, in order. With Spark Connect, column names must be distinct."""
     if is_connect(df.sparkSession):
         return [F.col(quoted(name)) for name in df.columns]
     return [column_of(df.sparkSession, attribute) for attribute in output_of(df)]
 
 
 def quoted(name: str) -> str:
-    """The name of a column as it is written in an expression."""
+    """The name of a column, quoted for an expression."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -49,7 +49,7 @@ def column_of(spark: SparkSession, expression: Any) -> Column:
 
 
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """The DataFrame of a plan that is resolved."""
+    """The DataFrame of a resolved plan."""
     jvm: Any = spark._jvm
     rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     return ClassicDataFrame(rows, spark)

@@ -1,4 +1,4 @@
-"""The configuration of an operator: what a session says below `spark.cowstate.`, checked.
+"""The configuration of an operator: the session's settings below `spark.cowstate.`, checked.
 
 An unknown key or a bad value raises an error that names the key and the allowed values.
 """
@@ -35,11 +35,10 @@ _NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfiguration:
-    """The configuration of one operator; operator_settings says what each setting means.
+    """The configuration of one operator; operator_settings has the meaning of each setting.
 
-    `store`: root URL; `max_memory_mb`: None for any amount; `checkpoints`: without what an empty
-    store begins with, which is found when the operator is planned; `restore_from`: None for
-    nothing.
+    `store`: root URL; `max_memory_mb`: None for no limit; `checkpoints`: without the epoch to
+    restore from, which is found when the operator is planned; `restore_from`: None if not set.
     """
 
     store: str
@@ -57,9 +56,9 @@ class OperatorConfiguration:
 class SessionFacts:
     """The facts of a session that defaults and checks depend on.
 
-    `cores_per_executor`: task slots of one executor; `is_connect`: whether it is a session of Spark
+    `cores_per_executor`: task slots of one executor; `is_connect`: True for a session of Spark
     Connect, whose server may be on another machine; `python_memory`: the setting
-    spark.executor.pyspark.memory, None if it is not set.
+    spark.executor.pyspark.memory, None if not set.
     """
 
     master: str
@@ -71,22 +70,23 @@ class SessionFacts:
 
     @property
     def is_local(self) -> bool:
-        """Whether driver and executors share one machine's file system."""
+        """True if driver and executors share one machine's file system."""
         return is_local_master(self.master)
 
 
 def is_local_master(master: str) -> bool:
-    """Whether all of Spark's processes run on the driver's machine."""
+    """Return True if all of Spark's processes run on the driver's machine."""
     return master.startswith("local")
 
 
 def is_enabled(settings: Mapping[str, str]) -> bool:
-    """Whether Spark's own methods plan operators of cowstate in a session with these settings."""
+    """Return True if Spark's own methods plan operators of cowstate in a session with these
+    settings."""
     return bool(_value("enabled", settings))
 
 
 def runs_on_spark_instead(settings: Mapping[str, str]) -> bool:
-    """Whether Spark runs what cowstate cannot run."""
+    """Return True if Spark runs the calls that cowstate cannot run."""
     return bool(_value("fallback", settings) == "spark")
 
 
@@ -146,7 +146,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
 
 
 def _check_installed(backend: str) -> None:
-    """Raise ConfigurationError for a backend that needs what is not installed."""
+    """Raise ConfigurationError for a backend whose packages are not installed."""
     missing = [name for name in _NEEDED_BY[backend] if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
@@ -189,8 +189,8 @@ def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
 
 
 def check_keys(settings: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for a key below PREFIX that is unknown, and for a key that begins
-    with PREFIX but for a letter: Spark takes any key, so it would have no effect."""
+    """Raise ConfigurationError for an unknown key below PREFIX, and for a key whose prefix is
+    almost PREFIX: Spark takes any key, so a misspelled key would have no effect."""
     for key, text in sorted(settings.items()):
         first, second, name = [*key.split(".", 2), "", ""][:3]
         scope = f"{first}.{second}."

@@ -1,7 +1,7 @@
 """The settings of operators below `spark.cowstate.`, in one table.
 
-To add a setting, add a line to SETTINGS, and a field to the class that carries its value to where
-it is used. Parsing, the errors of wrong values and of misspelled keys, and the table of
+To add a setting, add a line to SETTINGS, and a field to the class that carries the value to its
+use. Parsing, the errors for wrong values and misspelled keys, and the table of
 docs/reference/configuration.md come from here: `python -m scripts.settings_page` writes the page.
 """
 
@@ -31,10 +31,10 @@ from spark_state.spark.session.setting_values import (
 class Setting:
     """A setting.
 
-    `key`: without the prefix; `parse`: see setting_values; `default`: a text, empty for none; None
-    if the session decides, and then `default_shown` says how, in Markdown; `unit`: of the value;
-    `meaning`: in Markdown; `carrier` and `field`: the class, and its field, that carries the value
-    with the plan of an operator, None if OperatorConfiguration says it in a way of its own.
+    `key`: without the prefix; `parse`: see setting_values; `default`: a text, empty for no value;
+    None if the session decides, and then `default_shown` describes the default in Markdown; `unit`:
+    the unit of the value; `meaning`: in Markdown; `carrier` and `field`: the class and field that
+    carry the value with the plan of an operator; None if the value is used without a carrier.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The form of rows of the pandas API, as the session's configuration has it."""
+"""The form of rows for the pandas API, from the session's configuration."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def _is_true(spark: SparkSession, key: str, default: str = "false") -> bool:
 
 
 def block_size(spark: SparkSession) -> BlockSize:
-    """How much the session lets an Arrow batch hold. Spark reads bytes with units."""
+    """The limits of an Arrow batch in the session: rows and bytes. Spark parses bytes with
+    units."""
     rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
     limit = _bytes_of_batch(spark)
     return BlockSize(rows=rows if rows > 0 else _NO_BOUND, bytes=limit if limit > 0 else _NO_BOUND)
@@ -62,7 +63,7 @@ def _bytes_of_batch(spark: SparkSession) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """The bytes that a setting of Spark names, such as "64MB"."""
+    """The number of bytes in the text of a Spark setting, such as "64MB"."""
     size = _SIZE.fullmatch(text.strip().lower())
     if size is None:
         raise ConfigurationError(f"{text!r} is no size in bytes; write it like 64MB, or like 1024")

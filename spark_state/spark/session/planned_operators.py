@@ -1,8 +1,8 @@
-"""Finds the operators that this process has planned in the plan of a query.
+"""Finds operators that this process has planned in the plan of a query.
 
-Spark's plans show the name of the function that `mapInArrow` was called with. The name of an
-operator's function contains its plan id. So the plan of any DataFrame shows the operators of
-cowstate in it.
+Spark's plans show the name of the function in a `mapInArrow` call. The name of an operator's
+function contains its plan id. So the plan of any DataFrame shows the cowstate operators in the
+plan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperator:
-    """The facts that the driver needs about an operator after it was planned."""
+    """The facts that the driver needs about an operator after planning."""
 
     operator: str
     store_root: str
@@ -47,8 +47,8 @@ class PlannedOperator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInputs:
-    """An operator, and the places of the sources that it reads among all `sources` of its query.
-    `formats`: the formats of these sources as far as the plan tells, None if it is not known."""
+    """An operator, and the places of its sources among all `sources` of the query. `formats`: the
+    formats of the query's sources, if the plan shows them; None if unknown."""
 
     operator: PlannedOperator
     places: tuple[int, ...]
@@ -56,12 +56,12 @@ class OperatorInputs:
     formats: frozenset[str] | None = None
 
 
-# An entry is small and holds no processor, so entries are never removed.
+# An entry is small and holds no processor, so no entry is removed.
 _planned: dict[str, PlannedOperator] = {}
 
 
 def function_name(spec: OperatorSpec) -> str:
-    """The name for the function of this operator, by which `operators_in` recognizes it."""
+    """The function name of this operator. `operators_in` recognizes the operator by this name."""
     checkpoints = spec.checkpoints
     _planned[spec.plan_id] = PlannedOperator(
         spec.operator,
@@ -75,16 +75,16 @@ def function_name(spec: OperatorSpec) -> str:
 
 
 def operator_names_below(df: DataFrame) -> set[str]:
-    """The names of the operators that a DataFrame comes from. With Spark Connect they may have been
-    planned by another client."""
+    """The names of the operators upstream of a DataFrame. With Spark Connect, another client may
+    have planned the operators."""
     if not is_connect(df.sparkSession):
         return {planned.operator for planned in operators_in(analyzed_plan(df))}
     return {function["operator"] for function in _connect_functions(df)}
 
 
 def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str], ...]:
-    """The operators that a DataFrame of Spark Connect comes from, each once and the last one first,
-    with the roots of their stores. `root`: that of operators which another client has planned."""
+    """The operators upstream of a Spark Connect DataFrame, each once and the last one first, with
+    the roots of their stores. `root`: the root for operators that another client has planned."""
     operators: dict[str, str] = {}
     for function in _connect_functions(df):
         planned = _planned.get(function["plan_id"])
@@ -93,8 +93,8 @@ def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str
 
 
 def restore_sources_below(df: DataFrame) -> list[tuple[str, RestoreSource | None]]:
-    """What the operators that a DataFrame of Spark Connect comes from begin with, as far as this
-    client has planned them, each with its name."""
+    """The names and restore sources of the operators upstream of a Spark Connect DataFrame, as far
+    as this client has planned the operators."""
     plan_ids = (function["plan_id"] for function in _connect_functions(df))
     planned = (_planned[plan_id] for plan_id in plan_ids if plan_id in _planned)
     return [(operator.operator, operator.restore_from) for operator in planned]
@@ -111,8 +111,8 @@ def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
 
 
 def inputs_of(plan: Any) -> list[OperatorInputs]:
-    """The operators in an analysed plan, each once, with the sources that they read. Spark counts
-    the sources of a query in the order of the leaves of its plan."""
+    """The operators in an analysed plan, each once, with their sources. Spark counts the sources of
+    a query in the order of the leaves of its plan."""
     leaves = [leaf for leaf in _leaves(plan) if leaf.isStreaming()]
     places: dict[PlannedOperator, set[int]] = {}
     for operator, node in _nodes(plan):
@@ -130,11 +130,11 @@ def inputs_of(plan: Any) -> list[OperatorInputs]:
 
 
 def has_input(plan: Any, operator: PlannedOperator) -> bool:
-    """Whether a source below `operator` has new rows in the batch of this plan.
+    """Return True if a source below `operator` has new rows in the batch of this plan.
 
     Spark also runs batches without new rows, for its own stateful operators, and batches with new
-    rows of other sources only. It replaces a source without new rows by an empty relation, and does
-    not run the operators that read only such relations.
+    rows of other sources only. Spark replaces a source without new rows by an empty relation, and
+    does not run the operators that read only such relations.
     """
     return any(
         leaf.isStreaming() and not _is_empty(leaf)

@@ -39,7 +39,8 @@ def session_facts(spark: SparkSession) -> SessionFacts:
 
 
 def _connect_facts(spark: SparkSession) -> SessionFacts:
-    """As session_facts, from the settings of the server, which a session has as its own."""
+    """The facts from the settings of the server, which a Spark Connect session has as its own
+    settings."""
     settings = dict(spark.conf.getAll)
     master = settings.get("spark.master", "")
     parallelism = _server_parallelism(spark, settings, master)
@@ -56,7 +57,8 @@ def _connect_facts(spark: SparkSession) -> SessionFacts:
 
 
 def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master: str) -> int:
-    """The default parallelism of a server. If no setting tells it, a job does."""
+    """The default parallelism of a server. If no setting tells the number, a job counts
+    partitions."""
     local = _LOCAL.match(master)
     if settings.get(_PARALLELISM_KEY):
         return int(settings[_PARALLELISM_KEY])
@@ -72,7 +74,7 @@ def _is_speculative(setting: str | None) -> bool:
 
 def _cores(master: str, executor_cores: str | None, processors: Callable[[], int]) -> int:
     """The number of tasks that one executor runs at a time, as far as the driver knows.
-    `processors`: those of the driver's machine."""
+    `processors`: counts the processors of the driver's machine."""
     local_cluster = _LOCAL_CLUSTER.match(master)
     if local_cluster:
         return int(local_cluster[1])

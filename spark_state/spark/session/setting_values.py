@@ -1,8 +1,8 @@
 """Parses the texts of settings below `spark.cowstate.`.
 
-Each parser takes the key without its prefix, and the text, and returns the value. It raises a
-ConfigurationError that names the key, the text and the allowed values. `allowed` is what the page
-of settings says of these values.
+Each parser takes the key without its prefix, and the text, and returns the value. A wrong text
+raises a ConfigurationError that names the key, the text and the allowed values. `allowed` describes
+the allowed values on the page of settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 
 
 class Parser(Protocol):
-    """See the module."""
+    """A parser of a setting's text; see the module."""
 
     @property
     def allowed(self) -> str:
@@ -101,7 +101,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """A path, which becomes absolute, or a URL of fsspec."""
+    """A URL of fsspec, or a path, which becomes absolute."""
 
     allowed: str = "a path or any fsspec URL"
 

@@ -1,4 +1,4 @@
-"""Spark's own errors, for what Spark's own operator refuses, too."""
+"""Spark's own errors, for calls that Spark's own operator refuses, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_state.spark.session.connect_sessions import is_connect
 
-# Spark's own state for each condition; a client of Spark Connect cannot look it up.
+# The SQL state of each condition in Spark; a client of Spark Connect cannot look up the state.
 _SQL_STATES = {
     "CANNOT_ASSIGN_EVENT_TIME_COLUMN_WITHOUT_WATERMARK": "42611",
     "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE": "42K09",

@@ -1,9 +1,9 @@
 """`spark.cowstate.storeOptions.<name>`: options for the client of an operator's store.
 
-A value that is JSON is what it says in JSON (8, true, {"region_name": "eu"}); any other value is a
-text, and so is one in double quotes. The options travel to executors with the operator, and nothing
-of cowstate shows them. Spark shows settings whose names `spark.redaction.regex` does not match, so
-a secret below a name that it does not match is refused. Pure.
+A value that is valid JSON is parsed as JSON (8, true, "a text", {"region_name": "eu"}); any other
+value is a text. The options travel to executors with the operator, and cowstate never shows the
+options. Spark shows each setting whose name does not match `spark.redaction.regex`, so a secret
+under such a name is refused. Pure.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ REDACTION_OF_SPARK = "(?i)secret|password|token|access[.]?key"
 
 
 def store_options(settings: Mapping[str, str]) -> dict[str, Any]:
-    """The options in the settings of a session. Raises ConfigurationError, without the value, for
-    a secret that Spark would show."""
+    """The options in the settings of a session. Raises ConfigurationError, without the value, for a
+    secret that Spark would show."""
     given = {
         key: _value(text) for key, text in settings.items() if key.startswith(STORE_OPTIONS_PREFIX)
     }
@@ -50,7 +50,8 @@ def _value(text: str) -> Any:
 
 
 def _matches(redacted: str, key: str) -> bool:
-    """Whether Spark redacts a setting; not if its expression is one of Java only."""
+    """Return True if Spark redacts a setting. False if the regular expression is valid only in
+    Java."""
     try:
         return re.search(redacted, key) is not None
     except re.error:

@@ -1,12 +1,12 @@
 """Chooses the interpreter of Spark's Python workers.
 
-Spark starts workers with PYSPARK_PYTHON of the driver's environment, or else with `python3` of its
-PATH, whatever interpreter the driver runs. The setting `spark.pyspark.python` counts only if
-spark-submit starts the driver. A process of the JVM looks up data sources written in Python, with
-the environment that the JVM was launched with.
+Spark starts workers with PYSPARK_PYTHON of the driver's environment, or else with `python3` of the
+PATH, not with the interpreter of the driver. The setting `spark.pyspark.python` counts only if
+spark-submit starts the driver. To find data sources written in Python, the JVM starts a process,
+with the environment in which the JVM was launched.
 
-On one machine the interpreter of the driver has cowstate, so workers should run it, too. On a
-cluster we do not know the other machines, so this module changes nothing.
+On one machine the interpreter of the driver has cowstate, so workers should run the same
+interpreter. On a cluster the other machines are unknown, so this module changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GREATEST_BOUND = 2**31 - 1
 
 @contextmanager
 def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let a Spark that is launched inside the `with` run the driver's interpreter.
+    """Let a Spark that is launched inside the `with` block run the driver's interpreter.
 
     Does nothing unless the settings name a local master and the user has chosen no interpreter.
     """
@@ -52,10 +52,10 @@ def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def use_driver_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a running session run the driver's interpreter. May be called again.
+    """Let the workers of a running session run the driver's interpreter. Safe to call again.
 
-    If the JVM looks up data sources with another interpreter, format("cowstate") is registered.
-    A server of Spark Connect has chosen its interpreter already.
+    If the JVM looks up data sources with another interpreter, format("cowstate") is registered. A
+    server of Spark Connect has already chosen its interpreter.
     """
     if is_connect(spark):
         return
@@ -71,10 +71,11 @@ def use_driver_interpreter(spark: SparkSession) -> None:
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source, unless the JVM has found it.
+    """Register a data source, unless the JVM has found the source.
 
-    `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class of our
-    name, which asks for the source in Python. Spark Connect replaces a source of the same name.
+    `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class for the
+    name cowstate, which asks for the source in Python. Spark Connect replaces a source of the same
+    name.
     """
     if is_connect(spark):
         spark.dataSource.register(source)
@@ -90,10 +91,11 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
 def stream_of(
     spark: SparkSession, source: type[DataSource], options: Mapping[str, str]
 ) -> DataFrame:
-    """A stream of a data source, which is registered.
+    """Register a data source, and return a stream of the source.
 
-    Spark's processes for sources written in Python refuse a session without a bound on the rows of
-    an Arrow batch. The greatest bound means the same to everybody else, so it is set instead.
+    Spark's processes for Python sources refuse a session without a limit on the rows of an Arrow
+    batch. The greatest limit has the same effect as no limit, so this function sets the greatest
+    limit.
     """
     if int(spark.conf.get(_MOST_ROWS_KEY) or 0) <= 0:
         spark.conf.set(_MOST_ROWS_KEY, str(_GREATEST_BOUND))
@@ -112,10 +114,10 @@ def _interpreter_of_jvm(context: SparkContext) -> str:
 
 
 def _is_beside(command: str, interpreter: str) -> bool:
-    """Whether `command` is another name of `interpreter`, in the same directory.
+    """Return True if `command` is another name of `interpreter`, in the same directory.
 
     Both conditions are needed: a directory may have several interpreters, and the interpreter of a
-    virtual environment links to one in another directory.
+    virtual environment links to an interpreter in another directory.
     """
     path = Path(shutil.which(command) or "")
     beside = Path(interpreter)

@@ -1,8 +1,9 @@
-"""Lets a Python worker without cowstate fail with a clear error.
+"""Makes a Python worker without cowstate fail with a clear error.
 
-Spark pickles the functions that its workers run. A pickle only names our classes and functions, so
-a worker without cowstate cannot load it, and its error is only the name of a module. The functions
-here are pickled by value. They wrap such a pickle, and raise an error that says what to do.
+Spark pickles the functions that its workers run. A pickle only names cowstate's classes and
+functions, so a worker without cowstate cannot load the pickle, and the error shows only a module
+name. The functions of this module are pickled by value, wrap such a pickle, and raise an error that
+tells the user how to fix the worker.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ _T = TypeVar("_T")
 
 
 def loaded_in_workers(value: Any) -> Callable[[], Any]:
-    """A function that returns `value` in a Python worker. If the worker lacks a module, its error
+    """A function that returns `value` in a Python worker. If the worker lacks a module, the error
     names the interpreters of the worker and of the driver."""
     payload, driver = dumps(value), sys.executable
 
     def load() -> Any:
-        # This function is pickled by value and runs without cowstate, so it imports all it needs.
+        # Pickled by value and run without cowstate, so the function does its own imports.
         import pickle
         import sys
 
@@ -54,7 +55,7 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
 class LoadedInWorkers:
     """Base of classes whose objects Spark pickles for its workers; see `loaded_in_workers`.
 
-    A subclass has no slots. Only cloudpickle, which Spark uses, can pickle its objects.
+    A subclass has no slots. Only cloudpickle, the pickler of Spark, can pickle the objects.
     """
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
@@ -62,7 +63,7 @@ class LoadedInWorkers:
 
 
 class _Plain:
-    """Pickles the object that it holds as if its class were not a LoadedInWorkers."""
+    """Pickles the held object as if its class were not a LoadedInWorkers."""
 
     def __init__(self, held: object) -> None:
         self._held = held

@@ -1,1 +1,1 @@
-"""What commands share that change the checkpoint of a stopped query, and can undo it."""
+"""Steps shared by the commands that edit a stopped query's checkpoint: apply, undo, report."""

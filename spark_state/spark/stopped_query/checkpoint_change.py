@@ -1,22 +1,22 @@
-"""What a change leaves in the checkpoint, so that it can be undone; and when one may begin.
+"""A change of a stopped query's checkpoint: its folder and record, and the checks before a change.
 
-In the folder <checkpoint>/<root of the kind>/<time>/:
+The command can undo a change with the folder <checkpoint>/<root of the kind>/<time>/:
 
     <record of the kind>   JSON, written before the checkpoint is changed
-    files/<path>           edited and removed files, as they were
-    as-left                digest of the listing of the checkpoint, once all is changed
+    files/<path>           copies of edited and removed files, from before the change
+    as-left                digest of the listing of the checkpoint, after the whole change
 
-All records have these entries, beside others of their kind:
+All records have these entries, beside entries of their kind:
 
     last_planned_batch, last_committed_batch   of the query before the change
-    edited       by path, the SHA-256 of the new content; the last edit is that which takes effect
+    edited       by path, the SHA-256 of the new content; with the last edit the change takes effect
     removed, created   paths
-    attempt      of a rescale: it is in the name of every file that the change has made
-    between      of a rescale: by path, the texts of some of them until it has taken effect
-    finishing    of a rescale: by path, the texts that are written once it has taken effect
-    store        of an adoption whose state is in the store of an operator: it has moved `state`
+    attempt      of a rescale: part of the name of every file that the change has made
+    between      of a rescale: by path, the texts of some files until the change takes effect
+    finishing    of a rescale: by path, the texts to write after the change took effect
+    store        of an adoption into the store of an operator, which moves `state` away
 
-Only one change at a time may be unfinished, of whatever kind, and the newest is undone first.
+Only one change may be unfinished at a time, of any kind, and the newest change is undone first.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from spark_state.spark.provider.query_checkpoint import (
 
 STATE = "state"
 Progress = Callable[[int, int], None]
-"""Called with how much is done, and how much there is to do."""
+"""Called with the number of finished tasks, and the number of all tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """A command that changes checkpoints. noun: what its change is called."""
+    """A command that changes checkpoints. `noun`: the name of its changes."""
 
     command: str
     article: str
@@ -61,7 +61,7 @@ _KINDS = (ADOPTION, RESCALE)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFolder:
-    """The folder of a change. path: in the checkpoint."""
+    """The folder of a change. `path`: relative to the checkpoint."""
 
     files: CheckpointFiles
     kind: ChangeKind
@@ -69,16 +69,17 @@ class ChangeFolder:
 
     @classmethod
     def new(cls, files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
-        """That of a change which begins now. It comes to be with the first file in it."""
+        """The folder of a change that begins now. The first file in the folder creates the
+        folder."""
         return cls(files, kind, f"{kind.root}/{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
 
     @property
     def time(self) -> str:
-        """When the change began; as text, later is greater."""
+        """The start time of the change; as text, a later time is greater."""
         return self.path.rpartition("/")[2]
 
     def saved(self, path: str) -> str:
-        """Where the former content of a file is."""
+        """The path of the copy of a file's former content."""
         return f"{self.path}/files/{path}"
 
     def back_up(self, paths: Iterable[str]) -> None:
@@ -87,7 +88,7 @@ class ChangeFolder:
             self.files.copy(path, self.saved(path))
 
     def write_record(self, content: Mapping[str, Any]) -> None:
-        """Write the record, or replace it."""
+        """Write the record, or replace the record."""
         self.files.write_text(f"{self.path}/{self.kind.record}", json.dumps(content, indent=1))
 
     def record(self) -> dict[str, Any] | None:
@@ -99,7 +100,7 @@ class ChangeFolder:
         return content
 
     def forget(self) -> None:
-        """Delete the folder, the record first, and before that what killed edits have left."""
+        """Delete the remains of killed edits, then the record, then the folder."""
         delete_unfinished(self.files, self.record() or {})
         self.files.delete(f"{self.path}/{self.kind.record}")
         self.files.delete(self.path)
@@ -118,8 +119,8 @@ def changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
 
 
 def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
-    """The last change of a kind, which may be undone. Raises ConfigurationError if there is none,
-    or if there is a later one of another kind."""
+    """The last change of a kind, to undo. Raises ConfigurationError if there is no such change, or
+    if a change of another kind is later."""
     changes = changes_of(files)
     if not any(change.kind == kind for change in changes):
         raise ConfigurationError(f"{files.url} has no {kind.noun} to revert: none was applied")
@@ -133,7 +134,7 @@ def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
 
 
 def written_by(records: Iterable[Mapping[str, Any]]) -> Callable[[CheckpointFile], bool]:
-    """Whether a file was written by one of these changes."""
+    """A function that returns True for a file that one of these changes wrote."""
     paths: set[str] = set()
     attempts: list[str] = []
     for record in records:
@@ -147,10 +148,11 @@ def written_by(records: Iterable[Mapping[str, Any]]) -> Callable[[CheckpointFile
 
 
 def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    """Raises ConfigurationError unless the last change took effect, or is past.
+    """Raise ConfigurationError unless the last change took effect, or no longer matters.
 
-    It took effect if its last edit is still there, or if the query has planned later batches. A
-    rescale is past if the query went back and planned its batch anew with the former number.
+    The change took effect if its last edit is still there, or if the query has planned later
+    batches. A rescale no longer matters if the query went back and planned its batch again with the
+    former number.
     """
     changes = changes_of(files)
     if not changes:
@@ -173,7 +175,8 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
 def _planned_anew(
     folder: ChangeFolder, record: Mapping[str, Any], checkpoint: QueryCheckpoint
 ) -> bool:
-    """Whether another run of the query has written the file with the last edit of a rescale."""
+    """Return True if another run of the query has written the file with the last edit of a
+    rescale."""
     if folder.kind != RESCALE or not record["edited"] or checkpoint.partitions != record["from"]:
         return False
     switch = _last_edit(record)
@@ -181,18 +184,18 @@ def _planned_anew(
 
 
 def took_effect(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
-    """Whether the last edit of a change is there."""
+    """Return True if the last edit of a change is there."""
     if "store" in record:
         return not files.exists(STATE)
     if not record["edited"]:
-        # It moved the state into the checkpoint, and nothing else.
+        # The change only moved the state into the checkpoint.
         return STATE_PLACE in record["removed"] and not files.exists(STATE_PLACE)
     path = _last_edit(record)
     return files.exists(path) and digest(files.read_text(path)) == record["edited"][path]
 
 
 def finish_last(files: CheckpointFiles) -> None:
-    """Do what the last change does once it has taken effect, should it have been killed before."""
+    """Finish the last change if the change took effect and was killed before its end."""
     changes = changes_of(files)
     record = changes[-1].record() if changes else None
     if record is not None and (
@@ -202,7 +205,8 @@ def finish_last(files: CheckpointFiles) -> None:
 
 
 def _took_effect_long_ago(folder: ChangeFolder, record: Mapping[str, Any]) -> bool:
-    """Whether a rescale took effect, and Spark has deleted the entry with its last edit since."""
+    """Return True if a rescale took effect, and Spark has later deleted the entry with its last
+    edit."""
     if folder.kind != RESCALE or not record["edited"]:
         return False
     if folder.files.exists(_last_edit(record)):
@@ -212,14 +216,14 @@ def _took_effect_long_ago(folder: ChangeFolder, record: Mapping[str, Any]) -> bo
 
 
 def _last_edit(record: Mapping[str, Any]) -> str:
-    """The file whose edit takes effect."""
+    """The file whose edit makes the change take effect."""
     paths: list[str] = [*record["edited"]]
     return paths[-1]
 
 
 def finish(folder: ChangeFolder, record: Mapping[str, Any]) -> None:
-    """Make the edits of a change that follow when it has taken effect, in the files that are as the
-    change left them. May be called again."""
+    """Make the edits that follow after a change took effect, in files that still have the change's
+    `between` text. Safe to call again."""
     files = folder.files
     for path, text in record.get("finishing", {}).items():
         if files.exists(path) and files.read_text(path) == record["between"][path] != text:
@@ -228,13 +232,13 @@ def finish(folder: ChangeFolder, record: Mapping[str, Any]) -> None:
 
 
 def delete_unfinished(files: CheckpointFiles, record: Mapping[str, Any]) -> None:
-    """Delete what killed commands have left of the files that a change edits."""
+    """Delete the remains of killed commands beside the files that a change edits."""
     for path in record.get("edited", {}):
         files.delete_unfinished(path)
 
 
 def last_batches_are_equal(files: CheckpointFiles) -> bool:
-    """Whether the last planned batch is committed."""
+    """Return True if the last planned batch is committed."""
     planned, committed = last_batches(files)
     return planned == committed
 
@@ -244,8 +248,8 @@ def check_unchanged(
     folder: ChangeFolder,
     is_own: Callable[[CheckpointFile], bool] = lambda file: False,
 ) -> None:
-    """Raises ConfigurationError if the query has run since the checkpoint was read. `is_own`: what
-    the change itself has written since."""
+    """Raise ConfigurationError if the query has run since the checkpoint was read. `is_own`:
+    returns True for files that the change itself has written since then."""
     files = folder.files
     listed = tuple(file for file in list_files(files) if not is_own(file))
     if listed != checkpoint.files:
@@ -258,8 +262,8 @@ def check_unchanged(
 def check_not_run_since(
     checkpoint: QueryCheckpoint, record: Mapping[str, Any], otherwise: str
 ) -> None:
-    """Raises ConfigurationError if the query has gone on since a change. `otherwise`: what is to be
-    said then."""
+    """Raise ConfigurationError with the message `otherwise` if the query has run batches since a
+    change."""
     then = record["last_committed_batch"]
     now = -1 if checkpoint.committed is None else checkpoint.committed
     if checkpoint.planned > record["last_planned_batch"] or now > (-1 if then is None else then):
@@ -269,8 +273,7 @@ def check_not_run_since(
 def put_back_edited(
     folder: ChangeFolder, edited: Iterable[str], created: Collection[str] = ()
 ) -> None:
-    """Put back edited files, the last edit first; those that were created are deleted. May be
-    called again."""
+    """Put back edited files, the last edit first, and delete created files. Safe to call again."""
     files = folder.files
     for path in reversed([*edited]):
         if path in created:
@@ -284,8 +287,8 @@ def put_back_edited(
 def check_edited(
     folder: ChangeFolder, edited: Mapping[str, str], between: Mapping[str, str]
 ) -> None:
-    """Raises ConfigurationError if somebody else has changed a file that the change edited.
-    `between`: texts that some of them have while it takes effect."""
+    """Raise ConfigurationError if an edited file was changed again, and not by the change.
+    `between`: texts of some files until the change takes effect."""
     files = folder.files
     for path in edited:
         if not has_own_text(folder, path, edited, between):
@@ -299,8 +302,8 @@ def check_edited(
 def has_own_text(
     folder: ChangeFolder, path: str, edited: Mapping[str, str], between: Mapping[str, str]
 ) -> bool:
-    """Whether a file that a change edits is as it was before, or as the change left it. Arguments
-    are those of `check_edited`."""
+    """Return True if an edited file has its text from before the change, or a text of the change.
+    For the arguments see `check_edited`."""
     before = folder.files.read_text(folder.saved(path))
     allowed = {digest(before), digest(between.get(path, before)), edited[path]}
     return digest(folder.files.read_text(path)) in allowed

@@ -1,4 +1,5 @@
-"""What reports of commands say of a checkpoint, as text and as JSON, and their progress bar."""
+"""The parts about a checkpoint in the reports of commands, as text and as JSON, and the progress
+bar."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _TENTHS = 10
 
 @contextmanager
 def shown_progress(doing: str, done: str, unit: str) -> Iterator[Progress]:
-    """Progress on standard error: tqdm's bar, or a line for each tenth if there is no terminal or
-    no tqdm. `doing`, `done`: the verb. `unit`: what is counted."""
+    """Show progress on standard error: tqdm's bar, or a line for each tenth without a terminal or
+    tqdm. `doing`, `done`: the verb; `unit`: the unit of the count."""
     if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
         yield _lines(done, unit)
         return
@@ -49,7 +50,7 @@ def _lines(done: str, unit: str) -> Progress:
 
 def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
     """The number of files of the operator's stores, and their bytes. After a move to an object
-    store, files in the checkpoint do not count any more."""
+    store, files in the checkpoint no longer count."""
     below = f"state/{operator.number}/"
     in_checkpoint = {file.path: file.length for file in checkpoint.files}
     lengths = in_checkpoint if checkpoint.place is None else dict(checkpoint.stored)
@@ -58,7 +59,7 @@ def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int
 
 
 def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
-    """What was found."""
+    """The facts about a checkpoint, as JSON values."""
     operators = []
     for operator in checkpoint.operators:
         files, size = _usage(checkpoint, operator)
@@ -85,7 +86,7 @@ def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
 
 
 def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
-    """What was found, for people."""
+    """The facts about a checkpoint, as lines of text."""
     planned, committed = checkpoint.planned, checkpoint.committed
     done = "no batch is committed" if committed is None else f"batch {committed} is committed"
     lines = [
@@ -107,7 +108,7 @@ def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
 
 
 def when_to_apply(checkpoint: QueryCheckpoint) -> list[str]:
-    """The end of a dry run."""
+    """The last lines of the report of a dry run."""
     if checkpoint.planned != checkpoint.committed:
         return [
             f"Batch {checkpoint.planned} is planned and not committed, so the query may be running "

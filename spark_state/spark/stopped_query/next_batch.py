@@ -1,13 +1,14 @@
-"""Takes the next batch of a query away from a driver that may still run it.
+"""Takes the next batch of a query away from a driver that may still run the query.
 
-Spark creates the entry of a batch in `offsets/` only if there is none: a second driver gets
-"Multiple streaming jobs detected". A command that changes a checkpoint uses the same lock. It
-creates the entry of the next batch, with the offsets of the last one, before it changes anything.
-Then whoever still runs the query, even if its trigger takes minutes or its process was paused, is
-refused by Spark when it plans its next batch, and has put no row out. The query that is started
-afterwards runs this batch first, without rows.
+Spark creates the entry of a batch in `offsets/` only if the entry does not exist: a second driver
+gets "Multiple streaming jobs detected". A command that changes a checkpoint uses the same lock.
+Before any change, the command creates the entry of the next batch, with the offsets of the last
+batch. If a driver still runs the query, Spark refuses the driver's next batch before any output
+row, even if the trigger takes minutes or the process was paused. The query that starts after the
+change runs this batch first, without rows.
 
-The entry stays when a change is undone: a driver that was started meanwhile may be running it.
+The entry stays when a change is undone: a driver that was started meanwhile may be running the
+batch.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _AS_LEFT = "as-left"
 
 
 def take_next_batch(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    """Plan the batch after the last one, without rows.
+    """Plan the batch after the last batch, without rows.
 
-    Raises ConfigurationError if a batch is planned and not committed, for a driver that runs it may
-    still commit it, and if the query plans the batch first.
+    Raises ConfigurationError if a batch is planned and not committed, because a running driver may
+    still commit the batch, and if the query plans the next batch first.
     """
     last, commit = checkpoint.planned, checkpoint.commit
     if commit is None or checkpoint.committed != last:
@@ -50,8 +51,7 @@ def take_next_batch(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None
 
 
 def empty_batch(last: LogEntry, commit: LogEntry) -> str:
-    """The entry of the batch after `last`, whose `commit` has its watermark. No source has new
-    rows in it."""
+    """The entry of the batch after `last`, without new rows. The watermark comes from `commit`."""
     metadata: dict[str, Any] = dict(last.content)
     watermark = commit.content.get("nextBatchWatermarkMs", 0)
     metadata["batchWatermarkMs"] = max(watermark, metadata.get("batchWatermarkMs", 0))
@@ -61,13 +61,13 @@ def empty_batch(last: LogEntry, commit: LogEntry) -> str:
 
 
 def note_as_left(folder: ChangeFolder) -> None:
-    """Note which files the checkpoint has at the end of a change."""
+    """Write the digest of the checkpoint's listing at the end of a change."""
     folder.files.write_text(f"{folder.path}/{_AS_LEFT}", _listing(folder.files))
 
 
 def check_not_started(folder: ChangeFolder) -> None:
-    """Raises ConfigurationError if the query may have been started since a change took effect: it
-    runs with what the change made, also before it has committed a batch."""
+    """Raise ConfigurationError if the query may have been started since a change took effect: such
+    a query runs with the change, even before its first commit."""
     files, record = folder.files, folder.record()
     if record is None or not took_effect(files, record):
         return

@@ -18,8 +18,8 @@ _POLL_SECONDS = 0.1
 def run_store_job(
     start: Callable[[], Any], progress: Progress, failed: type[CowstateError]
 ) -> list[dict[str, Any]]:
-    """What the tasks say that they made. Raises `failed` if one could not; the job has ended then,
-    and so it has if the wait for it is interrupted."""
+    """Run a job, and return the results of its tasks. Raises `failed` if a task failed. The job has
+    always ended when this function ends, also if the wait is interrupted."""
     try:
         job = start()
         try:

@@ -1,6 +1,6 @@
 """The options of a read of `format("statestore")` that asks for changes. Pure.
 
-What Spark's own reader refuses is refused with its condition.
+Options that Spark's own reader refuses raise an error with Spark's condition.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OTHER_READS = ("batchId", "joinSide", "snapshotStartBatchId", "snapshotPartitio
 def first_batch_of_changes(given: Mapping[str, str]) -> int | None:
     """The first batch whose changes are asked for; None for a read of the state.
 
-    `given`: the options by their names in lower case. Raises StateReadOptionError.
+    `given`: the options by name in lower case. Raises StateReadOptionError.
     """
     if given.get(_FEED.lower(), "false").lower() != "true":
         for name in (_FIRST, _LAST):
@@ -51,8 +51,8 @@ def first_batch_of_changes(given: Mapping[str, str]) -> int | None:
 
 
 def check_last_batch_of_changes(first: int, last: int, newest: int, checkpoint: str) -> None:
-    """Raise StateReadOptionError unless the batches up to `last` are there, and `first` is one of
-    them. `newest`: the last committed batch."""
+    """Raise StateReadOptionError unless `first` <= `last` <= `newest`. `newest`: the last committed
+    batch."""
     if last < first:
         raise _wrong(
             _LAST,

@@ -1,8 +1,8 @@
 """Reads of Spark's state formats in enabled sessions of Spark Connect.
 
-In classic Spark such a read finds operators of cowstate, see `state_reads`. Here the checkpoint and
-the stores may be out of the client's reach. So the read is refused if an operator of cowstate is
-meant, and the error has what to read instead. A task of the server looks for the operator.
+In classic Spark such a read finds operators of cowstate, see `state_reads`. With Spark Connect the
+client may not reach the checkpoint and the stores. So a read of an operator of cowstate raises an
+error that says how to read the state instead. A task of the server looks for the operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_state.spark.stored.stored_operators import operators_of
 
 
 def refuse_connect_reads() -> None:
-    """Let reads of both formats refuse operators of cowstate, in this process. May be called
+    """Let reads of both formats refuse operators of cowstate, in this process. Safe to call
     again."""
     from pyspark.sql.connect.readwriter import DataFrameReader
 
@@ -60,7 +60,7 @@ def _refuse_operators(reader: Any, path: Any) -> None:
 
 
 def _urls_of_operators(checkpoint: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The stores of the query with this checkpoint, by their operators' numbers."""
+    """The URLs of the stores of the query with this checkpoint, by operator number."""
     try:
         query_id = query_id_of(open_object_store(checkpoint))
     except (ObjectMissingError, StoreAccessError):

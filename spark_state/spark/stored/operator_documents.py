@@ -4,13 +4,13 @@
     allUpdatesTimeMs                                in the processor, of all subtasks together
     commitTimeMs                                    to write files, of all subtasks together
     memoryUsedBytes                                 an estimate, see heap_memory
-    allRemovalsTimeMs                               0: removals are not timed on their own
+    allRemovalsTimeMs                               0: the time of removals is not measured
     numShufflePartitions, numStateStoreInstances    subtasks
     customMetrics                                   numValueStateVars and so on; some of our own
 
-A batch that did not run the operator shows the state as it was, and what the epoch before deleted
-of states: Spark, too, repeats `numDeletedStateVars` while nothing runs. Spark tells of a batch when
-it is over, so what was shown for it stays true.
+A batch that did not run the operator shows the unchanged state, and the number of states that the
+epoch before deleted: Spark, too, repeats `numDeletedStateVars` while nothing runs. Spark reports a
+batch only when the batch is over, so the entry of a batch never changes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ REMEMBERED_BATCHES = 256
 _KINDS = {"value": "numValueStateVars", "list": "numListStateVars", "map": "numMapStateVars"}
 
 Document = dict[str, Any]
-"""An entry of `stateOperators`, as Spark writes it in JSON."""
+"""An entry of `stateOperators`, as Spark writes the entry in JSON."""
 
 
 class ShownDocuments:
-    """What the operators of a run have shown, by the batch and the time when it began. A batch with
-    nothing to show is not remembered: its store may have been away."""
+    """Memory of the documents of a run's operators, by the batch and the time when the batch began.
+    A batch without documents is not remembered: its store may have been out of reach."""
 
     def __init__(self) -> None:
         self._shown: Remembered[tuple[int, str], Sequence[Document]] = Remembered(
@@ -45,8 +45,8 @@ class ShownDocuments:
         moments: Sequence[tuple[int, str]],
         read: Callable[[Sequence[int]], Sequence[Sequence[Document]]],
     ) -> list[Sequence[Document]]:
-        """What is shown for each batch and time. `read`: what `documents_of` returns, for the
-        batches that are not remembered; not called if there are none."""
+        """The documents for each batch and time. `read`: calls `documents_of` for the batches that
+        are not remembered; not called if all are remembered."""
         shown = {
             moment: documents
             for moment in moments
@@ -64,8 +64,8 @@ class ShownDocuments:
 def documents_of(
     operators: Sequence[StoredOperator], batches: Sequence[int]
 ) -> list[list[Document]]:
-    """What operators show for each batch, without those that had no epoch yet. Raises
-    CheckpointStoreError."""
+    """The documents of the operators for each batch, without operators before their first epoch.
+    Raises CheckpointStoreError."""
     of_operators = [_documents_of(operator, batches) for operator in operators]
     return [
         [document for documents in of_operators if (document := documents[index]) is not None]
@@ -74,7 +74,7 @@ def documents_of(
 
 
 def _documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[Document | None]:
-    """None before the first epoch."""
+    """The document of an operator for each batch; None before the first epoch."""
     try:
         epochs = operator.epochs()
     except NotAStoreError:
@@ -88,7 +88,8 @@ def _documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[Docu
 
 
 def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> Document:
-    """`ran`: whether the batch ran the operator; if not, the epoch is an earlier one."""
+    """The document of an epoch. `ran`: True if the batch ran the operator; if not, the epoch is an
+    earlier epoch."""
     progress = operator.progress(epoch)
     states = states_of(operator.checkpoint(epoch)).values()
     kinds = Counter(state.kind for state in states)

@@ -4,11 +4,11 @@
     partition_id
 
     value   "update" with the value, "delete"
-    list    "append" for each element behind what was there; if the list is another one, "update"
-            with its first element and "append" with the others; "delete" if it is gone
-    map     "update" for each entry that is new or another one, "delete" for each that is gone
+    list    "append" for each element after the old elements; if old elements changed, "update"
+            with the first element and "append" with the rest; "delete" if the list is gone
+    map     "update" for each new or changed entry, "delete" for each entry that is gone
 
-Spark tells every call of a processor. Here a batch tells what came of its calls.
+Spark shows every call of a processor. Here a batch shows the result of its calls.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _changed_rows(
 
 
 def _before_and_after(rows: DataFrame, read: StateRead) -> DataFrame:
-    """A row for each key and batch, with the collection before and after it; null for none."""
+    """A row for each key and batch, with the collection before and after the batch; null for
+    none."""
     keys = [F.col(f"`{name}`") for name in read.operator.key_names]
     collection = F.col(f"`{rows.columns[len(keys)]}`")
     came = F.col(_TYPE).isin("insert", "update_postimage")
@@ -142,8 +143,8 @@ def _changes_of_map(data_type: DataType) -> Column:
 
 
 def _comparable(value: Column, data_type: DataType) -> Column:
-    """A value that Spark compares: with the entries of maps, which it does not compare, in
-    arrays."""
+    """A value that Spark can compare: maps, which Spark does not compare, become arrays of
+    entries."""
     match data_type:
         case MapType(keyType=key, valueType=item):
             entry = StructType().add("key", key).add("value", item)
@@ -157,5 +158,5 @@ def _comparable(value: Column, data_type: DataType) -> Column:
 
 
 def _expiring(value: Column, name: str) -> Column:
-    """A value in a struct of its own, as Spark has those that expire."""
+    """A value in a struct with the field `value`, as Spark shows a value that expires."""
     return F.when(value.isNotNull(), F.struct(value.alias("value"))).alias(name)

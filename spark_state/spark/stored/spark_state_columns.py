@@ -5,9 +5,9 @@
     map       key, user_map_key, user_map_value               or map_value, not flattened
     timers    key, expiration_timestamp_ms
 
-Each has `partition_id` at its end: the subtask that has the key. A value that expires is in a
-struct of its own, `value`, as in Spark; when it expires is not told. A state that `init` declares
-and deletes has no rows.
+The last column is always `partition_id`: the subtask that owns the key. As in Spark, a value that
+expires is in a struct with the field `value`, and its expiration time is not shown. A state that
+`init` declares and deletes has no rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WHOLE = {"list": ("list_value",), "map": ("map_value",)}
 
 @dataclass(frozen=True, slots=True)
 class StateRead:
-    """What a read asks for. `partition`: the only one to read, None for all."""
+    """A read of a state. `partition`: the only partition to read, None for all."""
 
     operator: StoredOperator
     state: str
@@ -46,7 +46,7 @@ class StateRead:
 
 
 def state_frame(spark: SparkSession, read: StateRead) -> DataFrame:
-    """The state after a batch. Raises ConfigurationError if there is no such state."""
+    """The state after a batch. Raises ConfigurationError if the state does not exist."""
     deleted = deleted_states_of(read.operator.checkpoint(read.epoch)).get(read.state)
     state = declared_state(read) if deleted is None else deleted
     names = _COLLECTIONS if read.flatten else _WHOLE
@@ -79,7 +79,8 @@ def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
 
 
 def _no_rows(spark: SparkSession, read: StateRead, state: StateSchema) -> DataFrame:
-    """What `rows_of_state` is for a state without rows, but for the names of its columns."""
+    """An empty DataFrame with the types that `rows_of_state` returns for a state. The names of the
+    columns differ."""
     schema = struct_from_json(state.schema_json)
     types = [field.dataType for field in schema]
     if read.flatten and state.kind in _COLLECTIONS:
@@ -98,7 +99,7 @@ def _types_of_element(collection: DataType) -> list[DataType]:
 
 
 def declared_state(read: StateRead) -> StateSchema:
-    """The state that is read. Raises ConfigurationError if there is none."""
+    """The schema of the state to read. Raises ConfigurationError if the state does not exist."""
     checkpoint = read.operator.checkpoint(read.epoch)
     states = states_of(checkpoint)
     if read.state in deleted_states_of(checkpoint):
@@ -118,7 +119,7 @@ def declared_state(read: StateRead) -> StateSchema:
 
 
 def rows_of_state(spark: SparkSession, read: StateRead, options: dict[str, str]) -> DataFrame:
-    """The rows of the state as format("cowstate") has them: the key columns first."""
+    """The rows of the state as format("cowstate") returns them: the key columns first."""
     if read.operator.store_options:
         options = {**options, "storageOptions": json.dumps(dict(read.operator.store_options))}
     reader = spark.read.format("cowstate").options(**options)
@@ -136,7 +137,7 @@ def value_column(state: StateSchema, columns: list[str]) -> Column:
 def shown_rows(
     rows: DataFrame, read: StateRead, values: list[Column], before: list[Column] | None = None
 ) -> DataFrame:
-    """`before`, the key, `values` and the partition."""
+    """The rows with the columns `before`, the key, `values` and the partition."""
     operator = read.operator
     keys = [F.col(f"`{name}`") for name in operator.key_names]
     group = key_group_column(keys, operator.max_parallelism)

@@ -1,7 +1,7 @@
-"""Spark's state formats, `statestore` and `state-metadata`, whose reads may mean cowstate.
+"""Replaces the reads of Spark's state formats, `statestore` and `state-metadata`.
 
-PySpark has a class of readers for classic Spark and one for Spark Connect. Both read with the
-method `load`, which is replaced here.
+PySpark has a class of readers for classic Spark and a class for Spark Connect. Both classes read
+with the method `load`, which this module replaces.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ STATE, METADATA = "statestore", "state-metadata"
 _MARK = "_cowstate_answers"
 
 Answer = Callable[[Any, Any, Callable[[], DataFrame]], DataFrame]
-"""Gets a reader that has its format and its options, the path or None, and Spark's own read."""
+"""Gets a reader with its format and options, the path or None, and Spark's own read."""
 
 
 def answer_loads(readers: Any, answer: Answer) -> None:
-    """Let later reads by this class of readers give what `answer` gives. May be called again."""
+    """Let later reads by this class of readers return the result of `answer`. Safe to call
+    again."""
     spark_load: Any = readers.load
     if hasattr(spark_load, _MARK):
         return

@@ -1,14 +1,15 @@
-"""`format("statestore")` and `format("state-metadata")` of enabled sessions, also for cowstate.
+"""Reads of `format("statestore")` and `format("state-metadata")` in enabled sessions.
 
-Spark's readers look into the query's checkpoint, where cowstate keeps nothing. So in an enabled
-session a read of these formats asks whether an operator of cowstate is meant:
+Spark's readers look into the query's checkpoint, where cowstate keeps no state. So in an enabled
+session a read of these formats first looks for operators of cowstate:
 
-    statestore       stateVarName or readRegisteredTimers, and the store `operator-<operatorId>` of
-                     the checkpoint's query: its state, with Spark's columns; else Spark answers
+    statestore       with stateVarName or readRegisteredTimers: the state in the store
+                     `operator-<operatorId>` of the checkpoint's query, with Spark's columns;
+                     if there is no such store, Spark answers
     state-metadata   Spark's own rows, and a row for each such store
 
-The stores are found below `spark.cowstate.store` of the session. A query's operators that have
-names of their own have no number, and so are not found.
+The stores lie below `spark.cowstate.store` of the session. An operator with a name that the user
+chose has no number, so these reads do not find the operator.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ _TIMER_STATES = {
 
 
 def answer_state_reads() -> None:
-    """Let reads of both formats find operators of cowstate, in this process. May be called
-    again."""
+    """Let reads of both formats find operators of cowstate, in this process. Safe to call again."""
     answer_loads(DataFrameReader, _answered)
 
 
@@ -90,7 +90,7 @@ def _options(reader: DataFrameReader) -> dict[str, str]:
 
 
 def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> DataFrame | None:
-    """The state that a read asks for; None if it is not cowstate's."""
+    """The state that a read asks for; None if the state is not cowstate's."""
     of_timers = given.get("readregisteredtimers", "false").lower() == "true"
     name = given.get("statevarname", "").strip()
     operators = _operators(spark, checkpoint) if name or of_timers else {}
@@ -121,7 +121,7 @@ def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> Da
 
 
 def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFrame | None:
-    """A row for each operator of cowstate; None if there is none."""
+    """A row for each operator of cowstate; None if there are no operators."""
     operators = _operators(spark, checkpoint)
     if not operators:
         return None
@@ -132,8 +132,8 @@ def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFr
         try:
             checkpoint_of_batch = operator.checkpoint(operator.epoch_of(committed))
         except VersionNotRetainedError:
-            continue  # no epoch of it has been committed
-        # Spark lists what init declares, whatever becomes of it.
+            continue  # the operator has no committed epoch
+        # Spark lists the states that init declares, also the deleted states.
         states = states_of(checkpoint_of_batch) | deleted_states_of(checkpoint_of_batch)
         properties = {
             "timeMode": next((_TIME_MODES[n] for n in states if n in _TIME_MODES), "NoTime"),
@@ -146,7 +146,7 @@ def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFr
 
 
 def _state_variable(state: StateSchema) -> dict[str, Any]:
-    """What Spark notes of a state of this kind."""
+    """The properties that Spark's metadata lists for a state of this kind."""
     kind = "Timer" if state.kind == "timers" else state.kind.capitalize()
     return {
         "stateName": _TIMER_STATES.get(state.name, state.name),
@@ -165,7 +165,7 @@ def _operators(spark: SparkSession, checkpoint: str) -> dict[int, StoredOperator
 
 
 def _committed(checkpoint: str, asked: str | None) -> int:
-    """The batch that is asked for, or the newest that Spark has committed."""
+    """The batch that the read asks for, or the newest batch that Spark has committed."""
     if asked is not None:
         return int(asked)
     batches = [*listed_commits(open_object_store(checkpoint))]

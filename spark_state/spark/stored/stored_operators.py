@@ -1,5 +1,5 @@
-"""The operators of a query, as its stores show them: those in its plan, or those whose stores are
-below `spark.cowstate.store`, by query id."""
+"""The operators of a query and their stores: found in the query's plan, or below
+`spark.cowstate.store` by query id."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NUMBERED = re.compile(r"operator-(\d+)")
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator's store. If a batch had no epoch, the epoch before it counts.
+    """An operator's store. For a batch without an epoch, the epoch before counts.
 
-    `retry_seconds`: a call to the store that fails is tried again for so long; `store_options`: for
-    its client.
+    `retry_seconds`: how long a failing call to the store is tried again; `store_options`: for the
+    client of the store.
     """
 
     name: str
@@ -75,7 +75,7 @@ class StoredOperator:
         return versions[place - 1]
 
     def epochs(self) -> list[int]:
-        """Those that can be read, rising."""
+        """The readable epochs, rising."""
         return self._history.versions()
 
     def checkpoint(self, epoch: int) -> CompletedCheckpoint:
@@ -83,17 +83,17 @@ class StoredOperator:
         return self._history.checkpoint_at(epoch)
 
     def progress(self, epoch: int, *, subtasks: bool = False) -> OperatorProgress:
-        """What an epoch did. Raises VersionNotRetainedError, CorruptObjectError."""
+        """The progress of an epoch. Raises VersionNotRetainedError, CorruptObjectError."""
         return progress_at(self._history, epoch, subtasks=subtasks)
 
 
 def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
-    """The states that an epoch has, by name."""
+    """The states in an epoch, by name."""
     return {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
 
 
 def deleted_states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
-    """The states that `init` declares and deletes in an epoch, by name. They are empty."""
+    """The states that `init` declares and deletes in an epoch, by name. Such states are empty."""
     return {
         state.name: state for barrier in checkpoint.barriers for state in barrier.deleted_states
     }
@@ -104,7 +104,7 @@ def operators_in_plan(
 ) -> tuple[StoredOperator, ...]:
     """The operators in the plan of a query, if this process has planned them; the last one first.
 
-    `retry_seconds`: None for what each was planned with.
+    `retry_seconds`: None for each operator's own retry time.
     """
     return tuple(
         StoredOperator(
@@ -120,8 +120,8 @@ def operators_in_plan(
 def operators_below(
     root: str, query_id: str, retry_seconds: float, options: Mapping[str, Any]
 ) -> tuple[StoredOperator, ...]:
-    """The operators of a query that have a store below a root, in no order. `options`: for clients
-    of stores. Raises CheckpointStoreError."""
+    """The operators of a query with a store below a root, in no order. `options`: for clients of
+    stores. Raises CheckpointStoreError."""
     root = absolute_url(root)
     store = RetryingObjectStore(open_object_store(root, options), retry_seconds)
     names = [name.rpartition("/")[2] for name in store.list_directories(query_id)]
