@@ -4,7 +4,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.util.NextIterator
 
-/** Changes as Spark reads a change feed: their kinds, keys, values and batches. */
+/** Changes in the form of Spark's change feed: kind, key, value and batch of each change. */
 private[cowstate] final class ChangeFeed private (changes: Iterator[ChangeFeed.Change])
   extends NextIterator[ChangeFeed.Change] {
 
@@ -24,9 +24,9 @@ private[cowstate] object ChangeFeed {
   type Change = (RecordType.Value, UnsafeRow, UnsafeRow, Long)
 
   /**
-   * The changes that lead to a state, from those that made `startVersion` on; or, if the changes of
-   * a state on the way are not known, that state. Changes of an adopted checkpoint are in its
-   * deltas.
+   * Return the changes that lead to a state, from version `startVersion` on. If the changes of a
+   * state on the way are missing, return the state without changes on the left. The changes of an
+   * adopted checkpoint come from its deltas.
    */
   def to(
       end: StateId,

@@ -8,17 +8,17 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.map.BytesToBytesMap
 
 /**
- * The rows of a state, read from its files one after the other, without the state in memory.
+ * Rows of a state, read from the state's files one after another, without the state in memory.
  *
- * If files of changes have a key, only the last of all its rows counts. The snapshot has each key
- * once, and its row counts if no file of changes has the key. So the files of changes are read
+ * If the files of changes have a key, only the last row of the key counts. The snapshot has each
+ * key once, and the row counts if no file of changes has the key. So the files of changes are read
  * twice: first to note the place of the last row of each key, then, together with the snapshot, to
- * give out the rows that count. If `memory` does not hold these keys, they are cut in halves by
- * their hashes, as often as it takes, and all files are read once for each part.
+ * return the rows that count. If the noted keys do not fit into `memory`, the keys are divided in
+ * halves by hash, as often as needed, and all files are read once for each part.
  *
- * The rows share the buffers of the files: each one is good until the next is asked for.
+ * The rows share the buffers of the files: a row is valid until the next row is requested.
  *
- * @param mostBytes for the keys of the changes
+ * @param mostBytes limit for the keys of the changes, in bytes
  */
 private[cowstate] final class FoldedRows(
     checkpoints: StateCheckpoints,
@@ -39,7 +39,7 @@ private[cowstate] final class FoldedRows(
   private var place = 0L
   private var isBegun = false
 
-  /** How often the files were read, apart from looking for the last rows. */
+  /** Number of times the files were read, not counting the searches for last rows. */
   def parts: Int = part.count
 
   private def batchesOf(files: Seq[StateFileName]) = checkpoints.batches(files)
@@ -79,7 +79,10 @@ private[cowstate] final class FoldedRows(
     part.half
   }
 
-  /** Whether the keys of this part that have changed are within the memory. */
+  /**
+   * Note the last rows of the part. Returns false if the changed keys of the part exceed the
+   * memory.
+   */
   private def notePlaces(): Boolean = {
     places.close()
     places = new LastPlaces(memory, mostBytes)
@@ -109,7 +112,7 @@ private[cowstate] final class FoldedRows(
     }
   }
 
-  /** Go on within the batch to the next row that counts. */
+  /** Go to the next row of the batch that counts. Returns false at the end of the batch. */
   private def atRow(): Boolean = {
     while (batch != null && index < batch.rows) {
       batch.pointToKey(index, row.key)
@@ -139,13 +142,16 @@ private object FoldedRows {
   private val MostParts = 1 << 16
 }
 
-/** A row, with the checksum that it carries if rows have such. */
+/** A row, with its checksum if rows have checksums. */
 private[cowstate] final class FoldedRow(val key: UnsafeRow, val value: UnsafeRow) {
   var keyHash: Int = 0
   var checksum: Int = 0
 }
 
-/** The keys whose hashes, as unsigned numbers, are in one of `count` equal parts. */
+/**
+ * Part of the range of hashes: of `count` equal parts, counting hashes as unsigned numbers, part
+ * `number`.
+ */
 private[cowstate] final case class HashPart(number: Int, count: Int) {
   def has(hash: Int): Boolean = count == 1 || ((hash & 0xffffffffL) * count >>> 32) == number
 
@@ -156,7 +162,7 @@ private[cowstate] final case class HashPart(number: Int, count: Int) {
   def half: HashPart = HashPart(Math.multiplyExact(number, 2), Math.multiplyExact(count, 2))
 }
 
-/** Keys, and a place for each, within the memory of a task. */
+/** Map from keys to places, within the memory of a task. */
 private[cowstate] final class LastPlaces(memory: TaskMemoryManager, mostBytes: Long)
   extends Closeable {
   private val map = new BytesToBytesMap(
@@ -165,7 +171,7 @@ private[cowstate] final class LastPlaces(memory: TaskMemoryManager, mostBytes: L
   private val location = new map.Location
   private val bytes = new Array[Byte](8)
 
-  /** False if there is no room for one more key. */
+  /** Note the place of a key. Returns false if there is no room for another key. */
   def put(key: UnsafeRow, hash: Int, place: Long): Boolean = {
     find(key, hash)
     if (location.isDefined) {
@@ -179,7 +185,7 @@ private[cowstate] final class LastPlaces(memory: TaskMemoryManager, mostBytes: L
     }
   }
 
-  /** -1 if the key is not there. */
+  /** Return the place of a key, -1 if the key is absent. */
   def of(key: UnsafeRow, hash: Int): Long = {
     find(key, hash)
     if (location.isDefined) Platform.getLong(location.getValueBase, location.getValueOffset) else -1

@@ -3,10 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.concurrent.atomic.AtomicInteger
 
 /**
- * A state in memory, and what is known of its files.
+ * A state in memory, with the known facts about the state's files.
  *
- * @param at      where it begins
- * @param listing the generation of a writer that saw the directory when this was loaded
+ * @param at      state at the time of loading
+ * @param listing generation for a writer that saw the directory at the time of loading
  */
 private[cowstate] final class LoadedState(
     val memory: StateMemory,
@@ -18,15 +18,18 @@ private[cowstate] final class LoadedState(
   private val users = new AtomicInteger(1)
   private var current = listing
   private var continued = Option(at)
-  /** Whether the newest state is in all stores that its attempt wrote beside this one. */
+  /**
+   * True if the attempt behind the newest state has written all stores of the attempt, not only
+   * this store.
+   */
   private var isWhole = () => true
 
-  /** The generation of the files that are written from it. */
+  /** Generation of files written from this state. */
   def generation: Long = synchronized(current)
 
   /**
-   * A batch begins upon `base`. Returns whether it continues what this holder loaded or committed
-   * last: otherwise another attempt may have written files since.
+   * Begin a batch upon `base`. Returns true if `base` is the state loaded or committed last. If
+   * not, another attempt may have written files since.
    */
   def begin(base: StateId): Boolean = synchronized {
     val continues = continued.contains(base)
@@ -35,29 +38,32 @@ private[cowstate] final class LoadedState(
     continues
   }
 
-  /** From now on its files outrank those of a listing. */
+  /** Raise the generation: new files then outrank all files of a listing. */
   def outrank(files: StateFiles): Unit =
     synchronized { current = math.max(current + 1, files.nextGeneration) }
 
-  /** From now on its files have this generation, or a higher one. */
+  /** Raise the generation of new files to at least `generation`. */
   def raise(generation: Long): Unit = synchronized { current = math.max(current, generation) }
 
   def loadMs: Long = loadTime
   def loadMs_=(ms: Long): Unit = loadTime = ms
 
-  /** The time that loading took; it is told once. */
+  /** Return the load time in milliseconds; later calls return 0. */
   def takeLoadMs(): Long = synchronized {
     val ms = loadTime
     loadTime = 0
     ms
   }
 
-  /** A row is damaged, or undoing failed: the state is to be restored from its files. */
+  /** True if a row is damaged or undoing failed: the state must be restored from files. */
   def isDamaged: Boolean = versions.map.checksums.foundDamage || versions.isBroken
 
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = schedule.restored(files)
 
-  /** `isWhole`: whether the attempt has committed all stores that it writes beside this one. */
+  /**
+   * Note a commit. `isWhole` returns true if the attempt has committed all of its stores, not only
+   * this store.
+   */
   def committed(changelog: StateFileName, bytes: Long, isWhole: () => Boolean): Unit =
     synchronized {
       schedule.committed(changelog, bytes)
@@ -66,8 +72,9 @@ private[cowstate] final class LoadedState(
     }
 
   /**
-   * Whether a held state may count without a look at the files: not the newest if its attempt was
-   * killed before it had committed the stores beside this one. A batch began upon all others.
+   * True if a held state may count without a look at the files. False for the newest state if the
+   * attempt was killed before committing all stores. Every older state may count, because a batch
+   * began upon the state.
    */
   def mayCount(state: StateId): Boolean =
     synchronized(state != versions.head || isWhole())
@@ -77,7 +84,7 @@ private[cowstate] final class LoadedState(
     schedule.isDue(rowBytes)
   }
 
-  /** A view of the newest version, for a snapshot. No batch may be writing. */
+  /** Take a view of the newest version, for a snapshot. No batch may be writing. */
   def takeView(): TakenView = {
     val (view, at) = versions.map.synchronized((versions.map.openView(), versions.head))
     new TakenView(this, view, at)
@@ -85,24 +92,24 @@ private[cowstate] final class LoadedState(
 
   def snapshotWritten(view: TakenView, size: FileSize): Unit = schedule.written(view.at, size)
 
-  /** The oldest files of changes that are to be merged; empty if there are none. */
+  /** Return the oldest files of changes due for merging; empty if none are due. */
   def mergeable: Seq[StateFileName] = schedule.mergeable(settled = versions.held.last.version)
 
   def merged(files: Seq[StateFileName], into: StateFileName, size: FileSize): Unit =
     schedule.merged(files, into, size)
 
-  /** Another user begins: the state stays charged until every user has left. */
+  /** Add a user. The state stays charged until every user has left. */
   def use(): this.type = {
     users.incrementAndGet()
     this
   }
 
-  /** A user leaves; whoever made the state is its first user. */
+  /** Remove a user. The maker of the state is the first user. */
   def leave(): Unit = if (users.decrementAndGet() == 0) close()
 
   /**
-   * Charge nothing for it any more, even if it is still used. A state in files cannot be used any
-   * more, except for open views.
+   * Stop charging the state, even while users are left. A state in mapped files cannot be used
+   * afterwards, except for open views.
    */
   def close(): Unit = versions.map.synchronized {
     memory.account.close()
@@ -116,16 +123,17 @@ private[cowstate] final class TakenView(
     val view: MapView,
     val at: StateId)
 
-/** Owns a write store, and hears of its end, once. */
+/** Owner of a write store. A session hears once of the store's end: committed or aborted. */
 private[cowstate] trait StoreSession {
-  /** Whether a snapshot is written before the commit returns. */
+  /** True if a snapshot is written before the commit returns. */
   def forcesSnapshot: Boolean
-  /** The id by which Spark has named the state that the batch begins upon. */
+  /** Id given by Spark to the state that the batch begins upon. */
   def askedFor: Option[String]
   def begin(state: LoadedState, base: StateId): CowStateStore
   /**
-   * The first bytes of the changelog are to be written, at the latest. From then on the run of the
-   * query writes to the store's directory, and its files outrank what others may have written.
+   * Prepare for writing, at the latest before the first bytes of the changelog. From then on the
+   * run of the query writes to the store's directory, and new files outrank the files of earlier
+   * writers.
    */
   def beginWriting(state: LoadedState): Unit
   def committed(store: CowStateStore): Unit

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.TaskContext
 
-/** A state file that is being written; it has a name after `commit`. */
+/** A state file that is being written. The file gets its name at `commit`. */
 final class PendingStateFile(
     create: () => StateFileOutput,
     codec: String,
@@ -18,7 +18,10 @@ final class PendingStateFile(
     output.stream
   }
 
-  /** Begin to commit, in another thread, for which `commit` waits. No rows may come any more. */
+  /**
+   * Begin to commit in another thread; `commit` waits for the thread. No row may be added
+   * afterwards.
+   */
   def commitAhead(): Unit = {
     val committing = new CommitAhead(() => commitNow())
     committing.start()
@@ -39,8 +42,8 @@ final class PendingStateFile(
 }
 
 /**
- * A thread that commits a file. It is a new one, and has the context of the task: so it acts for the
- * same user, with the settings of the query.
+ * Thread that commits a file. The thread is new and has the context of the task, so the commit runs
+ * as the same user, with the settings of the query.
  */
 private final class CommitAhead(commit: () => Unit) extends Thread("cowstate-commit") {
   setDaemon(true)
@@ -54,13 +57,19 @@ private final class CommitAhead(commit: () => Unit) extends Thread("cowstate-com
     } catch { case e: Throwable => failure = Some(e) }
     finally TaskContext.unset()
 
-  /** Wait for its end. Throws what it failed with, or that this thread was interrupted. */
+  /**
+   * Wait for the end of the thread. Throws the thread's failure, or InterruptedException if the
+   * caller was interrupted.
+   */
   def await(): Unit = {
     join()
     failure.foreach(throw _)
   }
 
-  /** Interrupt it, and wait until it uses the file no more, whatever happens meanwhile. */
+  /**
+   * Interrupt the thread, and wait until the thread uses the file no more, even if the caller is
+   * interrupted.
+   */
   def end(): Unit = {
     interrupt()
     var wasInterrupted = false

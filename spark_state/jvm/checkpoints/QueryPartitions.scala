@@ -14,12 +14,12 @@ import org.json4s.jackson.JsonMethods
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * How many partitions a query has, as its offset log says:
+ * Number of partitions of a query, read from the query's offset log:
  *
- *   <checkpoint>/offsets/<batch>   a line v1 or v2, then a line of JSON, whose "conf" has the number
+ *   <checkpoint>/offsets/<batch>   a line v1 or v2, then a line of JSON; "conf" has the number
  *
- * It decides which files of a version count that was rescaled. So `cowstate rescale` gives a query
- * its new state and its new number of partitions by one edit of one file.
+ * The number selects the files of a rescaled version that count. So `cowstate rescale` gives a
+ * query the new state and the new number of partitions by a single edit of a single file.
  *
  * @param stateRoot <checkpoint>/state
  */
@@ -29,8 +29,9 @@ private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Con
   private val offsets = new Path(new Path(stateRoot).getParent, "offsets")
 
   /**
-   * The number at a version: that of the batch that made it. Where its entry has none, a rescale has
-   * begun and the number is that of the batch which starts from the version.
+   * Return the number of partitions at a version: the number of the batch that made the version. If
+   * the entry of the batch has no number, a rescale has begun, and the number is in the entry of
+   * the next batch.
    */
   def at(version: Long): Int =
     Iterator(version - 1, version).flatMap(noted).nextOption().getOrElse(

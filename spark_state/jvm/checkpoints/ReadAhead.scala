@@ -8,8 +8,8 @@ import scala.collection.mutable
 import scala.util.Try
 
 /**
- * Runs tasks in the readers' threads, some ahead, and gives out their results in order. What was
- * made and is not taken is closed with `closeResult`.
+ * Results of tasks, in order. Reader threads run some tasks ahead. A result that no caller takes is
+ * closed with `closeResult`.
  */
 private[cowstate] final class ReadAhead[T](tasks: Iterator[() => T], closeResult: T => Unit)
   extends Iterator[T] with Closeable {
@@ -54,8 +54,8 @@ private object ReadAhead {
     })
 
   /**
-   * A task in a reader's thread. What it makes is either taken or closed, also when it is given up
-   * while it runs, or when the wait for it is interrupted.
+   * A task in a reader thread. The result is either taken or closed, even if the task is given up
+   * while running, or if the wait for the result is interrupted.
    */
   private final class Ahead[T](task: () => T, close: T => Unit) {
     private var made = Option.empty[T]

@@ -1,40 +1,43 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-/** The bytes of a state file, and those of the keys and values in it before compression. */
+/** Sizes of a state file: bytes of the file, and bytes of keys and values before compression. */
 final case class FileSize(bytes: Long, rowBytes: Long) {
   def withRows(more: Long): FileSize = copy(rowBytes = rowBytes + more)
 }
 
 /**
- * Decides which files maintenance writes, from the sizes of those that a restore reads: the last
- * snapshot and the files of changes after it. All that is written is less than three times the
- * changelogs: a third of it is for the changelogs themselves.
+ * Schedule of maintenance: decides about the files to write, from the sizes of the files that a
+ * restore reads: the last snapshot and the later files of changes. All written bytes together stay
+ * below three times the bytes of the changelogs. A third is for the changelogs, a third for merged
+ * files, and a third for snapshots.
  *
- * Changelogs are merged, `MergeWidth` or more small ones at a time, and merged files again, so that
- * a restore does not open thousands of files, as long as merged files come to no more than the
- * changelogs do.
+ * Changelogs are merged, `MergeWidth` or more small changelogs at a time, and so are merged files,
+ * so a restore does not open thousands of files. Merging stops when the merged files would exceed
+ * the changelogs.
  *
- * A snapshot is due when a restore would read two and a half times what a new snapshot is. What
- * such a restore reads too much was put by some changelogs and removed by others. It is one and a
- * half times the snapshot or more, so snapshots take less than a third. For a state that only
- * grows, one is also due when the changelogs are half as large again as the last snapshot and the
- * three thirds are not used up, so that the state rests on two snapshots. For a small state, one is
- * also due when a restore would cost four times what reading a new snapshot does, where opening a
- * file counts as `OpeningBytes`.
+ * A snapshot is due when a restore would read two and a half times the size of a new snapshot. The
+ * excess, one and a half times the new snapshot or more, was put by some changelogs and removed by
+ * later changelogs. So the snapshots take less than a third. Two more rules make a snapshot due:
  *
- * @param minChangelogs after a snapshot before the next one may be due
+ *   - For a state that only grows: the changelogs are half as large again as the last snapshot, and
+ *     merged files and snapshots have not used up their two thirds. So the state rests on two
+ *     snapshots.
+ *   - For a small state: a restore would cost four times as much as reading a new snapshot, where
+ *     opening a file counts as `OpeningBytes`.
+ *
+ * @param minChangelogs least number of changelogs between two snapshots
  */
 final class SnapshotSchedule(minChangelogs: Int) {
   import SnapshotSchedule._
 
-  /** The version and the size of the last one. */
+  /** Version and size of the last snapshot. */
   private var snapshot: Option[(Long, FileSize)] = None
-  /** The files of changes after the snapshot, each upon the one before it. */
+  /** Files of changes after the snapshot; each file applies to the state of the file before. */
   private var chain = Vector.empty[ChangeFile]
   private var changelogBytes = 0L
   private var mergedBytes = 0L
 
-  /** The state was read from these files, in this order. */
+  /** Note the files from which the state was read, in order. */
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = synchronized {
     val (snapshots, changes) = files.partition(_._1.isSnapshot)
     snapshot = snapshots.headOption.map { case (name, size) => (name.version, size) }
@@ -43,19 +46,22 @@ final class SnapshotSchedule(minChangelogs: Int) {
     mergedBytes = bytesOf(chain.filter(_.name.isMerged))
   }
 
-  /** A changelog was written. */
+  /** Note a written changelog. */
   def committed(name: StateFileName, bytes: Long): Unit = synchronized {
     chain :+= ChangeFile(name, bytes)
     changelogBytes += bytes
   }
 
-  /** Versions after this one are undone. A restore needs no snapshot of them any more. */
+  /**
+   * Note the undoing of all versions after `version`. A restore needs no snapshot of an undone
+   * version.
+   */
   def undone(version: Long): Unit = synchronized {
     chain = chain.takeWhile(_.name.version <= version)
     snapshot = snapshot.filter(_._1 <= version)
   }
 
-  /** Whether a snapshot is due for a state with so many bytes of keys and values. */
+  /** True if a snapshot is due for a state with `rowBytes` bytes of keys and values. */
   def isDue(rowBytes: Long): Boolean = synchronized {
     chain.map(_.name.versions).sum >= minChangelogs && snapshot.map(_._2).forall { last =>
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
@@ -71,8 +77,8 @@ final class SnapshotSchedule(minChangelogs: Int) {
   }
 
   /**
-   * A snapshot of `state` was written. It replaces the files that lead there, unless these were
-   * undone.
+   * Note a written snapshot of `state`. The snapshot replaces the files that lead to the state,
+   * unless the files were undone.
    */
   def written(state: StateId, size: FileSize): Unit = synchronized {
     val last = chain.indexWhere(_.name.state == state)
@@ -85,8 +91,8 @@ final class SnapshotSchedule(minChangelogs: Int) {
   }
 
   /**
-   * The oldest files that are to be merged; empty if there are none. Their versions are at most
-   * `settled`, up to which nothing is undone any more.
+   * Return the oldest files due for merging; empty if none are due. The versions of the files are
+   * at most `settled`, and versions up to `settled` are never undone.
    */
   def mergeable(settled: Long): Seq[StateFileName] = synchronized {
     var rest = chain.takeWhile(_.name.version <= settled)
@@ -103,7 +109,9 @@ final class SnapshotSchedule(minChangelogs: Int) {
     due.map(_.name)
   }
 
-  /** These files were merged into one, which takes their place if they still count. */
+  /**
+   * Note a merge. The merged file takes the place of the merged parts, if the parts still count.
+   */
   def merged(files: Seq[StateFileName], into: StateFileName, size: FileSize): Unit = synchronized {
     mergedBytes += size.bytes
     val begin = chain.indexWhere(_.name == files.head)
@@ -114,20 +122,29 @@ final class SnapshotSchedule(minChangelogs: Int) {
 object SnapshotSchedule {
   private val MaxReadRatio = 2.5
   private val MaxRestoreRatio = 4
-  /** Bytes of snapshots and merged files for each byte of changelogs. */
+  /** Limit for the bytes of snapshots and merged files, for each byte of changelogs. */
   private val MaxWritten = 1.9
-  /** The bytes of a file without rows. */
+  /** Bytes of a file without rows. */
   private val EmptyFileBytes = 2L << 10
-  /** About twice that: small enough for small changelogs to outweigh snapshots. */
+  /**
+   * Cost of opening a file, about twice `EmptyFileBytes`: small enough for small changelogs to
+   * outweigh a snapshot.
+   */
   private val OpeningBytes = 4L << 10
   private val MergeWidth = 64
-  /** A larger file is read as fast alone as it would be as a part of another file. */
+  /**
+   * Limit for merging: reading a larger file alone is as fast as reading the same bytes in a merged
+   * file.
+   */
   private val SmallBytes = 256L << 10
   private val MaxMergedBytes = MergeWidth * SmallBytes
 
   private final case class ChangeFile(name: StateFileName, bytes: Long) {
     def isSmall: Boolean = bytes < SmallBytes
-    /** How often it was merged, and whether it is small: files of one sort are merged. */
+    /**
+     * Number of merges behind the file, and true if the file is small. Only files of the same sort
+     * are merged.
+     */
     def sort: (Int, Boolean) =
       ((63 - java.lang.Long.numberOfLeadingZeros(name.versions)) / 6, isSmall)
   }

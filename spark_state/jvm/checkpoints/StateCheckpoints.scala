@@ -11,10 +11,10 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.types.StructType
 
 /**
- * What the files of a store hold.
+ * Description of the content of a store's files.
  *
- * @param codec as Spark names it
- * @param owner whose rows they are, for errors of rows
+ * @param codec name of the codec in Spark
+ * @param owner owner of the rows, for errors about rows
  */
 final case class StateFileContent(
     keySchema: StructType,
@@ -24,11 +24,12 @@ final case class StateFileContent(
     owner: String = "")
 
 /**
- * The checkpoints of one store: writes changelogs and snapshots, finds what a state is made of, and
- * reads it with all cores.
+ * Checkpoints of one store: writes changelogs and snapshots, finds the files of a state, and reads
+ * the files with all cores.
  *
- * @param syncsChanges whether changelogs outlive a power failure as soon as they are committed.
- *                     Other files always do: the files that they stand for are deleted
+ * @param syncsChanges true if a changelog survives a power failure as soon as the commit returns.
+ *                     Snapshots and merged files always do, because the files that they replace are
+ *                     deleted
  */
 final class StateCheckpoints(
     val directory: StateDirectory,
@@ -38,17 +39,20 @@ final class StateCheckpoints(
   import StateCheckpoints._
   import content._
 
-  /** What is in the directory now. */
+  /** List the files in the directory. */
   def list(): StateFiles = {
     val names = directory.list()
     new StateFiles(
       names.flatMap(StateFileName.parse), new HdfsStateFiles(names.flatMap(HdfsStateFile.parse)))
   }
 
-  /** A file, begun when its first bytes are to be written. */
+  /** Return a file to write. The file is created with the first bytes. */
   def create(name: StateFileName): PendingStateFile = create(name, () => name)
 
-  /** The same; `named` tells then which name it has, of another generation perhaps. */
+  /**
+   * Return a file to write, named when the first bytes are written: `named` then returns the final
+   * name, perhaps of another generation than `like`.
+   */
   def create(like: StateFileName, named: () => StateFileName): PendingStateFile =
     new PendingStateFile(
       () => directory.create(named().toString, isDurable = syncsChanges || !like.isChangelog),
@@ -68,7 +72,7 @@ final class StateCheckpoints(
     }
   }
 
-  /** Write a file of the rows that `f` puts; returns its size. */
+  /** Write a file of the rows that `f` puts. Returns the size of the file. */
   private def written(name: StateFileName)(f: StateFileWriter => Unit): FileSize = {
     val file = create(name)
     try {
@@ -83,9 +87,9 @@ final class StateCheckpoints(
   }
 
   /**
-   * Write one file with the outcome of files of changes, each of which is upon the one before it.
-   * Their rows are in the heap meanwhile, charged to `account`. They may take a quarter of what the
-   * executor's state may still take, so that batches go on; None, and no file, if they need more.
+   * Merge consecutive files of changes into one file. The rows are on the heap meanwhile, charged
+   * to `account`. The rows may take a quarter of the memory left to the executor's states, so that
+   * batches can go on. Returns None, and writes no file, if the rows need more.
    */
   def merge(files: Seq[StateFileName], into: StateFileName, account: MemoryAccount)
       : Option[FileSize] = {
@@ -115,7 +119,7 @@ final class StateCheckpoints(
     } finally account.release(bytes)
   }
 
-  /** Read the files of a lineage into an empty map, in order; returns their sizes. */
+  /** Read the files of a lineage into an empty map, in order. Returns the sizes of the files. */
   def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, FileSize)] = {
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
@@ -138,7 +142,8 @@ final class StateCheckpoints(
           hashes(i) = KeyIndex.hashOf(key)
           i += 1
         }
-        // Each call takes the lock, which costs less for who has it.
+        // Take the lock here once: each call below takes the lock again, which is cheap for the
+        // owner.
         map.synchronized {
           map.prefetch(hashes, count)
           i = 0
@@ -160,8 +165,9 @@ final class StateCheckpoints(
   }
 
   /**
-   * How many entries a restore from files may end with; `first` is the first of them. A snapshot
-   * has its entries; changelogs count as if no key came twice and all their rows were equally long.
+   * Estimate the number of entries after a restore from `files`; `first` is the first file. For a
+   * snapshot, the number of its rows. For changelogs, the number of rows if no key came twice and
+   * all rows were equally long.
    */
   private def expectedEntries(files: Seq[StateFileName], first: OpenFile): Long =
     if (first.name.isSnapshot || files.size == 1) first.reader.rows
@@ -176,7 +182,10 @@ final class StateCheckpoints(
       f: (StateFileName, StateFileBatch) => Unit): Unit =
     Using.resource(new Batches(files, onFile))(_.foreach(f.tupled))
 
-  /** The record batches of the files, in order. Other threads read ahead until it is closed. */
+  /**
+   * Return the record batches of the files, in order. Other threads read ahead until the iterator
+   * is closed.
+   */
   def batches(files: Seq[StateFileName]): Iterator[(StateFileName, StateFileBatch)] with Closeable =
     new Batches(files, _ => ())
 
@@ -223,8 +232,9 @@ final class StateCheckpoints(
   }
 
   /**
-   * Whether a file may stand for others. One that was cut has no footer. A merged file is read to its
-   * end: nothing else has the changes of the files that were merged. Behind a snapshot is another one.
+   * True if a file may replace other files. A truncated file has no footer. A merged file is read
+   * to the end, because no other file will have the changes of the replaced files. For a damaged
+   * snapshot, there is still the snapshot before.
    */
   def isWhole(name: StateFileName): Boolean =
     try {
@@ -259,7 +269,7 @@ final class StateCheckpoints(
     }
   }
 
-  /** The rows of one file, for a change feed: key, value (null: removed). */
+  /** Return the rows of a file, for a change feed: key, value (null: removed). */
   def rowsOf(name: StateFileName): Iterator[(UnsafeRow, UnsafeRow)] = {
     val file = openFile(name)
     val batches = Using.resource(file.input) { _ =>
@@ -270,11 +280,11 @@ final class StateCheckpoints(
     }
   }
 
-  /** The rows of a delta of an adopted checkpoint: key, value (null: removed). */
+  /** Return the rows of a delta of an adopted checkpoint: key, value (null: removed). */
   def adoptedRowsOf(delta: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
     adopted.rowsOf(delta, shape)
 
-  /** A row, which shares the batch's bytes: key, value (null: removed). */
+  /** Return a row that shares the batch's bytes: key, value (null: removed). */
   private def rowOf(batch: StateFileBatch, row: Int): (UnsafeRow, UnsafeRow) = {
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
@@ -284,11 +294,11 @@ final class StateCheckpoints(
 }
 
 object StateCheckpoints {
-  /** In rescaled files: how many partitions the query had, and how many it has. */
+  /** Metadata of rescaled files: the numbers of partitions before and after. */
   private val Former = "cowstate.former_partitions"
   private val Partitions = "cowstate.partitions"
 
-  /** In the map of a merge, beside the row's own bytes. */
+  /** Bytes of a row in the map of a merge, beyond the bytes of key and value. */
   private val BytesOfMergedRow = 200L
 
   private final class OpenFile(

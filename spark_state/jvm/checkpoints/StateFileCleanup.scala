@@ -6,7 +6,7 @@ import scala.annotation.tailrec
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
-/** Retention and orphan sweep of one store: deletes files that no retained version needs. */
+/** Retention and orphan sweep of a store: deletes files without use for a retained version. */
 private[cowstate] final class StateFileCleanup(
     checkpoints: StateCheckpoints, conf: StateStoreConf) {
   private var cleanedBefore = 0L
@@ -14,10 +14,10 @@ private[cowstate] final class StateFileCleanup(
   private var whole = Set.empty[StateFileName]
 
   /**
-   * Delete the files that none of the last `minBatchesToRetain` versions up to `head` needs, of at
-   * most `maxVersionsToDeletePerMaintenance` versions at once. What that limit leaves goes the next
-   * time, whether there were batches or not. Nothing is deleted for the sake of a snapshot or a
-   * merged file that a power failure or somebody has cut.
+   * Delete the files that none of the last `minBatchesToRetain` versions up to `head` needs, but
+   * files of at most `maxVersionsToDeletePerMaintenance` versions at once. The remaining files go
+   * in later calls, even without new batches. A truncated snapshot or merged file, cut by a power
+   * failure or a user, replaces no file.
    */
   def deleteUnneeded(head: StateId): Unit = synchronized {
     val oldest = head.version - conf.minVersionsToRetain
@@ -31,7 +31,9 @@ private[cowstate] final class StateFileCleanup(
     }
   }
 
-  /** Looks at each file that stands for others, until it has seen once that the file is whole. */
+  /**
+   * Return the files to delete. Checks each replacing file, until a check has found the file whole.
+   */
   @tailrec
   private def unneeded(
       files: StateFiles, head: StateId, oldest: Long, cut: Set[StateFileName]): Deletable = {
@@ -44,7 +46,7 @@ private[cowstate] final class StateFileCleanup(
     }
   }
 
-  /** Unfinished files of killed writers may grow old at any time: a look once an hour is enough. */
+  /** Sweep the unfinished files of killed writers, at most once an hour. Such files may wait. */
   def sweepOrphans(): Unit = synchronized {
     val now = System.nanoTime
     if (sweptNs.forall(now - _ > TimeUnit.HOURS.toNanos(1))) {

@@ -1,47 +1,56 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-/** How many partitions a query had, and how many it has then. */
+/** Numbers of partitions of a query before and after a rescale. */
 final case class Rescale(former: Int, partitions: Int) {
   override def toString: String = f"-$former%010d-$partitions%010d"
 }
 
 /**
- * The names of the files of one store, which is the directory
- * <checkpointLocation>/state/<operator>/<partition>[/<store>]:
+ * Name of a file of a store. The directory of the store is
+ * <checkpointLocation>/state/<operator>/<partition>[/<store>]. The names and contents are:
  *
- *   <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
- *   <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
- *   <version>-<generation>-<unique>-<attempt>.snapshot.arrow  everything at the end of one
+ *   <version>-<generation>-<unique>-<base>.changelog.arrow
+ *       the changes of a batch
+ *   <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow
+ *       the changes of several batches
+ *   <version>-<generation>-<unique>-<attempt>.snapshot.arrow
+ *       the whole state at the end of a batch
  *   <version>-<generation>-<unique>-<base>-<former>-<partitions>-<attempt>.rescaled.arrow
- *                                          the same, for another number of partitions
+ *       the whole state, for another number of partitions
  *
- * Version is decimal, padded with zeros to 19 digits, the other numbers to 10. `unique` is 16
- * hex digits drawn by each attempt for the stores that it writes of an operator, so that no two
- * writers meet in one name, and stands for the state that the attempt made; `base` is the unique of the state that it started from, "0" for the
- * empty one. A merged file leads to its state from the one `versions` before it, which is `base`;
- * `attempt` is drawn by who merged, or took the snapshot, and missing in files of early builds.
+ * The parts of a name:
  *
- * A rescaled file is what `cowstate rescale` makes of the `former` partitions of a version: the rows
- * that this partition has if the query has `partitions` of them. Its `unique` stands for a state of
- * its own, and `base` for the state of this partition that it replaces, "0" if there was none;
- * `attempt` is the rescale. It counts only as long as the offset log gives that version this number
- * of partitions, see QueryPartitions.
+ *   - version: decimal, padded with zeros to 19 digits; all other numbers have 10 digits.
+ *   - unique: 16 hex digits, the id of the state made by an attempt. Each attempt draws an id for
+ *     all of the stores that the attempt writes of an operator, so two writers never use the same
+ *     name.
+ *   - base: the unique of the state before the changes, "0" for the empty state. A merged file
+ *     leads from the base, `versions` versions earlier, to the state of the file.
+ *   - attempt: drawn by the writer of a merged file or snapshot; missing in files of early builds.
  *
- * A writer's generation is above all that it found in the directory when it looked; it looks when
- * it loads a state, when its task is not a first attempt, and when it begins anything but the
- * direct continuation of its own last commit. If two attempts made one version, the one of the higher
- * generation counts: a batch that runs again replaces the run that it follows, and a zombie that
- * looked before its successor did, and wrote by then, never wins by writing late.
+ * A rescaled file is written by `cowstate rescale` from the `former` partitions of a version. The
+ * file holds the partition's rows if the query has `partitions` partitions. Here `unique` is the id
+ * of a new state, `base` the id of the partition's replaced state ("0" if there was none), and
+ * `attempt` the id of the rescale. The file counts only as long as the offset log gives the version
+ * `partitions` partitions, see QueryPartitions.
  *
- * Generations cannot order two attempts if the later one did not see a file of the earlier one.
- * That may be a zombie whose file comes after its successor looked, or a second action of
- * foreachBatch that goes, as a first attempt, to an executor that holds the state. Then either may
- * count, as a whole: both ran one batch upon one base, but their results may differ. It is the same
- * one in all stores of the operator, because an attempt gives them one generation and one `unique`,
- * and because one that was killed before it had written all of them counts in none, see
- * WholeAttempts. Checkpoint format 2 names the one that Spark took.
+ * The generation of a writer is above all generations found in the directory. A writer looks into
+ * the directory in three cases: when loading a state, when the task is not a first attempt, and
+ * when beginning anything but the direct continuation of the writer's last commit. If two attempts
+ * made the same version, the higher generation counts. So a rerun of a batch replaces the earlier
+ * run. A zombie that looked before its successor, and had written a file by the time the successor
+ * looked, never wins by writing late.
  *
- * StateFiles says which files make up a state.
+ * Generations cannot order two attempts if the later attempt did not see a file of the earlier
+ * attempt. Two cases are possible: the file of a zombie arrives after the successor looked; or a
+ * second action of foreachBatch goes, as a first attempt, to an executor with the state in memory.
+ * Then either attempt may count, as a whole: both ran the same batch upon the same base, but the
+ * results may differ. The same attempt counts in all stores of the operator, for two reasons: all
+ * stores of an attempt have the same generation and the same `unique`; and an attempt killed before
+ * writing all stores counts in no store, see WholeAttempts. In checkpoint format 2, Spark names the
+ * attempt that counts.
+ *
+ * StateFiles chooses the files that make up a state.
  */
 final case class StateFileName(
     version: Long,
@@ -54,7 +63,7 @@ final case class StateFileName(
 
   def isRescaled: Boolean = rescale.isDefined
 
-  /** Whether it holds everything: it needs no other file. */
+  /** True if the file holds the whole state, so a restore needs only this file. */
   def isSnapshot: Boolean = base.isEmpty || isRescaled
 
   def isMerged: Boolean = versions > 1
@@ -67,10 +76,10 @@ final case class StateFileName(
     else if (isMerged) "merged"
     else "changelog"
 
-  /** The state that the file ends in. */
+  /** State at the end of the file. */
   def state: StateId = StateId(version, unique)
 
-  /** The state upon which the file applies; None for a snapshot. */
+  /** State before the file's changes; None for a snapshot. */
   def from: Option[StateId] =
     base.filterNot(_ => isRescaled).map(StateId(version - versions, _))
 
@@ -92,7 +101,7 @@ object StateFileName {
   private val Rescaled =
     s"$State-$Base-(\\d{10})-(\\d{10})-([0-9a-f]{16})\\.rescaled\\.arrow".r
 
-  /** The parts of a name; None if it is not one of ours. */
+  /** Parse a name. Returns None for a foreign file. */
   def parse(name: String): Option[StateFileName] = name match {
     case Changelog(version, generation, unique, base) =>
       Some(StateFileName(version.toLong, generation.toLong, unique, Some(base)))
@@ -113,14 +122,11 @@ object StateFileName {
     case _ => None
   }
 
-  /** The name of a snapshot of a state. */
+  /** Return the name of a snapshot of a state. */
   def ofSnapshot(state: StateId, generation: Long, attempt: String): StateFileName =
     StateFileName(state.version, generation, state.unique, None, attempt = Some(attempt))
 
-  /**
-   * The name of the file that files of changes are merged to; each is upon the state of the one
-   * before it.
-   */
+  /** Return the name for the merge of consecutive files of changes. */
   def merging(files: Seq[StateFileName], generation: Long, attempt: String): StateFileName =
     files.last.copy(
       generation = generation,

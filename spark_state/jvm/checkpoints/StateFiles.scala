@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import scala.collection.mutable
 
 /**
- * The files from which one state is restored, in the order in which they apply: a snapshot, or
- * files of an adopted checkpoint, or nothing; then changelogs, some of them merged.
+ * Files for the restore of a state, in order: first a snapshot, files of an adopted checkpoint, or
+ * nothing; then changelogs and merged files.
  */
 final case class Lineage(
     snapshot: Option[StateFileName],
@@ -13,27 +13,32 @@ final case class Lineage(
   def files: Seq[StateFileName] = snapshot.toSeq ++ changes
 }
 
-/** Files that may be deleted, and the files that then stand for them, which must be whole. */
+/**
+ * Files to delete, and the files that replace the deleted files. The replacing files must be whole.
+ */
 final case class Deletable(
     files: Seq[StateFileName], adopted: Seq[HdfsStateFile], standIns: Seq[StateFileName]) {
-  /** By version. */
+  /** Names with their versions. */
   def names: Seq[(Long, String)] =
     files.map(f => f.version -> f.toString) ++ adopted.map(f => f.version -> f.toString)
 }
 
-/** What a listing of a store's directory says. Pure. */
+/** Listing of a store's directory: chooses files and states from the listed names. Pure. */
 final class StateFiles(
     names: Iterable[StateFileName],
     val adopted: HdfsStateFiles = new HdfsStateFiles(Nil)) {
   private val snapshots = names.filter(_.isSnapshot).groupBy(_.state)
   private val changelogs = names.filter(_.isChangelog).groupBy(_.version)
-  /** The files of changes that end in a state: those of most versions, and the newest, first. */
+  /**
+   * Files of changes by end state, in descending order of the number of versions, then of the
+   * generation.
+   */
   private val changesTo: Map[StateId, Seq[StateFileName]] =
     names.filterNot(_.isSnapshot).groupBy(_.state).map { case (state, files) =>
       state -> files.toSeq.sortBy(file => (-file.versions, -file.generation))
     }
 
-  /** The generation of a writer that has seen this listing. */
+  /** Generation of a writer after seeing this listing. */
   def nextGeneration: Long = names.map(_.generation).maxOption.getOrElse(0L) + 1
 
   def latestOwn: Option[Long] = names.map(_.version).maxOption
@@ -41,8 +46,8 @@ final class StateFiles(
   def latestVersion: Option[Long] = (latestOwn ++ adopted.latestVersion).maxOption
 
   /**
-   * This listing without the files that rescales made of `version` for other numbers of partitions
-   * than the query has there. `partitions` is asked only if there are such files.
+   * Return this listing without the rescaled files of `version` for a number of partitions that the
+   * query does not have at `version`. `partitions` is called only if there are rescaled files.
    */
   def dealtOut(version: Long, partitions: Long => Int): StateFiles = {
     val rescaled = names.filter(file => file.isRescaled && file.version == version)
@@ -54,16 +59,20 @@ final class StateFiles(
     }
   }
 
-  /** The snapshot of a state, the newest if there are several; None if there is none but `damaged`. */
+  /**
+   * Return the newest snapshot of a state, without the snapshots in `damaged`; None if no snapshot
+   * is left.
+   */
   private def snapshotOf(state: StateId, damaged: Set[StateFileName]): Option[StateFileName] =
     snapshots.getOrElse(state, Nil).filterNot(damaged)
       .maxByOption(file => (file.generation, file.attempt))
 
   /**
-   * The state that counts as `version`: of the highest generation, unless `unique` names one. None
-   * if there is no file of it. A state has the generation of its changelog; snapshots and merged
-   * files, which are written later, have no say unless that is gone. A rescaled state goes by its
-   * own name, and by that of the state which it replaces: the commit log may name either.
+   * Return the state that counts as `version`: the state with id `unique` if given, else the state
+   * of the highest generation. None if there is no file of the version. The generation of a state
+   * is the generation of the changelog. Snapshots and merged files are written later, and decide
+   * only if the changelog is gone. A rescaled state has two ids, a new id and the id of the
+   * replaced state, because the commit log may hold either.
    */
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
@@ -77,7 +86,7 @@ final class StateFiles(
     }
   }
 
-  /** A file of each state of a version, the one that counts first. */
+  /** Return a file of each state of a version; the state that counts comes first. */
   private def newestFirst(version: Long): Seq[StateFileName] = {
     val made = changelogs.getOrElse(version, Nil)
     val there = made ++ names.filter { file =>
@@ -86,22 +95,25 @@ final class StateFiles(
     there.toSeq.sortBy(file => (file.generation, file.unique)).reverse
   }
 
-  /** The attempts that made a version, the one that counts first. */
+  /** Return the attempts at a version; the attempt that counts comes first. */
   def attemptsAt(version: Long): Seq[String] =
     newestFirst(version).filterNot(_.isRescaled).map(_.unique).distinct
 
-  /** Whether a rescale made the state that counts as a version: it gives each store one of its own. */
+  /**
+   * True if a rescale made the state that counts as `version`. A rescale makes a separate state for
+   * each store.
+   */
   def isRescaledAt(version: Long): Boolean =
     newestFirst(version).headOption.exists(_.isRescaled)
 
-  /** Whether an attempt made a state, and no conversion or rescale. */
+  /** True if an attempt made the state, rather than a conversion or a rescale. */
   def isOfAttempt(state: StateId): Boolean =
     changelogs.getOrElse(state.version, Nil).exists(_.state == state)
 
   /**
-   * The lineage of a state, which prefers files of many versions; or, if a file is missing, the
-   * state on the way that has none. Files in `damaged` are not used. If `fromSnapshot` is given,
-   * only the snapshot of that version is used.
+   * Return the lineage of a state, with files of many versions preferred. If a file is missing,
+   * return on the left the state on the way without a file. Files in `damaged` are not used. If
+   * `fromSnapshot` is given, only the snapshot of version `fromSnapshot` is used.
    */
   def lineageOf(
       state: StateId,
@@ -127,7 +139,10 @@ final class StateFiles(
     Left(gap.get)
   }
 
-  /** The lineage of a state if it needs no changes; or, on the left, the state that it lacks. */
+  /**
+   * Return the lineage of a state restored without files of changes, or None if the restore needs
+   * files of changes. On the left, the missing state.
+   */
   private def beginningAt(
       at: StateId,
       damaged: Set[StateFileName],
@@ -150,8 +165,8 @@ final class StateFiles(
   }
 
   /**
-   * The oldest version such that it and all later ones have a changelog; None if the newest has
-   * none.
+   * Return the first version of the unbroken series of changelogs up to the newest version; None if
+   * the newest version has no changelog.
    */
   def firstWithChanges: Option[Long] =
     latestOwn.flatMap(stateAt(_, None)).flatMap { newest =>
@@ -160,9 +175,9 @@ final class StateFiles(
     }
 
   /**
-   * The changelogs that lead to a state, from the one that made `startVersion` on; or the state on
-   * the way that has no changelog. Merged files do not count: they do not tell their versions
-   * apart.
+   * Return the changelogs that lead to a state, from version `startVersion` on. On the left, the
+   * state on the way without a changelog. Merged files do not count, because the changes of single
+   * versions cannot be told apart.
    */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
     var chain = List.empty[StateFileName]
@@ -179,10 +194,14 @@ final class StateFiles(
   }
 
   /**
-   * Files that no restore of `head`, or of a state before it from version `oldest` on, needs: what
-   * is older than the newest snapshot that a restore of `oldest` may use, and than the one before
-   * it, should that be damaged; and what was merged of versions before `oldest`. Files in `damaged`
-   * stand for no others.
+   * Return the files without use for a restore of `head`, or of an earlier state back to version
+   * `oldest`:
+   *
+   *   - Files older than the two newest snapshots usable for a restore of `oldest`. Two, in case
+   *     the newer snapshot is damaged.
+   *   - Parts of a merged file, if the version of the merged file is before `oldest`.
+   *
+   * Files in `damaged` replace no files.
    */
   def deletable(head: StateId, oldest: Long, damaged: Set[StateFileName] = Set.empty): Deletable = {
     val reached = ancestors(head)
@@ -201,17 +220,23 @@ final class StateFiles(
       (if (oldestKept.isDefined) kept else Nil) ++ merged.map(_._1))
   }
 
-  /** Whether a file was merged across a snapshot: a lineage that uses it needs what was merged. */
+  /**
+   * True if a file was merged across a snapshot. A lineage from the snapshot needs the parts of the
+   * merged file.
+   */
   private def hasSnapshotInside(merged: StateFileName): Boolean =
     snapshots.keys.exists(s => s.version > merged.from.get.version && s.version < merged.version)
 
-  /** Files of changes, also of attempts that do not count, of versions that a merged file has. */
+  /**
+   * Return the files of changes whose versions a merged file contains, including files of attempts
+   * without effect.
+   */
   private def partsOf(merged: StateFileName): Iterable[StateFileName] = names.filter { file =>
     file.versions < merged.versions && file.version <= merged.version &&
       file.from.exists(_.version >= merged.from.get.version)
   }
 
-  /** The two newest snapshots that a restore of `oldest` may use. */
+  /** Return the two newest snapshots usable for a restore of `oldest`. */
   private def keptSnapshots(
       reached: collection.Set[StateId],
       oldest: Long,
@@ -219,7 +244,7 @@ final class StateFiles(
     reached.toSeq.filter(_.version <= oldest).flatMap(snapshotOf(_, damaged))
       .sortBy(-_.version).take(2)
 
-  /** A state and the states that it was built upon, as far as there are files. */
+  /** Return a state and all ancestors of the state, as far as there are files. */
   private def ancestors(head: StateId): collection.Set[StateId] = {
     val reached = mutable.Set(head)
     val open = mutable.Stack(head)

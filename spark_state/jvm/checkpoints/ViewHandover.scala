@@ -1,9 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 /**
- * How maintenance that finds a store busy gets its view: it asks, the batch leaves one when it
- * commits, and the next maintenance takes it. A batch for which Spark forces a snapshot leaves one,
- * too, if its state is in an object store. A view that nobody will take is released.
+ * Handover of a view from a batch to maintenance. If maintenance finds the store busy, maintenance
+ * asks for a view, the next batch leaves a view at the commit, and the next maintenance takes the
+ * view. If Spark forces a snapshot, the batch also leaves a view, provided that the state is in an
+ * object store. A view without a taker is released.
  */
 private[cowstate] final class ViewHandover {
   private var isAsked = false
@@ -14,10 +15,10 @@ private[cowstate] final class ViewHandover {
     isAsked = true
   }
 
-  /** Whether a snapshot is to be written of what was left, whether one is due or not. */
+  /** True if the waiting view must be written as a snapshot, even if no snapshot is due. */
   def isForced: Boolean = synchronized(isLeftByForce)
 
-  /** Leave a view, if one was asked for, or if Spark forces a snapshot. */
+  /** Leave a view, if maintenance has asked or Spark forces a snapshot. */
   def leave(view: => TakenView, isForced: Boolean): Unit = synchronized {
     if (isForced || isAsked) {
       clear()
@@ -26,7 +27,7 @@ private[cowstate] final class ViewHandover {
     }
   }
 
-  /** The view that was left, if it is of this state. */
+  /** Take the waiting view, if the view shows this state. */
   def take(state: LoadedState): Option[TakenView] = synchronized {
     val view = Option(left).filter(_.state eq state)
     if (view.isDefined) left = null
@@ -34,7 +35,7 @@ private[cowstate] final class ViewHandover {
     view
   }
 
-  /** Nothing is asked for any more, and what was left is released. */
+  /** Cancel the request, and release the waiting view. */
   def clear(): Unit = synchronized {
     isAsked = false
     isLeftByForce = false

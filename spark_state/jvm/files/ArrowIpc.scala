@@ -9,26 +9,29 @@ import org.apache.arrow.flatbuf.{Endianness, Field, FieldNode, Footer, Int => In
 import org.apache.arrow.flatbuf.{Message, MessageHeader, MetadataVersion, RecordBatch, Schema, Type}
 
 /**
- * The Arrow IPC messages of a state file, https://arrow.apache.org/docs/format/Columnar.html, for
- * its schema:
+ * Arrow IPC messages of a state file (https://arrow.apache.org/docs/format/Columnar.html), for the
+ * schema of state files:
  *
  *   key       binary, never null
  *   value     binary, null: the key was removed
  *   checksum  int32, never null, in files of rows with checksums only (see RowChecksums)
  *
- * A message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes; the buffers of
- * a record batch follow it.
+ * A message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes. The buffers of
+ * a record batch follow the message.
  */
 private[cowstate] object ArrowIpc {
   val Magic: Array[Byte] = "ARROW1".getBytes(UTF_8)
-  /** For each buffer of a record batch its offset in the body and its length. */
+  /** Offset in the body and length of each buffer of a record batch. */
   type Buffers = Array[(Long, Long)]
 
   final case class FileBlock(offset: Long, metadataBytes: Int, bodyBytes: Long)
 
   def padded(length: Int): Int = (length + 7) & ~7
 
-  /** Buffers of a record batch: validity, offsets and data of two columns; validity and data. */
+  /**
+   * Number of buffers of a record batch: validity, offsets and data of the two binary columns;
+   * validity and data of the checksums.
+   */
   def bufferCount(checksums: Boolean): Int = if (checksums) 8 else 6
 
   def schemaMessage(checksums: Boolean): Array[Byte] = {
@@ -36,7 +39,7 @@ private[cowstate] object ArrowIpc {
     message(builder, MessageHeader.Schema, schema(builder, checksums, Nil), 0)
   }
 
-  /** The message of a record batch; codec is Arrow's, -1 for none. */
+  /** Return the message of a record batch. `codec` is Arrow's number, -1 for no compression. */
   def recordBatchMessage(
       rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long, codec: Byte): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)
@@ -62,7 +65,7 @@ private[cowstate] object ArrowIpc {
     message(builder, MessageHeader.RecordBatch, RecordBatch.endRecordBatch(builder), bodyBytes)
   }
 
-  /** The footer's flatbuffer, which says where the record batches are and carries `metadata`. */
+  /** Return the footer's flatbuffer, with the places of the record batches and with `metadata`. */
   def footer(
       blocks: Seq[FileBlock], checksums: Boolean, metadata: Seq[(String, String)]): Array[Byte] = {
     val builder = new FlatBufferBuilder(1024)
@@ -82,8 +85,8 @@ private[cowstate] object ArrowIpc {
   }
 
   /**
-   * The number of rows of a record batch, its codec and its `count` buffers, from the flatbuffer of
-   * its message.
+   * Return the number of rows of a record batch, its codec and its `count` buffers, parsed from the
+   * flatbuffer of the message.
    */
   def parseRecordBatch(message: Array[Byte], count: Int): (Int, Byte, Buffers) = {
     val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(8)

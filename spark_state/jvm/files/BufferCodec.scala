@@ -10,16 +10,17 @@ import net.jpountz.xxhash.XXHashFactory
 import org.apache.arrow.flatbuf.CompressionType
 
 /**
- * Compression of the buffers of a record batch: the uncompressed length as long, -1 for a buffer
- * that is stored as it is, and the compressed bytes. An instance is used by one thread at a time.
+ * Compression of the buffers of a record batch. A buffer is the uncompressed length as a long, then
+ * the compressed bytes. The length is -1 for a buffer stored without compression. An instance is
+ * used by one thread at a time.
  */
 private[cowstate] sealed abstract class BufferCodec(val arrowType: Byte) {
   private var scratch = Array.emptyByteArray
 
-  /** The most bytes that `compress` needs for so many. */
+  /** Return the greatest number of bytes that `compress` may need for `length` bytes. */
   protected def bound(length: Int): Long
 
-  /** Compress the first `length` bytes into `to`; returns how many these are. */
+  /** Compress the first `length` bytes into `to`. Returns the number of compressed bytes. */
   protected def compress(bytes: Array[Byte], length: Int, to: Array[Byte]): Int
 
   final def encode(bytes: Array[Byte], length: Int): Array[Byte] = {
@@ -46,15 +47,19 @@ private[cowstate] object BufferCodec {
   private val ZstdLevel = 1
 
   /**
-   * An LZ4 frame: magic number, descriptor, blocks with their lengths, and a length of zero. The
-   * library has a stream for it, which allocates more than it writes.
+   * Codec for LZ4 frames: magic number, descriptor, blocks with their lengths, and a length of
+   * zero. The stream class of the LZ4 library is not used, because the class allocates more bytes
+   * than it writes.
    */
   private final class Lz4 extends BufferCodec(CompressionType.LZ4_FRAME) {
     import Lz4._
 
     private val compressor = LZ4Factory.fastestInstance().fastCompressor()
 
-    /** What does not get shorter is stored, but the compressor may ask for more room for a block. */
+    /**
+     * A block that does not get shorter is stored as it is, but the compressor may ask for more
+     * room.
+     */
     override protected def bound(length: Int): Long = {
       val blocks = (length.toLong + BlockBytes - 1) / BlockBytes
       HeaderBytes + 4 + length + blocks * (4 + BlockBytes / 255 + 16)
@@ -79,10 +84,10 @@ private[cowstate] object BufferCodec {
     }
   }
 
-  /** See "LZ4 Frame Format Description", version 1.6. */
+  /** Constants of the "LZ4 Frame Format Description", version 1.6. */
   private object Lz4 {
     val Magic = 0x184d2204
-    /** Version 1, blocks that do not need each other, no checksums; blocks of 256 KiB at most. */
+    /** Version 1, independent blocks, no checksums; blocks of at most 256 KiB. */
     val Descriptor: Array[Byte] = Array(0x60, 0x50)
     val BlockBytes: Int = 256 << 10
     val DescriptorChecksum: Byte = {
@@ -104,13 +109,13 @@ private[cowstate] object BufferCodec {
   }
 
   /**
-   * The codec of spark.sql.streaming.stateStore.compression.codec, a short name or a class. Arrow
-   * knows lz4 and zstd; snappy and lzf, which it does not, become lz4.
+   * Return the codec for spark.sql.streaming.stateStore.compression.codec, a short name or a class.
+   * Arrow knows lz4 and zstd. For snappy and lzf, unknown to Arrow, the codec is lz4.
    */
   def of(sparkCodec: String): BufferCodec =
     if (sparkCodec.toLowerCase(Locale.ROOT).contains("zstd")) new ZstdCodec else new Lz4
 
-  /** The bytes of a buffer that was written with Arrow's codec `arrowType`, -1 for none. */
+  /** Decode a buffer written with Arrow's codec number `arrowType`, -1 for no compression. */
   def decode(body: Array[Byte], offset: Int, length: Int, arrowType: Byte): Array[Byte] = {
     if (length == 0) return Array.emptyByteArray
     if (arrowType < 0) return java.util.Arrays.copyOfRange(body, offset, offset + length)

@@ -1,12 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-/** Snapshots and merged files that a restore has found to be damaged and passes over. */
+/** Damaged snapshots and merged files found by a restore, which does not use them. */
 private[cowstate] final case class Damaged(
     own: Set[StateFileName] = Set.empty, adopted: Set[Long] = Set.empty) {
   def names: Seq[String] =
     own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
 
-  /** These files, and the file of `lineage` that an error is about if others may take its place. */
+  /** Add the file of `lineage` named in an error. Returns None for a file without a replacement. */
   def withFileIn(lineage: Lineage, error: CowStateException): Option[Damaged] = {
     val file = error match {
       case corrupt: CowStateCorruptException => Some(corrupt.file)

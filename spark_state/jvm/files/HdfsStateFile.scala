@@ -15,8 +15,9 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 import org.apache.spark.unsafe.Platform
 
 /**
- * A file of Spark's HDFSBackedStateStoreProvider: `<version>.delta`, what one batch changed, or
- * `<version>.snapshot`. An adopted checkpoint has them below its first versions of cowstate.
+ * A file of Spark's HDFSBackedStateStoreProvider: `<version>.delta` with the changes of one batch,
+ * or `<version>.snapshot`. In an adopted checkpoint, such files lie below the first versions of
+ * cowstate.
  */
 final case class HdfsStateFile(version: Long, isSnapshot: Boolean) {
   override def toString: String = s"$version.${if (isSnapshot) "snapshot" else "delta"}"
@@ -31,7 +32,10 @@ object HdfsStateFile {
   }
 }
 
-/** Which of these files make up a version. Pure. */
+/**
+ * Files of Spark's provider in a directory, and the choice of the files that make up a version.
+ * Pure.
+ */
 final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
   private val (snapshots, deltaVersions) = {
     val (s, d) = files.partition(_.isSnapshot)
@@ -45,15 +49,17 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
   def all: Iterable[HdfsStateFile] = files
 
   /**
-   * The files with the changes that made these versions; None if those of one version are missing.
+   * Return the files with the changes of these versions, or None if the changes of any version are
+   * missing.
    */
   def deltas(from: Long, to: Long): Option[Seq[HdfsStateFile]] =
     Option.when((from to to).forall(deltaVersions))(
       (from to to).map(HdfsStateFile(_, isSnapshot = false)))
 
   /**
-   * The files of a version in the order in which they apply, or the version that is missing.
-   * Snapshots in `damaged` are not used, and only that of version `fromSnapshot` if it is given.
+   * Return the files of a version in the order in which they apply, or the version whose file is
+   * missing. Snapshots in `damaged` are not used. If `fromSnapshot` is given, only the snapshot of
+   * that version is used.
    */
   def lineageOf(
       version: Long,
@@ -74,10 +80,10 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
 }
 
 /**
- * Reads such files: int key length (-1 at the end), key, int value length (negative: removed),
- * value, and so on, compressed by Spark's codec. With row checksums 4 bytes precede each value, and
- * each key that was removed; they are verified. Values of very old files have 4 bytes too many at
- * their end.
+ * Reader of the files of Spark's provider. A file is int key length (-1 at the end), key, int value
+ * length (negative: removed), value, and so on, compressed by Spark's codec. With row checksums, 4
+ * bytes precede each value and each removed key, and the reader verifies the checksums. Values of
+ * very old files have 4 extra bytes at the end.
  */
 private[cowstate] final class HdfsStateFileReader(
     directory: Path, conf: Configuration, codecName: String) {
@@ -86,15 +92,15 @@ private[cowstate] final class HdfsStateFileReader(
     Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
 
   /**
-   * Apply a file to `map`. Throws CowStateCorruptException or StateFileReadException, which name
-   * it.
+   * Apply a file to `map`. Throws CowStateCorruptException or StateFileReadException; both name the
+   * file.
    */
   def apply(file: HdfsStateFile, map: CopyOnWritePagedMap): Unit =
     foreach(file, map.checksums) { (key, value) =>
       if (value == null) map.remove(key, null) else map.put(key, value, null)
     }
 
-  /** The rows of a file in its order: key, value (null: removed). Throws as `apply` does. */
+  /** Return the rows of a file in order: key, value (null: removed). Throws as `apply` does. */
   def rowsOf(file: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] = {
     val rows = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
     foreach(file, RowChecksums.Off) { (key, value) =>

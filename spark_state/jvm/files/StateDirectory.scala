@@ -15,46 +15,52 @@ import org.apache.hadoop.fs.{FSDataInputStream, Path, StreamCapabilities}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
-/** A file being written. It is in the directory after `commit`, whole, or never. */
+/** A file being written. After `commit` the whole file is in the directory; before, nothing is. */
 trait StateFileOutput {
   def stream: OutputStream
   def commit(): Unit
   def cancel(): Unit
 }
 
-/** The files of one store. Names are never used twice, so nothing is overwritten. */
+/** Directory with the files of one store. No name is used twice, so no file is overwritten. */
 trait StateDirectory {
   def url: String
-  /** Whether it is in an object store: no batch waits there for a snapshot. */
+  /**
+   * True if the directory is in an object store: no batch waits for a snapshot to be written there.
+   */
   def isInStore: Boolean = false
   /**
-   * Before the first bytes of the changelog of `version`. Whether what was listed before may have
-   * changed: the caller then lists again. Throws if this run may not write here.
+   * Prepare for writing, before the first bytes of the changelog of `version`. Returns true if an
+   * earlier listing may be outdated: the caller then lists again. Throws if this run may not write
+   * here.
    */
   def beginWriting(version: Long): Boolean = false
-  /** Whether this run may write and delete files: not before it has begun, if it needs a claim. */
+  /**
+   * True if this run may write and delete files. If writing needs a claim, false before
+   * `beginWriting`.
+   */
   def mayWrite: Boolean = true
-  /** A file to be written. One that is durable outlives a power failure once `commit` returns. */
+  /** Create a file to be written. A durable file survives a power failure once `commit` returns. */
   def create(name: String, isDurable: Boolean): StateFileOutput
-  /** Throws CowStateMissingException. */
+  /** Open a file. Throws CowStateMissingException. */
   def open(name: String): StateFileInput
-  /** The names in the directory; empty if there is none. */
+  /** Return the names in the directory; empty if the directory does not exist. */
   def list(): Seq[String]
-  /** The lengths of these files, as far as they are there. */
+  /** Return the lengths of the files; missing files are left out. */
   def lengths(names: Seq[String]): Map[String, Long]
-  /** Delete files; they may be gone already. */
+  /** Delete files. Files that are already gone are no error. */
   def delete(names: Seq[String]): Unit
-  /** Delete unfinished files of writers that were killed, a day later. */
+  /** Delete the unfinished files of killed writers once the files are a day old. */
   def sweepOrphans(): Unit
 }
 
 object StateDirectory {
   /**
-   * The directory of a store: by the Java file API for a `file:` path whose checkpoint file manager
-   * was not chosen by the user, and through that manager otherwise. The local one writes a hidden
-   * file and moves it, without the processes that the manager forks for each file. A durable file is
-   * synced before it is moved, and the directory afterwards; through the manager, a file is synced
-   * if its stream can be.
+   * Return the directory of a store. For a `file:` path the Java file API is used, unless the user
+   * has chosen a checkpoint file manager; in all other cases Spark's checkpoint file manager is
+   * used. The local directory writes a hidden file and moves it, and needs no process for each file
+   * as the manager does. A durable local file is synced after the move, then the directory. Through
+   * the manager, a file is synced if the stream supports it.
    */
   def of(path: Path, conf: Configuration): StateDirectory = {
     val qualified = path.getFileSystem(conf).makeQualified(path)
@@ -83,7 +89,8 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
     private val channel = FileChannel.open(
       hidden, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
     override val stream: OutputStream = Channels.newOutputStream(channel)
-    // A file system that has a journal writes it once for the bytes and the name, in this order.
+    // In this order, a file system with a journal writes the journal once for the bytes and the
+    // name.
     override def commit(): Unit = {
       Files.move(hidden, directory.resolve(name), StandardCopyOption.ATOMIC_MOVE)
       if (isDurable) {
@@ -135,19 +142,20 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
     list().filter(name => name.startsWith(".") && name.endsWith(".arrow.tmp")).foreach { name =>
       val file = directory.resolve(name)
       try if (Files.getLastModifiedTime(file).toMillis < limit) Files.deleteIfExists(file)
-      catch { case _: NoSuchFileException => } // Its writer has renamed it since the listing.
+      catch { case _: NoSuchFileException => } // The writer has renamed the file since the listing.
     }
   }
 }
 
 private object LocalStateDirectory {
   /**
-   * From a store's directory up to the checkpoint's: a store's name, partition, operator, state. A
-   * store without a name has one directory less, and what is above a checkpoint may be closed to us.
+   * Number of directories above a store's directory, up to the checkpoint's: partition, operator,
+   * state, checkpoint. A store without a name has one directory less: then the fourth lies above
+   * the checkpoint, and may be unreadable.
    */
   private val Ancestors = 4
 
-  /** Force a file to the disk, or the names in a directory. */
+  /** Force the bytes of a file, or the names in a directory, to the disk. */
   def sync(path: LocalPath): Unit =
     Using.resource(FileChannel.open(path, StandardOpenOption.READ))(_.force(true))
 }
@@ -194,7 +202,7 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
   override def delete(names: Seq[String]): Unit =
     names.foreach(name => manager.delete(new Path(directory, name)))
 
-  /** Nothing to do: the manager looks after its own temporary files. */
+  /** Do nothing: the manager cleans up its own temporary files. */
   override def sweepOrphans(): Unit = ()
 }
 

@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.types.StructType
 
-/** The keys of the metadata of a state file, and the checksum over its footer. */
+/** Metadata keys of a state file, and the checksum of the footer. */
 private[cowstate] object StateFileMetadata {
   val Format = "cowstate.format"
   val FormatVersion = "1"
@@ -17,12 +17,12 @@ private[cowstate] object StateFileMetadata {
   val Version = "cowstate.version"
   val Unique = "cowstate.unique"
   val Base = "cowstate.base"
-  /** How many versions a merged file has. */
+  /** Number of versions in a merged file. */
   val Versions = "cowstate.versions"
   val KeySchema = "cowstate.key_schema"
   val ValueSchema = "cowstate.value_schema"
   val Rows = "cowstate.rows"
-  /** The algorithm of the column `checksum`, in files that have it. */
+  /** Algorithm of the column `checksum`, in files with row checksums. */
   val RowChecksum = "cowstate.row_checksum"
   val BlockChecksums = "cowstate.batch_crc32"
   val FooterChecksum = "cowstate.footer_crc32"
@@ -54,7 +54,10 @@ private[cowstate] object StateFileMetadata {
     hex(crc).getBytes(UTF_8).copyToArray(footer, checksumPosition(footer))
   }
 
-  /** Whether a footer is what was sealed. Other bytes may have no place for a checksum. */
+  /**
+   * True if the bytes are a footer unchanged since `seal`. Foreign bytes may have no place for a
+   * checksum.
+   */
   def isIntact(footer: Array[Byte]): Boolean = {
     val position =
       try checksumPosition(footer)

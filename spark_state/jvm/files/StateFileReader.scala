@@ -12,17 +12,17 @@ import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
-/** Bytes of a file by position. */
+/** A file that is read by position. */
 trait StateFileInput extends Closeable {
   def length: Long
   def readFully(position: Long, into: Array[Byte]): Unit
 }
 
-/** A column of type binary. */
+/** Buffers of a column of type binary. */
 private[cowstate] final class BinaryBuffers(
     validity: Array[Byte], ends: ByteBuffer, val data: Array[Byte]) {
 
-  /** Point `row` at the bytes of a row; false if they are null. */
+  /** Point `row` at the bytes of a row. Returns false for null. */
   def point(index: Int, row: UnsafeRow): Boolean = {
     val present = validity.length == 0 || ((validity(index >> 3) >> (index & 7)) & 1) == 1
     if (present) {
@@ -33,29 +33,30 @@ private[cowstate] final class BinaryBuffers(
   }
 }
 
-/** The rows of a record batch. */
+/** Rows of a record batch. */
 final class StateFileBatch private[cowstate] (
     val rows: Int, keys: BinaryBuffers, values: BinaryBuffers, checksums: Option[ByteBuffer]) {
 
   /** Bytes of the keys and values. */
   def rowBytes: Long = keys.data.length.toLong + values.data.length
 
-  /** The checksums that the rows carry, by number; None if they carry none. */
+  /** Checksums stored with the rows, by row number; None if the file has none. */
   def carried: Option[Int => Int] = checksums.map(sums => index => sums.getInt(index * 4))
 
   def pointToKey(index: Int, row: UnsafeRow): Unit = keys.point(index, row)
 
-  /** False if the key was removed. */
+  /** Point `row` at a value. Returns false if the key was removed. */
   def pointToValue(index: Int, row: UnsafeRow): Boolean = values.point(index, row)
 }
 
 /**
- * Reads a state file that StateFileWriter wrote, and verifies it: magic, length, checksum of the
- * footer when it is opened, the checksum of each record batch when that is read, and then those of
- * the rows, if they carry any. Throws CowStateCorruptException if the bytes are not what was
- * written, and StateFileReadException if they cannot be read now; both name the file.
+ * Reader and verifier of a state file written by StateFileWriter. Opening verifies magic, length
+ * and the checksum of the footer. Reading a record batch verifies the checksum of the batch, then
+ * the checksums of the rows, if the file has any. Throws CowStateCorruptException if the bytes
+ * differ from the written bytes, and StateFileReadException if the file cannot be read now; both
+ * name the file.
  *
- * @param owner whose rows they are, for Spark's error of a row
+ * @param owner owner of the rows, for Spark's error about a row
  */
 final class StateFileReader(input: StateFileInput, name: String, owner: String) {
   private val footer = verified("its footer") {
@@ -100,9 +101,9 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
   def rows: Long = metadata(StateFileMetadata.Rows).toLong
   def batchCount: Int = footer.recordBatchesLength
 
-  /** Consecutive record batches, by one read. */
+  /** Return consecutive record batches, with one read. */
   def batches(indexes: Range): Iterator[StateFileBatch] = {
-    // Computed where an error is told as one of the file.
+    // Lazy, so that an error here is reported as an error of the file.
     lazy val start = footer.recordBatches(indexes.head).offset
     val bytes = verified(s"record batch ${indexes.head}") {
       val all = new Array[Byte](Math.toIntExact(endOf(indexes.last) - start))
@@ -118,7 +119,7 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
     }
   }
 
-  /** The numbers of the record batches from one on, in groups that are read together. */
+  /** Return the numbers of the record batches from `first` on, in groups that are read together. */
   def groupsFrom(first: Int): Iterator[Range] = Iterator.unfold(first) { from =>
     Option.when(from < batchCount) {
       val mostEnd = footer.recordBatches(from).offset + StateFileReader.GroupBytes
@@ -186,6 +187,6 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
 }
 
 private object StateFileReader {
-  /** A store far away answers few large reads sooner than many small ones. */
+  /** A distant store answers a few large reads sooner than many small reads. */
   private val GroupBytes = 1L << 20
 }

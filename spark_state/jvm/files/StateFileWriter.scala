@@ -11,12 +11,13 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * Writes a state file: the rows in the order given, in record batches, as Arrow IPC (see ArrowIpc).
- * The metadata of the footer's schema holds `header`, the number of rows, the CRC-32 of each record
- * batch (message and body), and one of the footer itself, computed with its own eight digits as zeros.
+ * Writer of a state file: the rows in the given order, in record batches, as Arrow IPC (see
+ * ArrowIpc). The metadata of the footer's schema holds `header`, the number of rows, the CRC-32 of
+ * each record batch (message and body), and the CRC-32 of the footer itself, computed with zeros in
+ * place of its own eight digits.
  *
- * `open` is called when the first bytes are to be written, so that a file with few rows costs
- * nothing before `finish`. Unless `checksums` are off, the rows carry theirs.
+ * `open` is called when the first bytes are written, so a file with few rows costs nothing before
+ * `finish`. The rows carry checksums unless `checksums` are off.
  */
 final class StateFileWriter(
     open: () => OutputStream,
@@ -36,7 +37,7 @@ final class StateFileWriter(
   private var total = 0L
   private var uncompressed = 0L
 
-  /** Bytes written so far; all of them after `finish`. */
+  /** Bytes written so far; the whole file after `finish`. */
   def writtenBytes: Long = position
 
   /** Bytes of the keys and values, before compression. */
@@ -61,7 +62,10 @@ final class StateFileWriter(
     flushIfFull()
   }
 
-  /** Put a row from the memory where Platform finds it. */
+  /**
+   * Put a row from memory; (`base`, `keyOffset`) is an address in the sense of Platform, and the
+   * value follows the key.
+   */
   def put(
       base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
     keys.append(base, keyOffset, keyLength)
@@ -70,7 +74,7 @@ final class StateFileWriter(
     flushIfFull()
   }
 
-  /** Write what is left and the footer. The stream is to be closed by whoever opened it. */
+  /** Write the remaining rows and the footer. The caller closes the stream. */
   def finish(): Unit = {
     if (keys.length > 0) flush()
     begin()
@@ -125,7 +129,7 @@ final class StateFileWriter(
   }
 
   private def begin(): Unit = if (out == null) {
-    // The parts of a record batch are many and mostly short.
+    // Buffered: the parts of a record batch are many and mostly short.
     out = new BufferedOutputStream(open(), BufferBytes)
     write(ArrowIpc.Magic)
     write(Padding.take(2))
@@ -145,19 +149,19 @@ final class StateFileWriter(
 
 private object StateFileWriter {
   /**
-   * A record batch ends with the row that makes it so long. None of the arrays that a writer needs is
-   * then so large that G1 gives it regions of its own, unless rows are. Such arrays make G1 mark the
-   * whole heap again and again.
+   * Size limit: a record batch ends with the row that reaches the limit. So no array of a writer is
+   * so large that G1 gives the array regions of its own, unless a row is. Such arrays make G1 mark
+   * the whole heap again and again.
    */
   private val BatchBytes = 240 << 10
-  /** Arrays do not grow beyond it by doubling. */
+  /** Limit for arrays that grow by doubling. */
   private val GrownBytes = 256 << 10
-  /** Longer parts go to the file as they are. */
+  /** Size of the output buffer. Longer parts go to the file directly. */
   private val BufferBytes = 8 << 10
   private val Padding = new Array[Byte](8)
   private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
 
-  /** A column of type int32 that grows. */
+  /** A growing column of type int32. */
   private final class IntColumn {
     private var bytes = new Array[Byte](256)
     private var count = 0
@@ -174,12 +178,12 @@ private object StateFileWriter {
     def clear(): Unit = count = 0
   }
 
-  /** A column of type binary that grows. */
+  /** A growing column of type binary. */
   private final class BinaryColumn {
     private var bytes = new Array[Byte](1024)
     private var ends = new Array[Int](64)
     private var used = 0
-    /** A bit for each value: 1 where it is null. Most columns have no nulls, and then no bits. */
+    /** A bit for each value: 1 for null. Most columns have no nulls, and then no bits. */
     private var missing = new Array[Byte](0)
     private var count = 0
     private var nullCount = 0
@@ -189,7 +193,7 @@ private object StateFileWriter {
     def dataBytes: Int = used
     def data: Array[Byte] = bytes
 
-    /** Arrow's bits: 1 where a value is there. */
+    /** Return Arrow's validity bits: 1 for a value that is not null. */
     def validity(): Array[Byte] = {
       val present = new Array[Byte]((count + 7) / 8)
       for (i <- present.indices) present(i) = (if (i < missing.length) ~missing(i) else -1).toByte
@@ -234,7 +238,7 @@ private object StateFileWriter {
       nullCount = 0
     }
 
-    /** Make room for one more value of this length; returns where it begins. */
+    /** Make room for another value of this length. Returns the value's offset. */
     private def room(length: Int): Int = {
       val from = used
       val end = Math.addExact(from, length)

@@ -12,8 +12,8 @@ import org.json4s.{JInt, JObject, JString}
 import org.apache.spark.internal.Logging
 
 /**
- * The gateway of this executor: a process that is started by the first request, and again by the
- * next one after it has died. Connections are kept for the next request to their store.
+ * The gateway of this executor: a process started by the first request, and started again by the
+ * next request after a death. Connections are kept for later requests to the same store.
  */
 private[cowstate] object Gateway extends Logging {
   private val Format = 1
@@ -24,8 +24,8 @@ private[cowstate] object Gateway extends Logging {
   private val idle = mutable.Map.empty[StoreLocation, mutable.Queue[GatewayConnection]]
 
   /**
-   * Do something with a connection to a store. Throws IOException if the gateway is gone, or goes
-   * meanwhile; GatewayStartException if there can be none; and ObjectStoreException if the store
+   * Call `f` with a connection to a store. Throws IOException if the gateway is gone or dies
+   * meanwhile, GatewayStartException if no gateway can start, and ObjectStoreException if the store
    * cannot be opened.
    */
   def withConnection[T](location: StoreLocation)(f: GatewayConnection => T): T = {
@@ -41,10 +41,10 @@ private[cowstate] object Gateway extends Logging {
     result
   }
 
-  /** The process, None if there is none. */
+  /** Process id of the gateway, None if no gateway runs. */
   def pid: Option[Long] = Option(running).filter(_.isAlive).map(_.pid)
 
-  /** Connections of a gateway that died are of no use. */
+  /** Close all idle connections. Connections of a dead gateway are useless. */
   def forgetConnections(): Unit = idle.synchronized {
     idle.values.flatten.foreach(_.close())
     idle.clear()
@@ -85,7 +85,7 @@ private[cowstate] object Gateway extends Logging {
     idle.get(location).filter(_.nonEmpty).map(_.removeLast())
   }
 
-  /** Keep a connection, and close those of all stores that nobody has used for long. */
+  /** Keep a connection. Closes idle connections of all stores after a minute without use. */
   private def keep(location: StoreLocation, connection: GatewayConnection): Unit =
     idle.synchronized {
       idle.getOrElseUpdate(location, mutable.Queue.empty).enqueue(connection)
@@ -97,16 +97,16 @@ private[cowstate] object Gateway extends Logging {
     }
 }
 
-/** There can be no gateway: what is missing, and how to get it. */
+/** No gateway can start. The message says which part is missing, and how to get the part. */
 private[cowstate] final class GatewayStartException(message: String, cause: Throwable)
   extends CowStateException(message, cause)
 
-/** Somebody killed the gateway while it started; another one may start. */
+/** The gateway was killed while starting; another gateway may start. */
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
 
-/** The gateway lives, and does not answer. It was ended if it answers nobody. */
+/** The gateway is alive but does not answer. A gateway that answers no request at all was ended. */
 private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
   extends IOException(message, cause)
 
-/** The store did not do what it was asked for; the message says why, and what to do. */
+/** The store refused a request or failed. The message gives the reason and the way out. */
 final class ObjectStoreException(message: String) extends IOException(message)

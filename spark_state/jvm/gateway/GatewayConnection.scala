@@ -12,9 +12,9 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.util.ThreadUtils
 
-/** What the gateway answers: a header, and bytes. */
+/** An answer of the gateway: a header, and bytes. */
 private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byte]) {
-  /** The kind of error and its message, if it is one. */
+  /** The kind of error and the message, if the answer is an error. */
   def error: Option[(String, String)] = (header \ "error", header \ "message") match {
     case (JString(kind), JString(message)) => Some((kind, message))
     case (JNothing, _) => None
@@ -23,27 +23,29 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
 }
 
 /**
- * A connection to the gateway, with one request under way at a time. The bytes of requests and
- * answers are drawn in spark_state/gateway/frames.py. It is for one thread at a time.
+ * A connection to the gateway, with a single request under way at a time.
+ * spark_state/gateway/frames.py draws the bytes of requests and answers. A connection is for a
+ * single thread at a time.
  *
- * A request without an answer for too long is given up with its connection: the gateway waits for
- * the store in a client library that has no time-out. If it answers nobody, it is ended: it may be
- * stopped.
+ * A request without an answer for too long is given up together with the connection, because the
+ * gateway waits for the store inside a client library without a time-out. A gateway that answers no
+ * request at all is ended, because the process may be stopped.
  *
- * @param silentSeconds for how long the gateway may keep silent about a call that moves no bytes
+ * @param silentSeconds greatest time without an answer to a call that moves no bytes
  */
 private[cowstate] final class GatewayConnection(gateway: GatewayProcess, silentSeconds: Long)
   extends Closeable {
   import GatewayConnection._
 
   private val channel = connected(gateway, math.min(silentSeconds, MostConnectSeconds))
-  // Java copies a buffer in the heap to one outside of it, which the thread keeps.
+  // Outside of the heap: Java copies a heap buffer to such a buffer anyway, and the thread keeps
+  // the copy.
   private val buffer = ByteBuffer.allocateDirect(BufferBytes)
   var lastUsedNs: Long = System.nanoTime
 
   /**
-   * Make a request, which is answered within so many seconds. Throws GatewayUnreachableException
-   * if it is not, and IOException if the gateway is gone.
+   * Make a request and return the answer. Throws GatewayUnreachableException without an answer
+   * within `silentSeconds`, and IOException if the gateway is gone.
    */
   def ask(header: JObject, body: ByteBuffer, silentSeconds: Long): GatewayAnswer = {
     val beganNs = System.nanoTime
@@ -113,10 +115,13 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess, silentS
 
 private object GatewayConnection {
   private val BufferBytes = 64 << 10
-  /** The system connects, unless more connections wait than it keeps for a gateway that is stopped. */
+  /**
+   * Limit for connecting. The system connects at once, unless too many connections wait for a
+   * stopped gateway.
+   */
   private val MostConnectSeconds = 60L
 
-  /** A channel to a gateway. One that takes no connection, though it lives, is ended. */
+  /** Return a channel to a gateway. A gateway that is alive but takes no connection is ended. */
   private def connected(gateway: GatewayProcess, seconds: Long): SocketChannel = {
     val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
     def ended(why: String, e: IOException) = {
@@ -139,7 +144,7 @@ private object GatewayConnection {
     }
   }
 
-  /** What `f` gives; `late` if the channel had to be closed because it took more than the time. */
+  /** Return the result of `f`, or of `late` if `f` took too long and the channel was closed. */
   private def within[T](channel: SocketChannel, seconds: Long)(f: => T)(
       late: IOException => T): T = {
     @volatile var isTooLate = false

@@ -13,29 +13,32 @@ import org.json4s.{JArray, JField, JInt, JObject, JString}
 import org.apache.spark.internal.Logging
 
 /**
- * The objects below a URL, by way of the gateway. Names are relative to the URL.
+ * The objects below a URL, accessed through the gateway. Names are relative to the URL.
  *
- * A request whose answer is lost because the gateway died is made again, for as long as the store
- * is tried again. All of them may be made twice: names are unique, so a put that finds its name
- * taken by its own bytes has been made. What the store itself refuses or fails to do is an
- * ObjectStoreException; the gateway has tried it again before.
+ * If the gateway dies before answering, the request is made again, until the store's retry time is
+ * over. Every request may be made twice. In particular, names are unique, so a put that finds its
+ * own bytes under the name has succeeded before. If the store refuses a request or fails, the error
+ * is an ObjectStoreException; the gateway has retried the request before.
  */
 private[cowstate] final class GatewayObjects(val location: StoreLocation) extends Logging {
   import GatewayObjects._
 
   def url: String = location.url
 
-  /** Create an object, which is durable when this returns. It may be there with these bytes. */
+  /** Create an object, durable on return. The object may exist already with the same bytes. */
   def put(name: String, content: ByteBuffer): Unit =
     request("put", Seq("name" -> JString(name)), content): Unit
 
-  /** Create an object with the content of a local file, which the gateway reads. */
+  /** Create an object with the content of a local file. The gateway reads the file. */
   def put(name: String, file: Path): Unit =
     checked(answerTo(
         "put", Seq("name" -> JString(name), "file" -> JString(file.toString)), NoBody,
         Files.size(file))): Unit
 
-  /** The bytes from `start` on, fewer where the object ends. None if there is no such object. */
+  /**
+   * Return the bytes from `start` on, up to `length` bytes or the end of the object. None if the
+   * object does not exist.
+   */
   def get(name: String, start: Long, length: Int): Option[Array[Byte]] = {
     val range =
       Seq("name" -> JString(name), "start" -> JInt(start), "length" -> JInt(length))
@@ -43,7 +46,7 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
     if (answer.error.exists(_._1 == Missing)) None else Some(checked(answer).body)
   }
 
-  /** The objects directly in a directory whose names there begin with `prefix`, with lengths. */
+  /** Return names (with `prefix` at the beginning) and lengths of the objects in a directory. */
   def list(directory: String, prefix: String = ""): Map[String, Long] = {
     val where = Seq("directory" -> JString(directory), "prefix" -> JString(prefix))
     request("list", where).header \ "objects" match {
@@ -55,11 +58,11 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
     }
   }
 
-  /** Delete objects; they may be gone already. */
+  /** Delete objects. Objects that are already gone are no error. */
   def delete(names: Seq[String]): Unit =
     request("delete", Seq("names" -> JArray(names.map(JString(_)).toList))): Unit
 
-  /** Delete what writers that were killed left a day ago. */
+  /** Delete the remains of killed writers once the remains are a day old. */
   def sweep(): Unit = request("sweep", Nil): Unit
 
   private def request(
@@ -71,7 +74,7 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
     answer
   }
 
-  /** @param bytes how many the request moves */
+  /** @param bytes number of bytes that the request moves */
   private def answerTo(
       what: String, fields: Seq[JField], body: ByteBuffer, bytes: Long): GatewayAnswer = {
     val failing = new GatewayOutage(location.retrySeconds)
@@ -103,12 +106,12 @@ private object GatewayObjects {
   private def NoBody: ByteBuffer = ByteBuffer.allocate(0)
 }
 
-/** A time in which gateways die; the waits between requests grow. */
+/** A period in which gateways die. The waits between requests grow. */
 private final class GatewayOutage(retrySeconds: Long) {
   private var deaths = 0
   private lazy val began = System.nanoTime
 
-  /** Wait until it is worth another try. Throws ObjectStoreException when the time is over. */
+  /** Wait before the next try. Throws ObjectStoreException when the retry time is over. */
   def await(last: IOException): Unit = {
     val seconds = TimeUnit.NANOSECONDS.toSeconds(-began + System.nanoTime)
     deaths += 1

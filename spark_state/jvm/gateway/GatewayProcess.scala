@@ -12,8 +12,8 @@ import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.internal.Logging
 
 /**
- * A running gateway. It ends when its standard input does, which this process holds open until it
- * ends itself, however that happens. What the gateway logs goes to the log of the executor.
+ * A running gateway. The gateway ends at the end of its standard input. The JVM holds the input
+ * open until the JVM ends, for whatever reason. The gateway's log lines go to the executor's log.
  */
 private[cowstate] final class GatewayProcess private (python: String, process: Process)
   extends Logging {
@@ -33,7 +33,7 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
     }
   }
 
-  /** Where it listens. Throws GatewayStartException, and GatewayKilledException. */
+  /** Path of the gateway's socket. Throws GatewayStartException or GatewayKilledException. */
   val socketPath: String = {
     val said = new CompletableFuture[Option[String]]
     inThread("cowstate-gateway-start")(said.complete(lines(process.getInputStream).nextOption()))
@@ -50,18 +50,20 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
     }
   }
 
-  /** One that was ended is gone for us, even if the system has not let it go yet. */
+  /** False once `end` was called, even if the operating system still runs the process. */
   def isAlive: Boolean = !isEnded && process.isAlive
 
   def pid: Long = process.pid
 
-  /** It has answered a request. */
+  /** Note the time of an answer. */
   def answered(): Unit = lastAnswerNs = System.nanoTime
 
   /**
-   * A request that began then has no answer for too long. The gateway is ended, unless it answers
-   * others: then one store is silent, and the others go on. Each silent request keeps a thread of
-   * the gateway, so it is not spared for ever. Returns what was done.
+   * Handle a request that began at `sinceNs` and has no answer for too long. The gateway is ended,
+   * unless the gateway has answered another request since: then only one store is silent, and the
+   * requests to other stores go on. Each silent request keeps a thread of the gateway, so after too
+   * many silent requests the gateway is ended anyway. Returns the action taken, for the error
+   * message.
    */
   def keepsSilent(sinceNs: Long): String =
     if (lastAnswerNs - sinceNs > 0 && silentRequests.incrementAndGet() < MostSilentRequests) {
@@ -76,7 +78,7 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
     process.destroyForcibly(): Unit
   }
 
-  /** It ended before it listened. */
+  /** Return the error for a gateway that ended before listening. */
   private def ended(): Exception = {
     val code = process.waitFor()
     logger.join(LogMillis)
@@ -98,15 +100,15 @@ private[cowstate] object GatewayProcess {
   private val LogMillis = 5000L
   private val KeptLines = 20
   private val MostSilentRequests = 32
-  /** From 128 on, an exit code tells the signal that ended a process. */
+  /** An exit code above 128 is 128 plus the signal that ended the process. */
   private val SignalCodes = 128
-  /** What Spark sets for its own processes, and for Python workers. */
+  /** Prefixes of the variables that Spark sets for its own processes and for Python workers. */
   private val OfSpark = Seq("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_", "PYTHONHASHSEED")
 
-  /** Start one. Throws GatewayStartException, and GatewayKilledException. */
+  /** Start a gateway. Throws GatewayStartException or GatewayKilledException. */
   def start(): GatewayProcess = {
     val python = interpreter
-    // The directory in which an executor runs is nothing to import from.
+    // Python must not import from the executor's working directory, hence PYTHONSAFEPATH below.
     val builder = new ProcessBuilder(python, "-m", Module)
     val environment = builder.environment
     environment.keySet.asScala.toSeq.filter(name => OfSpark.exists(name.startsWith))
@@ -122,7 +124,7 @@ private[cowstate] object GatewayProcess {
     new GatewayProcess(python, process)
   }
 
-  /** The Python of this executor, chosen as that of Spark's own workers is. */
+  /** The executor's Python interpreter, chosen as for Spark's own Python workers. */
   def interpreter: String =
     Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf).getOption(PythonKey)
       .orElse(sys.env.get("PYSPARK_PYTHON")).getOrElse("python3")

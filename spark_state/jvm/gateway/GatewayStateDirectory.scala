@@ -5,12 +5,11 @@ import java.io.{EOFException, OutputStream}
 import scala.collection.concurrent.TrieMap
 
 /**
- * The files of one store as objects below `path`. A file is an object, put when it is committed,
- * and durable then. `claim` is what a writer needs, from `beginWriting` on; None where nobody else
- * can write.
+ * Files of one store, as objects below `path`. A file becomes an object at its commit, and is
+ * durable then. A writer needs `claim` from `beginWriting` on; None if nobody else can write.
  *
- * Lengths of files that were listed or written here are kept, so that a restore asks once for a
- * small file: whole. The end of a large one, with its footer, comes with the first request.
+ * The lengths of listed and written files are kept. So a restore makes a single request for a small
+ * file, and gets the whole file. For a large file, the first request gets the end with the footer.
  */
 private[cowstate] final class GatewayStateDirectory(
     objects: GatewayObjects, path: String, claim: Option[RunClaim]) extends StateDirectory {
@@ -67,7 +66,7 @@ private[cowstate] final class GatewayStateDirectory(
   override def list(): Seq[String] = {
     val writer = claim.filter(_.isHeld)
     val listed = objects.list(path)
-    // After the listing: whoever took over has claimed the directory before its files are there.
+    // Verify after the listing: a run that takes over claims the directory before writing files.
     writer.foreach(_.verify())
     isListedByWriter = writer.isDefined
     lengthsOfFiles --= lengthsOfFiles.keys.filterNot(listed.contains)

@@ -6,13 +6,14 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * The files of one store, in the checkpoint or in an object store. The checkpoint's marker says
- * where they are. A reader goes by that alone. What the session says counts for a writer: with a
- * store and without a marker, it begins there, if the checkpoint has no state yet; and it goes on
- * nowhere but where the session says, if that says something.
+ * Files of one store, in the checkpoint or in an object store. The checkpoint's marker names the
+ * place. A reader follows the marker alone. For a writer, the session's setting counts, too: if the
+ * session names a store and the checkpoint has neither marker nor state, the writer begins in the
+ * store. If the session names a store, the writer writes there or not at all.
  *
- * Spark's state reader counts the partitions of an operator by their directories in the checkpoint.
- * So each of them has a note there, which copies of the checkpoint have, too.
+ * Spark's state reader counts the partitions of an operator by the partition directories in the
+ * checkpoint. So each partition has a note in the checkpoint. Copies of the checkpoint contain the
+ * notes, too.
  */
 private[cowstate] final class PlacedStateDirectory(
     id: StateStoreId, settings: StoreSettings, conf: Configuration) extends StateDirectory {
@@ -27,12 +28,15 @@ private[cowstate] final class PlacedStateDirectory(
     directory.getOrElse(settled(StatePlaces.ofReader(root, conf)))
   }
 
-  /** Until this store is written here, another executor's first batch may begin in a store. */
+  /**
+   * Return the directory for a listing. Until this store has been written here, the place is read
+   * anew: the first batch, on another executor, may begin in an object store.
+   */
   private def lookedUp: StateDirectory = synchronized {
     if (place.isEmpty && !isSettled) settled(StatePlaces.ofReader(root, conf)) else current
   }
 
-  /** Go on in this place, by the same directory if it is the same place. */
+  /** Use the place of `marker`. Keeps the same directory if the place is the same. */
   private def settled(marker: Option[StateMarker]): StateDirectory = {
     if (directory.isEmpty || marker != place) {
       place = marker
@@ -78,7 +82,7 @@ private[cowstate] object PlacedStateDirectory {
   private val Note = "_cowstate-store"
   private val NoteText = s"The files of this partition are where ../../${StateMarker.Name} says."
 
-  /** Leave the note of a partition whose files are in an object store. */
+  /** Write the note of a partition whose files are in an object store. */
   def note(id: StateStoreId, conf: Configuration): Unit = {
     val partition = new Path(id.checkpointRootLocation, s"${id.operatorId}/${id.partitionId}")
     StateMarker.writeOnce(new Path(partition, Note), conf, NoteText)

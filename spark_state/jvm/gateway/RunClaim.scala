@@ -16,7 +16,7 @@ import org.json4s.{JInt, JString}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
-/** A claim as its name tells it: `runs/<number>-<run>.json`, the number with 19 digits. */
+/** Name of a claim: `runs/<number>-<run>.json`, where the number has 19 digits. */
 private[cowstate] final case class RunClaimName(number: Long, run: String) {
   override def toString: String = f"$number%019d-$run.json"
 }
@@ -30,9 +30,9 @@ private[cowstate] object RunClaimName {
   }
 }
 
-/** What claims of a directory say to a run that wants to write there. Pure. */
+/** Claims of a directory, and the questions of a run that wants to write there. Pure. */
 private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
-  /** The newest claims; several if runs claimed the directory at once. */
+  /** Claims with the highest number; several if runs claimed the directory at the same time. */
   val newest: Seq[RunClaimName] = {
     val number = names.map(_.number).maxOption
     names.filter(name => number.contains(name.number)).toSeq.sortBy(_.run)
@@ -42,13 +42,16 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
 
   def isOf(run: String): Boolean = newest.map(_.run) == Seq(run)
 
-  /** Whether a later run has claimed it after this one did. */
+  /** True if this run has a claim, and another run claimed later or at the same time. */
   def isLost(run: String): Boolean = names.exists(_.run == run) && !isOf(run)
 
-  /** A run that the copy of the checkpoint does not have that has had `runs`. */
+  /** Return a newest claim by a run not in `runs`, the runs noted in this checkpoint. */
   def strange(runs: Set[String]): Option[RunClaimName] = newest.find(name => !runs(name.run))
 
-  /** Claims of runs so long ago that what Spark has committed tells them, if one is left. */
+  /**
+   * Claims beyond the last 100 numbers, which may be deleted. A run still left from that time is
+   * refused because of Spark's commits.
+   */
   def outdated: Seq[RunClaimName] = {
     val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(RunClaims.Kept).toSet
     names.filterNot(name => kept(name.number)).toSeq
@@ -60,29 +63,30 @@ private[cowstate] object RunClaims {
 }
 
 /**
- * Which run of a query writes into a directory of the store. Two queries would take each other's
- * files for their own, so there is one writer at a time:
+ * The claim of a run of a query to write into a directory of the store. Two queries would take each
+ * other's files for their own, so a directory has only one writer at a time:
  *
- *   <store>/<directory>/runs/<number>-<run>.json    a run began to write: where its checkpoint is
+ *   <store>/<directory>/runs/<number>-<run>.json    a run began to write; names its checkpoint
  *   <checkpoint>/state/cowstate-runs/<run>          a run of this copy of the checkpoint
  *
- * A run first notes itself in its checkpoint, and then claims the directory with the next number.
- * It may do so if the newest claim is of a run that its checkpoint has, at the same place. So
+ * A run first writes a note into the checkpoint, and then claims the directory with the next
+ * number. The claim is allowed if the newest claim is from a run noted in the same checkpoint, at
+ * the same path. Consequences:
  *
- *   - a copy of a checkpoint (cp -r) is refused, whether the original runs or not, and so is a
- *     checkpoint that was moved: nobody can tell it from a copy;
- *   - a copy that is at the same place, on another machine, is refused as soon as the other one has
- *     run since they parted. If both run, the one that claimed first is fenced;
- *   - two that claim at once both stop;
- *   - so is a run that begins anew somewhere with a batch that is committed: a later run has gone on.
- *     Claims tell that of the last 100 runs only. Spark commits no batch twice, and takes no commit
- *     back.
+ *   - A copy of a checkpoint (cp -r) is refused, even if the original does not run. A moved
+ *     checkpoint is refused, too, because a move and a copy look the same.
+ *   - A copy at the same path on another machine is refused as soon as the other copy has run since
+ *     the copying. If both copies run, the first to claim is fenced.
+ *   - Two runs that claim at the same time both stop.
+ *   - A run without a claim is refused if its first batch is committed already, because a later run
+ *     has gone on. Claims alone cannot show this: they exist for the last 100 runs only. Commits
+ *     can: Spark commits no batch twice, and takes no commit back.
  *
- * A run that is fenced notices it with its next listing, or when it commits. A commit looks first if
- * the last look that the store answered was half a minute ago. If it was some seconds ago, the look
- * begins beside the commit and counts for the next one: so a run with short batches may commit for
- * some seconds more, and for half a minute while the store lists nothing.
- * Generations order the files that it wrote until then, as they do those of zombies.
+ * A fenced run notices the loss at the next listing or commit. A commit first looks at the claims
+ * if the last answered look was half a minute ago. After some seconds, the look runs beside the
+ * commit and counts for the next commit. So a fenced run with short batches may commit for some
+ * seconds more, and for half a minute while the store answers no listing. Generations order the
+ * files written until then, as with zombies.
  */
 private[cowstate] final class RunClaim(
     objects: GatewayObjects,
@@ -97,7 +101,7 @@ private[cowstate] final class RunClaim(
     path.getFileSystem(conf).makeQualified(path).toString
   }
   private val claiming = new ReentrantLock
-  /** How many tries failed, and the last failure. Changed by who has the lock. */
+  /** Number of failed tries, and the last failure. Changed only by the owner of the lock. */
   @volatile private var failures = 0
   @volatile private var failure: Throwable = _
   @volatile private var held = false
@@ -108,9 +112,9 @@ private[cowstate] final class RunClaim(
   def isHeld: Boolean = held
 
   /**
-   * Claim the directory for this run, which is to write `version`. Tasks that come at once wait for
-   * the first of them, and fail as it does: a store that is down makes none of them wait twice.
-   * Throws CowStatePlaceException, CowStateFencedException.
+   * Claim the directory for this run, before writing `version`. Tasks that arrive at the same time
+   * wait for the first task, and fail with its failure: if the store is down, no task waits twice.
+   * Throws CowStatePlaceException or CowStateFencedException.
    */
   def hold(version: Long): Unit = if (!held) {
     val failuresBefore = failures
@@ -120,7 +124,7 @@ private[cowstate] final class RunClaim(
         if (failures != failuresBefore) throw failure
         try claimOnce(version)
         catch {
-          // That this task is to end says nothing to the others.
+          // An interrupt of this task says nothing about the other tasks.
           case e: InterruptedIOException => throw e
           case NonFatal(e) if !Thread.currentThread.isInterrupted =>
             failure = e
@@ -136,7 +140,7 @@ private[cowstate] final class RunClaim(
     val claims = listed()
     if (claims.isLost(run)) throw fenced(claims)
     if (!claims.isOf(run)) {
-      // After the listing: what was committed until then, the runs that have claims may have.
+      // After the listing: the runs with claims may have committed batches until the listing.
       val batch = version - 1
       if (StatePlaces.lastCommitted(root, conf).exists(_ >= batch)) throw overtaken(batch)
       claim(claims)
@@ -156,14 +160,14 @@ private[cowstate] final class RunClaim(
     val body = Seq(
       "checkpoint" -> JString(checkpoint), "number" -> JInt(own.number), "run" -> JString(run))
     val text = StoreDocument.encoded(Kind, body)
-    // Another executor of this run may have been faster: both write the same.
+    // Another executor of this run may have been faster: both write the same bytes.
     objects.put(s"$Runs/$own", ByteBuffer.wrap(text.getBytes(UTF_8)))
     val outdated = verify().outdated
     if (outdated.nonEmpty) objects.delete(outdated.map(name => s"$Runs/$name"))
     noted().drop(RunClaims.Kept).foreach(CheckpointFileManager.create(root, conf).delete)
   }
 
-  /** Throws CowStateFencedException unless this run is the one that writes here. */
+  /** Read the claims. Throws CowStateFencedException unless this run holds the directory. */
   def verify(): RunClaims = {
     val claims = listed()
     if (!claims.isOf(run)) throw fenced(claims)
@@ -171,9 +175,9 @@ private[cowstate] final class RunClaim(
   }
 
   /**
-   * Before a commit: throws what `verify` throws if the last look that the store answered was long
-   * ago. If it was some seconds ago, `verify` runs beside the commit, and the next commit throws
-   * that this run is fenced. A store that fails is asked again by the next commit.
+   * Verify before a commit. If the last answered look at the claims is half a minute old, throws as
+   * `verify` does. If the look is some seconds old, `verify` runs beside the commit, and the next
+   * commit throws if this run is fenced. If the store fails, the next commit looks again.
    */
   def verifyNowAndThen(): Unit = {
     lost.foreach(e => throw e)
@@ -202,12 +206,15 @@ private[cowstate] final class RunClaim(
 
   private def runsOfCheckpoint: Path = new Path(root, NotedRuns)
 
-  /** The notes of this checkpoint, the newest first. Those from before a move count if it is undone. */
+  /**
+   * Return the notes in this checkpoint, the newest first. Notes from before a move count again if
+   * the checkpoint moves back.
+   */
   private def noted(): Seq[Path] =
     CheckpointFileManager.create(runsOfCheckpoint, conf).list(runsOfCheckpoint).toSeq
       .filterNot(_.getPath.getName.startsWith(".")).sortBy(-_.getModificationTime).map(_.getPath)
 
-  /** Where the checkpoint of a claim is. */
+  /** Return the path of the checkpoint of a claim. */
   private def checkpointOf(name: RunClaimName): String = {
     val text = objects.get(s"$Runs/$name", 0, MaxClaimBytes)
     val body = text.toRight("it is gone")

@@ -7,8 +7,9 @@ import java.nio.file.{Files, Path}
 import org.apache.spark.SparkEnv
 
 /**
- * An object before it is put: in memory while it is small, and in a file of the executor's local
- * directory from `MemoryBytes` on. It is there whole until it is deleted, so it can be put again.
+ * An object until it is put in the store: small objects in memory, larger objects from
+ * `MemoryBytes` on in a file of the executor's local directory. The whole object stays until
+ * `delete`, so a put can be repeated.
  */
 private[cowstate] final class SpooledObject extends OutputStream {
   import SpooledObject._
@@ -57,10 +58,13 @@ private[cowstate] final class SpooledObject extends OutputStream {
 }
 
 private object SpooledObject {
-  /** All stores of an executor may commit at once. */
+  /** Small, because all stores of an executor may commit at the same time. */
   private val MemoryBytes = 4L << 20
 
-  /** On the disks that Spark has for shuffles; it deletes what is left there when it ends. */
+  /**
+   * Create a file on the disks that Spark uses for shuffles. Spark deletes remaining files when it
+   * ends.
+   */
   private def newFile(): Path = Option(SparkEnv.get) match {
     case Some(env) => env.blockManager.diskBlockManager.createTempLocalBlock()._2.toPath
     case None => Files.createTempFile("cowstate-", ".spool")

@@ -15,15 +15,15 @@ import org.json4s.JString
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
 /**
- * Where the state of a checkpoint is, if it is in an object store: a small file of the checkpoint,
- * `<checkpoint>/state/cowstate-store.json`. It is the truth: a session that names no store reads
- * and writes there, too.
+ * Place of a checkpoint's state in an object store: a small file of the checkpoint,
+ * `<checkpoint>/state/cowstate-store.json`. The marker is the truth: a session that names no store
+ * also reads and writes there.
  *
  *   {"body":{"directory":"<query id>","url":"s3://bucket/prefix"},
  *    "checksum":"<sha256>","format":"cowstate/state-place","version":1}
  *
- * The files are then in `<url>/<directory>/state/<operator>/<partition>[/<store>]`, under the names
- * that they would have in the checkpoint.
+ * The files are then in `<url>/<directory>/state/<operator>/<partition>[/<store>]`, under the same
+ * names as in the checkpoint.
  */
 final case class StateMarker(url: String, directory: String) {
   private[cowstate] def text: String = StoreDocument.encoded(
@@ -33,10 +33,16 @@ final case class StateMarker(url: String, directory: String) {
 private[cowstate] object StateMarker {
   val Name = "cowstate-store.json"
   private val Kind = "state-place"
-  /** From a directory in that of the state up to the one that has the checkpoint. */
+  /**
+   * Number of directories to sync above a file: for a file in `<checkpoint>/state/<directory>`, up
+   * to the checkpoint's.
+   */
   private val Ancestors = 3
 
-  /** Throws CowStateException for one that is damaged. `root`: `<checkpoint>/state`. */
+  /**
+   * Read the marker; None if there is no marker. Throws CowStateException for a damaged marker.
+   * `root`: `<checkpoint>/state`.
+   */
   def read(root: Path, conf: Configuration): Option[StateMarker] = {
     val path = new Path(root, Name)
     val text =
@@ -56,8 +62,8 @@ private[cowstate] object StateMarker {
   }
 
   /**
-   * Write the marker of a checkpoint that has none, and read what is there: another task may have
-   * been first. All tasks of a run write the same.
+   * Write the marker of a checkpoint without a marker, and read the result: another task may have
+   * been first. All tasks of a run write the same marker.
    */
   def create(root: Path, conf: Configuration, marker: StateMarker): StateMarker = {
     writeOnce(new Path(root, Name), conf, marker.text)
@@ -66,8 +72,8 @@ private[cowstate] object StateMarker {
   }
 
   /**
-   * Create a file of a checkpoint, unless it is there. What is in the store depends on it, so it
-   * outlives a power failure, as a durable file of a StateDirectory does.
+   * Create a file of a checkpoint, unless the file exists. The state in the store depends on the
+   * file, so the file survives a power failure, like a durable file of a StateDirectory.
    */
   def writeOnce(path: Path, conf: Configuration, text: String): Unit = {
     val directory = path.getParent
@@ -90,7 +96,7 @@ private[cowstate] object StateMarker {
     if (qualified.getScheme == "file") syncLocal(Paths.get(qualified.getPath))
   }
 
-  /** Hadoop's local streams cannot be synced. Another task may have written the file just now. */
+  /** Sync a local file just written by any task: Hadoop's local streams cannot sync. */
   private def syncLocal(file: LocalPath): Unit = {
     val checksums = file.resolveSibling(s".${file.getFileName}.crc")
     val above = Iterator.iterate(file.getParent)(_.getParent).take(Ancestors)
@@ -99,7 +105,7 @@ private[cowstate] object StateMarker {
       .foreach(LocalStateDirectory.sync)
   }
 
-  /** Whether a directory stays below the URL that it is joined to. */
+  /** True if a directory joined to a URL stays below the URL. */
   private def staysBelow(directory: String): Boolean =
     !directory.split("/", -1).exists(Set("", ".", "..")) && !directory.contains('\u0000')
 

@@ -14,8 +14,9 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * Where the state of checkpoints is. `root` is `<checkpoint>/state`. What a run has learned holds
- * for all its stores on this executor: no marker changes once a query has written a batch.
+ * Places of the states of checkpoints, remembered for each run. `root` is `<checkpoint>/state`. A
+ * place found by a run holds for all stores of the run on this executor: no marker changes once a
+ * query has written a batch.
  */
 private[cowstate] object StatePlaces {
   private val Remembered = 256
@@ -27,10 +28,14 @@ private[cowstate] object StatePlaces {
   private val settled = remembered[(Path, String, Option[String]), Option[StateMarker]]()
   private val claims = remembered[(StoreLocation, Path, String), RunClaim]()
 
-  /** That there is no marker is not remembered: the first batch of a query reads, then writes it. */
+  /**
+   * Return the marker for a reader. A missing marker is not remembered, because the first batch of
+   * a query reads the marker before writing it.
+   */
   def ofReader(root: Path, conf: Configuration): Option[StateMarker] = {
     val asked = (root, runOf(conf))
-    // Readers of other checkpoints do not wait for this one's file system.
+    // Read outside the map's lock: readers of other checkpoints do not wait for this checkpoint's
+    // file system.
     Option(read.get(asked)).orElse {
       val marker = StateMarker.read(root, conf)
       marker.foreach(read.put(asked, _))
@@ -39,8 +44,9 @@ private[cowstate] object StatePlaces {
   }
 
   /**
-   * The place that a query with these settings writes to, from `version` on; `isBegun`: whether a
-   * store has files in the checkpoint. Throws CowStatePlaceException if the state is elsewhere.
+   * Return the place to which a query with these settings writes, from `version` on; None for the
+   * checkpoint itself. `isBegun`: true if a store has files in the checkpoint. Throws
+   * CowStatePlaceException if the state is in another place.
    */
   def ofWriter(
       root: Path,
@@ -50,7 +56,8 @@ private[cowstate] object StatePlaces {
       isBegun: => Boolean): Option[StateMarker] = {
     val asked = (root, runOf(conf), settings.url)
     Option(settled.get(asked)).getOrElse {
-      // Other queries do not wait for its store, and tasks that come at once settle the same.
+      // Settle outside the map's lock: other queries do not wait for this store, and concurrent
+      // tasks settle the same place.
       val place = newlySettled(root, settings, conf, version, isBegun)
       settled.put(asked, place)
       place
@@ -70,7 +77,8 @@ private[cowstate] object StatePlaces {
         throw CowStatePlaceException.elsewhere(root, root.toString, url)
       case (None, Some(url)) =>
         val directory = newDirectory(root, conf)
-        // A store that cannot be used fails here, so a checkpoint never names one.
+        // Claim before writing the marker: an unusable store fails here, so no checkpoint ever
+        // names such a store.
         claimOf(new GatewayObjects(settings.at(url, directory)), root, conf).hold(version)
         Some(StateMarker.create(root, conf, StateMarker(url, directory)))
       case (marker, _) => marker
@@ -80,14 +88,14 @@ private[cowstate] object StatePlaces {
     claims.computeIfAbsent(
       (objects.location, root, runOf(conf)), _ => new RunClaim(objects, root, runOf(conf), conf))
 
-  /** Where the files of a store are below the directory of its checkpoint. */
+  /** Return the path of a store's files below the directory of the checkpoint. */
   def pathOf(id: StateStoreId): String = {
     val partition = s"state/${id.operatorId}/${id.partitionId}"
     if (id.storeName == StateStoreId.DEFAULT_STORE_NAME) partition
     else s"$partition/${id.storeName}"
   }
 
-  /** The query's id, which all its runs have; without one, the run's. */
+  /** Return the query's id, the same in all runs; without a metadata file, the run's id. */
   private def newDirectory(root: Path, conf: Configuration): String = {
     val file = new Path(root.getParent, Metadata)
     try Using.resource(file.getFileSystem(conf).open(file))(in => parse(in) \ "id") match {
@@ -98,7 +106,10 @@ private[cowstate] object StatePlaces {
     catch { case _: FileNotFoundException => runOf(conf) }
   }
 
-  /** The last batch that Spark has committed to a checkpoint, in whatever run. */
+  /**
+   * Return the last batch that Spark has committed to a checkpoint, in any run; None without a
+   * commit.
+   */
   def lastCommitted(root: Path, conf: Configuration): Option[Long] = {
     val commits = new Path(root.getParent, Commits)
     try {

@@ -9,11 +9,12 @@ import org.json4s.{JInt, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 /**
- * The envelope of cowstate's JSON documents, as checkpoint_store.files.document draws it:
+ * Envelope of cowstate's JSON documents, as drawn in checkpoint_store.files.document:
  *
  *   {"body":{...},"checksum":"<sha256>","format":"cowstate/<kind>","version":1}
  *
- * It is canonical: keys sorted, no white space. The checksum is over the document without it.
+ * The JSON is canonical: keys sorted, no white space. The checksum covers the document without the
+ * checksum.
  */
 private[cowstate] object StoreDocument {
   private val Version = 1
@@ -26,7 +27,7 @@ private[cowstate] object StoreDocument {
     document(Some(sha256(document(None))))
   }
 
-  /** The body of a document; on the left, what is wrong with it. */
+  /** Return the body of a document; on the left, the problem with the document. */
   def decoded(kind: String, text: String): Either[String, JObject] =
     try {
       val document = parse(text)

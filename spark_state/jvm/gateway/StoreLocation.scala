@@ -3,23 +3,28 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.json4s.JObject
 
 /**
- * A place in an object store that the gateway opens.
+ * A place in an object store, for the gateway to open.
  *
- * @param url           for fsspec, without a slash at its end
- * @param options       for fsspec
- * @param retrySeconds  for how long a call that fails is tried again
- * @param silentSeconds for how long the gateway may keep silent about a call that moves no bytes
+ * @param url           URL for fsspec, without a slash at the end
+ * @param options       options for fsspec
+ * @param retrySeconds  time limit for retries of a failing call
+ * @param silentSeconds greatest time without an answer to a call that moves no bytes
  */
 private[cowstate] final case class StoreLocation(
     url: String, options: JObject, retrySeconds: Long, silentSeconds: Long) {
   import StoreLocation._
 
-  /** The same for a call that moves bytes, perhaps beside many others. */
+  /**
+   * Greatest time without an answer to a call that moves `bytes` bytes, perhaps beside many calls.
+   */
   def silentSecondsFor(bytes: Long): Long = silentSeconds + bytes / MiB * SecondsOfMiB
 }
 
 private object StoreLocation {
   private val MiB = 1L << 20
-  /** A slow store has as much, with all stores of an executor writing at once. */
+  /**
+   * Seconds for each MiB: a slow store needs as many while all stores of an executor write at the
+   * same time.
+   */
   private val SecondsOfMiB = 10
 }

@@ -5,18 +5,19 @@ import org.json4s.{JArray, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods.parse
 
 /**
- * What the session says of the object store: `…cowstate.store`, `.storeOptions` and
- * `.storeRetrySeconds`. They are part of the session's configuration, which Spark shows and logs,
- * so neither the URL nor the options may have credentials.
+ * The session's settings for the object store: `…cowstate.store`, `.storeOptions` and
+ * `.storeRetrySeconds`. Spark shows and logs the session's configuration, so neither the URL nor
+ * the options may contain credentials.
  *
- * @param url          of the store, without a slash at its end; None: none is set
- * @param options      for fsspec
- * @param retrySeconds for how long a call to the store that fails is tried again
+ * @param url          URL of the store, without a slash at the end; None if the session sets no
+ *                     store
+ * @param options      options for fsspec
+ * @param retrySeconds time limit for retries of a failing call to the store
  */
 final case class StoreSettings(url: Option[String], options: JObject, retrySeconds: Long) {
   import StoreSettings._
 
-  /** A directory of the store with this URL. */
+  /** Return the location of a directory in the store with this URL. */
   private[cowstate] def at(url: String, directory: String): StoreLocation = {
     val silentSeconds = retrySeconds + AttemptSeconds
     StoreLocation(s"$url/$directory", options, retrySeconds, silentSeconds)
@@ -24,14 +25,14 @@ final case class StoreSettings(url: Option[String], options: JObject, retrySecon
 }
 
 object StoreSettings {
-  /** In the names of options, wherever they are. */
+  /** Parts of names of options with secrets, at any place of the name. */
   private val OfSecrets = Seq(
     "secret", "password", "passwd", "passphrase", "token", "credential", "signature",
     "connection_string", "connectionstring", "authorization")
   private val WordsOfSecrets = Set("auth", "pass", "pwd", "sas")
   private val Schemed = "([A-Za-z][A-Za-z0-9+.-]*)://(.*)".r
 
-  /** Throws IllegalArgumentException, which names the key. */
+  /** Check and parse the settings. Throws an IllegalArgumentException that names the key. */
   def apply(
       url: Option[String], options: Option[String], retrySeconds: Option[Long]): StoreSettings =
     StoreSettings(
@@ -39,14 +40,16 @@ object StoreSettings {
       options.map(checkedOptions).getOrElse(JObject(Nil)),
       retrySeconds.getOrElse(DefaultRetrySeconds))
 
-  /** The driver's commands ask with this. Throws IllegalArgumentException. */
+  /** Check options, for commands of the driver. Throws IllegalArgumentException. */
   def checkOptions(text: String): Unit = checkedOptions(text): Unit
 
   private val DefaultRetrySeconds = 120L
-  /** An attempt that is begun may outlast the time of retries; client libraries try again, too. */
+  /**
+   * Allowance for the last attempt, which may outlast the retry time; client libraries retry, too.
+   */
   private val AttemptSeconds = 600L
 
-  /** An absolute path is that of file://, as Python's stores have it. */
+  /** Check a URL. An absolute path becomes a file:// URL, as in Python's stores. */
   private def checkedUrl(text: String): String = {
     def refused(problem: String) = new IllegalArgumentException(
       s"${CowStateConf.Store} is '${withoutUser(withoutQuery(text))}', $problem; allowed are " +
@@ -70,7 +73,7 @@ object StoreSettings {
     }
   }
 
-  /** A URL without a user and a password before an @. A password may have slashes. */
+  /** Return a URL without the user and password before an @. A password may contain slashes. */
   private def withoutUser(url: String): String = url.replaceFirst("(?s)://.*:.*@", "://…@")
 
   private def withoutQuery(url: String): String = url.replaceFirst("(?s)\\?.*", "?…")
@@ -81,7 +84,7 @@ object StoreSettings {
     val parsed =
       try parse(text)
       catch {
-        // Without the cause: its message has a part of the text.
+        // Without the cause: the cause's message contains a part of the text.
         case e: JsonProcessingException =>
           val place = e.getLocation
           throw refused(
@@ -102,7 +105,10 @@ object StoreSettings {
     }
   }
 
-  /** The names of options that look like credentials, or are URLs with some, at any depth. */
+  /**
+   * Return the names of options, at any depth, that look like credentials, or whose values are URLs
+   * with credentials.
+   */
   private def secretsIn(name: String, value: JValue): Seq[String] = value match {
     case _ if isSecret(name.toLowerCase) => Seq(name)
     case JObject(fields) => fields.flatMap { case (inner, value) => secretsIn(inner, value) }

@@ -4,29 +4,30 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * The copy-on-write map with incremental rehash of docs/explanation/provider.md, on pages of bytes.
+ * Copy-on-write map with incremental rehash (docs/explanation/provider.md), on pages of bytes.
  *
- * RecordPages hold the rows, and a KeyIndex leads from a key to its record. No object stands for an
- * entry.
+ * RecordPages hold the rows. A KeyIndex leads from a key to the key's record. No Java object stands
+ * for an entry.
  *
- * Time is counted in epochs. Opening a view ends one: what was written in it or before is shared
- * with the view, and a change to a shared record goes to a new one, while the view goes on reading
- * the old one. Records that no view shares are changed in place if the length of the value stays,
- * and if the memory is one where that is cheap. MapView tells why views stay right.
+ * Time is counted in epochs. Opening a view ends an epoch: the view shares all records written
+ * until then. A change to a shared record goes to a new record, and the view keeps reading the old
+ * record. A record that no view shares is changed in place, if the value keeps its length and if
+ * the memory makes changes in place cheap. MapView explains why views stay right.
  *
- * Dead records are freed page by page: whenever enough bytes have died, the live records move out
- * of pages that are dead by more than half. Freeing a byte costs at most copying one.
+ * Dead records are freed page by page: when enough bytes have died, the live records move out of
+ * pages that are dead by more than half. So freeing a byte costs copying at most one byte.
  *
- * With `prefixOf`, records whose keys have the same prefix are linked with each other, and
- * `prefixScan` follows the links.
+ * With `prefixOf`, links connect the records whose keys have the same prefix, and `prefixScan`
+ * follows the links.
  *
- * Each method that reads or writes bytes takes the lock of the map, under which its memory is
- * unmapped, too. A caller takes it for steps that belong together. A view is read without it, by any
- * thread, while this map changes.
+ * Each method that reads or writes bytes takes the lock of the map. Memory is unmapped under the
+ * same lock. A caller takes the lock around steps that belong together. Any thread may read a view
+ * without the lock while the map changes.
  *
- * @param memory    where pages and tables are
- * @param prefixOf  the prefix of a key; the row that it returns is used at once
- * @param checksums of the rows; what `get`, `prefixScan` and views return is verified as it says
+ * @param memory    holds the pages and tables
+ * @param prefixOf  returns the prefix of a key; the map uses the returned row at once
+ * @param checksums checksums of the rows; they decide which results of `get`, `prefixScan` and
+ *                  views are verified
  */
 private[cowstate] final class CopyOnWritePagedMap(
     memory: StateMemory,
@@ -45,16 +46,19 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val finds = new RecentFinds(account)
   private val fetched = new FetchedKeys
   private val prefetches = new Prefetches(records, index, fetched)
-  /** For the event time by which rows were last looked for. */
+  /** Least event time of each page, for the time by which old rows were last looked for. */
   private var zones: Option[ZoneMap] = None
-  /** The record behind the last that was read, 0 if there is none; and whether reads go that way. */
+  /**
+   * The record behind the last record read, 0 if there is none; and whether reads follow the
+   * records' order.
+   */
   private var following = 0L
   private var readsInOrder = false
-  /** Whether the index knows the slot of the record that was found. */
+  /** True if the index has noted the slot of the record just found. */
   private var hasSlot = false
   private var epoch = 1
   private var compactAt = MinCompactBytes
-  /** Table, links and pages do not agree while it is set. */
+  /** True while table, links and pages do not agree. */
   private var isChanging = false
   private val scratchKey = new UnsafeRow(0)
   private var scratchValue = new UnsafeRow(0)
@@ -66,16 +70,16 @@ private[cowstate] final class CopyOnWritePagedMap(
   def pageCount: Int = records.pageCount + prefixes.map(_.heads.pageCount).getOrElse(0)
   def deadBytes: Long = records.deadBytes + prefixes.map(_.heads.deadBytes).getOrElse(0L)
 
-  /** How much of a rehash is done, in percent; 100 when there is none. */
+  /** Percentage of a rehash that is done; 100 when no rehash is running. */
   def rehashPercent: Int = index.rehashPercent
 
   /**
-   * Whether an error ended a change in its middle, as if a file could not grow. The map is then none
-   * of its versions, and cannot be brought back to one.
+   * True if an error, such as a file that could not grow, ended a change half-way. The map then
+   * equals none of its versions, and cannot be brought back to any.
    */
   def isBroken: Boolean = isChanging || prefixes.exists(_.heads.isBroken)
 
-  /** End an epoch and begin the next, which is returned. */
+  /** End the epoch and begin the next. Returns the new epoch. */
   def beginEpoch(): Int = synchronized {
     finds.clear()
     fetched.clear()
@@ -86,25 +90,25 @@ private[cowstate] final class CopyOnWritePagedMap(
     epoch
   }
 
-  /** To be called before the map is filled: makes room for so many entries, if memory permits. */
+  /** Make room for `expected` entries, if memory permits. Call before filling the map. */
   def reserve(expected: Long): Unit = synchronized(index.reserve(expected))
 
   /**
-   * To be called after the map was filled: makes the table smaller if much less came than was
-   * expected. That takes time of `size`, so a table that is one size too large stays.
+   * Make the table smaller if far fewer entries came than expected. Call after filling the map.
+   * Takes time proportional to `size`, so a table that is one size too large stays.
    */
   def trim(): Unit = synchronized(index.trim())
 
   /**
-   * Give all memory back, but for pages that views read. The map cannot be used any more, also not
-   * to tell that a key is absent which was looked for before.
+   * Give all memory back, except for pages that views read. The map cannot be used afterwards, not
+   * even to report as absent a key looked for before.
    */
   def close(): Unit = synchronized {
     fetched.clear()
     memory.close(isRead = views.newest > 0)
   }
 
-  /** A copy of the value of a key, null if there is none. */
+  /** Return a copy of a key's value, null if the key is absent. */
   def get(key: UnsafeRow, valueFields: Int): UnsafeRow = synchronized {
     val address = findToRead(key)
     if (address == 0) null
@@ -115,9 +119,9 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * As `find`. A join looks for old rows in the order in which they came, which is that of their
-   * records. Then the record behind the last one is likely the key's, and is in the processor's
-   * cache; the line of the table is not.
+   * Find a key's record as `find` does, but first try the record behind the last record read. A
+   * join looks for old rows in the order of arrival, and records lie in the same order. Then the
+   * next record is likely the key's, and in the processor's cache; the line of the table is not.
    */
   private def findToRead(key: UnsafeRow): Long = {
     val address =
@@ -136,18 +140,18 @@ private[cowstate] final class CopyOnWritePagedMap(
   def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit =
     put(key, value, checksums.of(key, value), undo)
 
-  /** Put a row whose key is not there. */
+  /** Put a row whose key is absent from the map. */
   def add(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit =
     synchronized(insert(key, hash, value, checksum))
 
   /**
-   * To be called before many keys are looked up: fetches what that reads. Returns how many records
-   * there are, and tells for each key in `isThere`, unless that is null.
+   * Fetch the memory that looking up these keys will read. Call before looking up many keys.
+   * Returns the number of records found. Sets `isThere` for each key, unless `isThere` is null.
    */
   def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean] = null): Int =
     synchronized(prefetches.ofKeys(hashes, count, isThere))
 
-  /** Put a value; what it replaces goes to `undo`, unless that is null. */
+  /** Put a value. The replaced value goes to `undo`, unless `undo` is null. */
   def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit =
     put(key, hashOf(key), value, checksum, undo)
 
@@ -181,7 +185,10 @@ private[cowstate] final class CopyOnWritePagedMap(
       }
     }
 
-  /** Remove a key; returns whether it was there. Its value goes to `undo`, unless that is null. */
+  /**
+   * Remove a key. Returns true if the key was present. The value goes to `undo`, unless `undo` is
+   * null.
+   */
   def remove(key: UnsafeRow, undo: UndoLog): Boolean = synchronized {
     val hash = hashOf(key)
     val address = findToWrite(key, hash)
@@ -194,8 +201,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * Remove the record at an address, of a key with this hash. No other record moves, so
-   * `compactIfDue` is to be called when some of them were removed.
+   * Remove the record at an address; `hash` is the hash of the record's key. No other record moves,
+   * so call `compactIfDue` after a series of removals.
    */
   def removeAt(address: Long, hash: Int, undo: UndoLog): Unit = synchronized {
     verify(address)
@@ -203,7 +210,10 @@ private[cowstate] final class CopyOnWritePagedMap(
     removeRecord(address, hash, undo)
   }
 
-  /** Remove a key if its value, where it is in the map, fulfils a condition. Then as `removeAt`. */
+  /**
+   * Remove a key if its value fulfils a condition. The condition sees the value in the map's
+   * memory. No other record moves: call `compactIfDue` afterwards, as with `removeAt`.
+   */
   def removeIf(key: UnsafeRow, hash: Int, undo: UndoLog, valueFields: Int)(
       condition: UnsafeRow => Boolean): Boolean = synchronized {
     val address = find(key, hash)
@@ -224,7 +234,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     isChanging = false
   }
 
-  /** Copies of the entries whose key begins with a prefix, in no order. */
+  /** Return copies of the entries whose key begins with a prefix, in no order. */
   def prefixScan(
       prefix: UnsafeRow,
       keyFields: Int,
@@ -239,14 +249,14 @@ private[cowstate] final class CopyOnWritePagedMap(
     entries.result()
   }
 
-  /** What the map holds now. It stays readable, by any thread, until it is released. */
+  /** Open a view of the map's present entries. Any thread may read the view until its release. */
   def openView(): MapView =
     synchronized(opened(new MapView(this, records.contents(), epoch, records.headerBytes)))
 
   /**
-   * To be called before `openOldRows`: reads the times of what is new since it was called last for
-   * the same time. That may be all entries, so it takes the map's lock page by page. Whoever has
-   * the lock in between reads only: the caller is who changes the map.
+   * Read the times of entries added since the last call for the same time. Call before
+   * `openOldRows`. A call may read all entries, so it takes the lock of the map page by page.
+   * Between two pages another thread may only read the map: the caller is the only writer.
    */
   def readTimes(time: RowTime, keyFields: Int, valueFields: Int): Unit = {
     if (!zones.exists(_.times.isOf(time, keyFields, valueFields))) {
@@ -255,15 +265,15 @@ private[cowstate] final class CopyOnWritePagedMap(
     records.numbers.foreach(number => synchronized(zones.get.readNew(number)))
   }
 
-  /** As `openView`, of the entries whose time is `upTo` or before. */
+  /** Open a view, as `openView` does, of the entries whose time is `upTo` or before. */
   def openOldRows(upTo: Long): MapView = synchronized {
     val pages = records.contents(zones.get.takeOld(_, upTo))
-    // Other threads may read a view, so it has a reader of its own.
+    // The old rows get a TimeReader of their own: other threads may read the view.
     val old = new OldRows(zones.get.times.another(), upTo)
     opened(new MapView(this, pages, epoch, records.headerBytes, Some(old)))
   }
 
-  /** As `openOldRows`, for whoever removes them. */
+  /** Return the records that `openOldRows` would show, for a caller that removes them. */
   def oldRecords(upTo: Long, keyFields: Int): OldRecords =
     new OldRecords(this, records, index, zones.get, upTo, keyFields)
 
@@ -279,8 +289,9 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * To be called after bytes have died: how many, if that may be more than a little. The longer it
-   * waits, the less is alive in a page that it frees; dead bytes bound the wait.
+   * Compact if enough bytes have died. Call after bytes died, with the number of bytes if it may be
+   * large. The longer compaction waits, the fewer bytes are alive in the pages that it frees. The
+   * dead bytes limit the wait.
    */
   def compactIfDue(diedBytes: Long = 0): Unit = synchronized {
     if (records.deadBytes >= compactAt) {
@@ -290,7 +301,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     }
   }
 
-  /** Free a page that is dead as a whole. No record moves. */
+  /** Free a page if all of its records are dead. No record moves. */
   private[cowstate] def dropIfDead(number: Int): Unit = synchronized {
     isChanging = true
     records.dropIfDead(number, epoch)
@@ -298,8 +309,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * Free pages that are dead by more than half, copying at most about `maxBytes`. The copies are
-   * granted whatever the limit is: more than they take is freed.
+   * Free pages that are dead by more than half, copying about `maxBytes` at most. The memory limit
+   * does not apply to the copies: compaction frees more bytes than the copies take.
    */
   def compact(maxBytes: Long): Unit = synchronized {
     account.withoutLimit {
@@ -318,7 +329,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     }
   }
 
-  /** Search the table, unless a prefetch has. */
+  /** Find a key's record. Skips the search in the table if a prefetch has the answer. */
   private def find(key: UnsafeRow, hash: Int): Long = {
     val likely = fetched.of(hash)
     hasSlot = false
@@ -330,7 +341,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     }
   }
 
-  /** As `find`, of a key that may have been read before. */
+  /** Find a key's record as `find` does, but first try the records of keys read recently. */
   private def findToWrite(key: UnsafeRow, hash: Int): Long = {
     if (finds.needsWindow) prefetches.ofWindow(finds)
     val first = finds.first
@@ -378,13 +389,13 @@ private[cowstate] final class CopyOnWritePagedMap(
     address
   }
 
-  /** A new record in the place of one whose slot was found. */
+  /** Let a new record take the place of a record whose slot was found. */
   private def replaceFound(old: Long, by: Long): Unit = {
     index.replaceFound(by)
     prefixes.foreach(_.replace(old, by))
   }
 
-  /** Move a record to the tail, as it is. Its page is dropped afterwards. */
+  /** Copy a record to the tail, unchanged. The caller drops the record's page afterwards. */
   private def move(address: Long): Unit = {
     val copy = records.allocate(
       records.getInt(address, KeyLength), records.getInt(address, ValueLength), epoch)
@@ -426,7 +437,7 @@ private[cowstate] final class CopyOnWritePagedMap(
       Platform.getInt(base, at + Checksum))
   }
 
-  /** Verified, and where it is in the map. The row is used at once. */
+  /** Verify a value and return it in the map's memory. The caller uses the row at once. */
   private def valueAt(address: Long, fields: Int): UnsafeRow = {
     verify(address)
     val base = records.base(address)
@@ -438,7 +449,7 @@ private[cowstate] final class CopyOnWritePagedMap(
     scratchValue
   }
 
-  /** For tests: every live record is in a slot, once, and the counts are right. */
+  /** Check, for tests: every live record is in exactly one slot, and the counts are right. */
   def checkInvariants(): Unit = synchronized {
     var seen = 0
     index.foreach { (address, hashBits) =>
@@ -468,7 +479,7 @@ private[cowstate] object CopyOnWritePagedMap {
   private val MinCompactBytes = 64L << 10
   private val MaxCompactBytes = 4L << 20
 
-  /** A row of its own with these bytes. */
+  /** Copy bytes into a new row. */
   def rowOf(base: AnyRef, offset: Long, length: Int, fields: Int): UnsafeRow = {
     val bytes = new Array[Byte](length)
     Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)

@@ -3,22 +3,25 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util
 
 /**
- * What a prefetch has found out about keys, by their hashes, for the lookups that follow: so that
- * these need not search the table again, in which the processor guesses each branch badly.
+ * Notes of a prefetch about keys, by hash, for the lookups that follow. With a note, a lookup does
+ * not search the table again. A search is slow because the processor predicts its branches badly.
  *
- * That there is no key with a hash is certain: whoever adds a key tells it. An address is a guess.
- * Whoever takes it makes sure that the key's live record is there. The notes take 3 KiB, which are
- * not charged.
+ * The note that no key has a hash is certain, because every insertion updates the notes. A noted
+ * address is a guess: the caller makes sure that the key's live record is there. The notes take 3
+ * KiB, not charged to any account.
  */
 private[cowstate] final class FetchedKeys {
   import FetchedKeys._
 
-  /** By the lowest bits of the hash; a later key takes the place of an earlier one. */
+  /** Noted hashes, at the place given by their lowest bits. A later key replaces an earlier key. */
   private var hashes: Array[Int] = _
   private var noted: Array[Long] = _
   private var isEmpty = true
 
-  /** The address may also be `KeyIndex.Absent`, or 0 if nothing is known. */
+  /**
+   * Note an address for a hash. The address may also be `KeyIndex.Absent`, or 0 if nothing is
+   * known.
+   */
   def note(hash: Int, address: Long): Unit = {
     if (hashes == null) {
       hashes = new Array[Int](Places)
@@ -29,19 +32,19 @@ private[cowstate] final class FetchedKeys {
     noted(hash & Mask) = address
   }
 
-  /** What was noted of a hash, or 0. */
+  /** Return the address noted for a hash, or 0. */
   def of(hash: Int): Long =
     if (!isEmpty && hashes(hash & Mask) == hash) noted(hash & Mask) else 0L
 
-  /** A key with this hash was added, with its record at an address. */
+  /** Update the note of a hash: a key with the hash was added, with its record at `address`. */
   def added(hash: Int, address: Long): Unit =
     if (!isEmpty && hashes(hash & Mask) == hash) noted(hash & Mask) = address
 
-  /** For tests: the addresses that are noted. */
+  /** Return the noted addresses, for tests. */
   def addresses: Seq[Long] =
     if (isEmpty) Nil else noted.toSeq.filter(_ > KeyIndex.Absent)
 
-  /** To be called before numbers of pages are used again. */
+  /** Forget all notes. Call before page numbers are used again. */
   def clear(): Unit = if (!isEmpty) {
     isEmpty = true
     util.Arrays.fill(noted, 0L)
@@ -49,7 +52,7 @@ private[cowstate] final class FetchedKeys {
 }
 
 private object FetchedKeys {
-  /** Several for each key of a window of rows, so that few keys take the place of others. */
+  /** Several places for each key of a window of rows, so a key rarely replaces another. */
   private val Places = 256
   private final val Mask = Places - 1
 }

@@ -4,47 +4,49 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * Where the record of each key is: a hash table of addresses with incremental rehash.
+ * Index from keys to addresses of records: a hash table with incremental rehash.
  *
- * A table is lines of eight slots, as long as a line of the processor's cache, and that is what a
- * line of a large table is. A slot is a long:
+ * A table consists of lines of eight slots. A line is as long as a line of the processor's cache,
+ * and in a large table the two coincide. A slot is a long:
  *
  *     0                                      empty
  *     1                                      a key was removed here
  *     29 bits of the hash << 35 | address    see RecordPages
  *
- * Keys that differ in these 29 bits are told apart without a look at their records. The lowest of
- * the bits are the key's line. If a line is full when a key comes, the key goes to the next line that
- * is not. So a search goes from line to line until one has an empty slot, and ends there: lines are
- * filled from the front, and a line that was full never gets an empty slot again. A removal leaves
- * a 1 there; in other lines the last slot takes its place.
+ * Keys that differ in the 29 bits are told apart without reading their records. The lowest of the
+ * 29 bits choose the key's line. If the line is full, a new key goes to the next line with room. So
+ * a search goes from line to line and ends at the first line with an empty slot. The search is
+ * right because lines are filled from the front, and a full line never gets an empty slot again: a
+ * removal from a full line leaves a 1. In any other line, the last used slot moves to the place of
+ * the removed slot.
  *
- * When the table is three quarters full, counting what was removed, another one is allocated, of
- * twice the size or, if much was removed, of the same. Then every search moves the keys of a line.
- * That reads no record, and a line's keys go to two lines of the larger table. Until all have
- * moved, a key is looked for in both.
+ * When the table is three quarters full, counting removed slots, the index allocates a second
+ * table: twice the size or, if many keys were removed, the same size. Then every search moves the
+ * keys of one line. A move reads no record, and the keys of a line go to two lines of the larger
+ * table. Until all keys have moved, a search looks in both tables.
  *
- * `find` and `findAddress` note the slot for the change that follows. Any other call makes it void.
+ * `find` and `findAddress` note the found slot for the change that follows. Any other call makes
+ * the noted slot invalid.
  */
 private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory) {
   import KeyIndex._
 
   private var table = newTable(MinLines)
-  /** Where keys move to, null if they do not move. */
+  /** Table to which keys move, null if no rehash is running. */
   private var larger: Table = _
-  /** How many lines of `table` have moved. */
+  /** Number of lines of `table` that have moved. */
   private var moved = 0L
   private var entries = 0
   private var slotTable: Table = _
-  /** The offset of the slot in its table. */
+  /** Offset of the found slot in `slotTable`. */
   private var slot = 0L
 
   def size: Int = entries
 
-  /** How much of a rehash is done, in percent; 100 when there is none. */
+  /** Percentage of a rehash that is done; 100 when no rehash is running. */
   def rehashPercent: Int = if (larger == null) 100 else (moved * 100 / table.lines).toInt
 
-  /** The address of the record of a key, 0 if there is none. */
+  /** Return the address of a key's record, 0 if the key is absent. */
   def find(key: UnsafeRow, hash: Int): Long = {
     val tag = tagOf(hash)
     if (larger == null) {
@@ -56,7 +58,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     }
   }
 
-  /** Look in the lines of a table from `first` on. */
+  /** Search a table; keys in lines before `first` do not count. */
   private def find(in: Table, first: Long, tag: Long, key: UnsafeRow): Long = {
     var line = in.lineOf(tag)
     while (true) {
@@ -80,7 +82,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     0
   }
 
-  /** Note the slot with the address of a record, which there is. */
+  /** Note the slot that holds an address. The address must be in the index. */
   def findAddress(address: Long, hash: Int): Unit = {
     val wanted = tagOf(hash) | address
     if (!findSlot(table, wanted) && (larger == null || !findSlot(larger, wanted))) {
@@ -109,14 +111,14 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     false
   }
 
-  /** Let the slot that was found have another record of its key. */
+  /** Let the found slot lead to another record of the same key. */
   def replaceFound(address: Long): Unit = {
     val at = slotTable.start + slot
     val held = Platform.getLong(slotTable.base, at)
     Platform.putLong(slotTable.base, at, (held & ~AddressMask) | address)
   }
 
-  /** Remove what was found. */
+  /** Remove the key of the found slot. */
   def removeFound(): Unit = {
     val base = slotTable.base
     val at = slotTable.start + slot
@@ -133,14 +135,14 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     entries -= 1
   }
 
-  /** Make room for one key more. Throws a CowStateException, and changes nothing, without room. */
+  /** Make room for one more key. Without memory, throws a CowStateException and changes nothing. */
   def prepareInsert(): Unit =
     if (larger != null) moveLine()
     else if (table.isFull) {
       larger = newTable(if (entries > table.mostFilled / 2) table.lines * 2 else table.lines)
     }
 
-  /** Note the record of a key that has none, after `prepareInsert`. */
+  /** Add the address of a new key's record. Call after `prepareInsert`. */
   def insert(hash: Int, address: Long): Unit = {
     put(if (larger == null) table else larger, tagOf(hash) | address)
     entries += 1
@@ -181,7 +183,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     }
   }
 
-  /** Make room for so many entries, if memory permits. */
+  /** Make room for `expected` entries, if memory permits. */
   def reserve(expected: Long): Unit = if (larger == null) {
     val lines = linesFor(expected)
     val bytes = lines * LineBytes
@@ -189,7 +191,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     if (lines > table.lines && isGranted) moveTo(lines)
   }
 
-  /** Make the table smaller if it is four times as large as it has to be, or more. */
+  /** Make the table smaller if it is at least four times as large as needed. */
   def trim(): Unit = if (larger == null) {
     val lines = linesFor(entries)
     if (lines < table.lines / 2) moveTo(lines)
@@ -201,8 +203,8 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   }
 
   /**
-   * Read the lines of keys into the processor's caches. No branch depends on what is read, so that
-   * it does not wait for one line before it asks for the next.
+   * Read the lines of keys into the processor's caches. No branch depends on the bytes read, so the
+   * processor requests the next line without waiting for the line before.
    */
   def readLines(hashes: Array[Int], count: Int): Long = {
     var sum = readLines(table, hashes, count)
@@ -218,7 +220,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     var i = 0
     while (i < count) {
       val at = start + ((hashes(i) >>> 3) & lastLine) * LineBytes
-      // Both ends: small tables may begin anywhere, so two lines of the cache may have a part.
+      // Read both ends: a small table may begin anywhere, so a line may span two cache lines.
       sum += Platform.getLong(base, at) + Platform.getLong(base, at + LineBytes - 8)
       i += 1
     }
@@ -226,8 +228,8 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
   }
 
   /**
-   * What the line of a key tells of it: the address of a record that is likely the key's, `Absent` if
-   * no key has this hash, or 0. Nothing is noted.
+   * Look at a key's line only. Returns the address of the record that is likely the key's, `Absent`
+   * if no key has the hash, or 0 if the line does not tell. Notes no slot.
    */
   def glance(hash: Int): Long = {
     val tag = tagOf(hash)
@@ -242,7 +244,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
       }
       at += 8
     }
-    // The last slot is empty, so a search would end in this line.
+    // The last slot of the line is empty, so a search would end in this line.
     if (held == Empty && larger == null) Absent else 0
   }
 
@@ -255,7 +257,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     new Table(memory.allocateZeros(lines * LineBytes), lines)
   }
 
-  /** For tests: call `f` with the address of each entry and the 29 bits of its hash. */
+  /** Call `f`, for tests, with the address of each entry and the 29 bits of its hash. */
   def foreach(f: (Long, Long) => Unit): Unit =
     for ((in, first) <- Seq((table, moved), (larger, 0L)) if in != null) {
       var counted = 0
@@ -273,30 +275,33 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
       assert(counted == in.filled, s"${in.filled} slots are counted, $counted are filled")
     }
 
-  /** For tests: the blocks of the tables. */
+  /** Return the blocks of the tables, for tests. */
   def blocks: Seq[Block] = Seq(table, larger).filter(_ != null).map(_.block)
 }
 
 private[cowstate] object KeyIndex {
   val AddressBits: Int = RecordPages.AddressBits
-  /** Less than any address, and not 0. */
+  /** Result for an absent key: less than any address, and not 0. */
   val Absent = 1L
   private val AddressMask = (1L << AddressBits) - 1
   private final val SlotsOfLine = 8
   private final val LineBytes = 64L
   private val MinLines = 16L
   private val Empty = 0L
-  /** 2 to the 64th over the golden ratio: its multiples are spread evenly (D. Knuth, TAOCP 6.4). */
+  /** 2 to the 64th over the golden ratio: multiples spread evenly (D. Knuth, TAOCP 6.4). */
   private final val OddFactor = 0x9e3779b97f4a7c15L
-  /** SplitMix64's (OOPSLA 2014). With one factor for all, keys in large steps had too few lines. */
+  /**
+   * Factor of SplitMix64 (OOPSLA 2014). With OddFactor here too, keys at large regular distances
+   * fell into too few lines.
+   */
   private final val LastFactor = 0xbf58476d1ce4e5b9L
   private val Removed = 1L
 
   /**
-   * The hash of a key that all of a map's methods take: of its bytes, eight at a time. Each step can
-   * be undone, so keys that differ in one word of eight bytes differ after it. A bit of a product
-   * depends on all lower bits of its factors. So the upper half, which depends on most, is folded
-   * into the lower half after each step, and taken at the end.
+   * Hash the bytes of a key, eight at a time. All methods of the map take this hash. Each step can
+   * be undone, so two keys that differ in one word of eight bytes differ after the step. A bit of a
+   * product depends on all lower bits of the factors. So the upper half, with the most
+   * dependencies, is folded into the lower half after each step, and is the result at the end.
    */
   def hashOf(key: UnsafeRow): Int = {
     val base = key.getBaseObject
@@ -311,10 +316,13 @@ private[cowstate] object KeyIndex {
     (hash * LastFactor >>> 32).toInt
   }
 
-  /** 29 bits of a hash, in the place that they have in a slot. */
+  /** Return 29 bits of a hash, at their place in a slot. */
   private def tagOf(hash: Int): Long = (hash >>> 3).toLong << AddressBits
 
-  /** The lines of a table that is at most three quarters full with so many entries. */
+  /**
+   * Return the number of lines that keeps a table with `entries` entries at most three quarters
+   * full.
+   */
   private def linesFor(entries: Long): Long = {
     var lines = MinLines
     while (lines * SlotsOfLine / 4 * 3 < entries) lines *= 2
@@ -324,7 +332,7 @@ private[cowstate] object KeyIndex {
   private final class Table(val block: Block, val lines: Long) {
     def base: AnyRef = block.base
     def start: Long = block.start
-    /** How many slots are not empty. */
+    /** Number of slots that are not empty. */
     var filled = 0L
 
     def lineOf(slot: Long): Long = (slot >>> AddressBits) & (lines - 1)

@@ -4,17 +4,17 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * The entries of a map at one moment: its pages, how far each was filled, and which of their records
- * had died. Nothing of the table is copied. With `old`, it shows only those entries.
+ * Entries of a map at one moment: the pages, how far each page was filled, and the bitmaps of dead
+ * records. A view copies nothing of the table. With `old`, the view shows only those entries.
  *
- * That is one record of each key that the map had, whatever the map does afterwards:
+ * A view shows exactly one record of each key that the map had, whatever the map does later:
  *
- *   - What is put later lies behind what was filled, or in new pages: a record is changed in place
- *     only if it got its content after every open view.
- *   - What dies later dies in another bitmap.
+ *   - A later record lies behind the filled part, or in a new page. The map changes a record in
+ *     place only if the record got its content after every open view.
+ *   - A later death is noted in another bitmap.
  *   - Links between records do change, but a view walks pages, not links.
- *   - Compaction copies records to where new ones go.
- *   - A page that the map drops is still in the view's array; only its number is given out again.
+ *   - Compaction copies records to the end, as new records.
+ *   - A page dropped by the map stays in the view's array; only the page number is used again.
  */
 private[cowstate] final class MapView(
     map: CopyOnWritePagedMap,
@@ -26,13 +26,13 @@ private[cowstate] final class MapView(
 
   private val checksums = map.checksums
   private var released = false
-  /** How many calls of `foreach` are running. */
+  /** Number of running calls of `foreach`. */
   private var walks = 0
 
   /**
-   * Let the map change in place what this view shares with it. Safe to call again, and while another
-   * thread reads: `rows` throw from then on, and the map waits for the end of `foreach`. So nobody
-   * reads what the map writes or unmaps.
+   * Release the view, so that the map may change shared records in place. Safe to call again, and
+   * while another thread reads: later reads of `rows` throw, and the map waits for the end of
+   * `foreach`. So no thread reads memory that the map writes or unmaps.
    */
   def release(): Unit = map.synchronized {
     val isLast = MapView.this.synchronized {
@@ -43,7 +43,7 @@ private[cowstate] final class MapView(
     if (isLast) map.release(this)
   }
 
-  /** Call `f` at each entry. Throws a CowStateException if the view is released before. */
+  /** Call `f` at each entry. Throws a CowStateException if the view was released before. */
   def foreach(f: Cursor => Unit): Unit = {
     whileOpen(walks += 1)
     try {
@@ -60,7 +60,9 @@ private[cowstate] final class MapView(
     }
   }
 
-  /** Rows of its own for each entry. Throws a CowStateException once the view is released. */
+  /**
+   * Return copies of the entries, row by row. Throws a CowStateException once the view is released.
+   */
   def rows(keyFields: Int, valueFields: Int): Iterator[(UnsafeRow, UnsafeRow)] =
     new Iterator[(UnsafeRow, UnsafeRow)] {
       private val walk = new Cursor
@@ -96,11 +98,11 @@ private[cowstate] final class MapView(
     var valueLength = 0
     var checksum = 0
 
-    /** Throws Spark's error unless the entry is as it was put. */
+    /** Throws Spark's error unless the entry has the bytes that were put. */
     def verify(): Unit =
       checksums.verify(base, keyOffset, keyLength + valueLength, checksum)
 
-    /** Go to the next entry; false at the end. */
+    /** Go to the next entry. Returns false at the end. */
     def next(): Boolean = {
       while (index < pages.length) {
         val contents = pages(index)

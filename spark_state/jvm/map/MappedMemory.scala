@@ -18,28 +18,29 @@ import org.apache.spark.unsafe.Platform
 import sun.nio.ch.DirectBuffer
 
 /**
- * Memory in files of a local directory, mapped into the process: the system keeps in its cache what
- * is used, and writes the rest to the disk. The files are working memory and never the truth. They
- * lose their names when they are opened, so they end with the process, however that ends. If it is
- * killed at that moment, an empty file stays, which a later process deletes.
+ * Memory in files of a local directory, mapped into the process. The operating system keeps the
+ * used parts in its cache and writes the rest to the disk. The files are working memory, never the
+ * truth. An open file loses its name at once, so the file ends with the process, however the
+ * process ends. If the process is killed before the file loses its name, an empty file stays, and a
+ * later process deletes the file.
  *
- *     segment   a file of 1 MiB, the next of 2 MiB, and so on up to 64 MiB; blocks are cut from it,
- *               one after the other. A larger block has a file of its own
- *     block     4 KiB, 8 KiB, and so on: the smallest that is large enough. One that is given back
- *               is given out again for the same size
+ *     segment   a file of 1 MiB, the next of 2 MiB, and so on up to 64 MiB; blocks are cut from the
+ *               file in order. A larger block has a file of its own
+ *     block     4 KiB, 8 KiB, and so on: the smallest size that is large enough. A block that is
+ *               given back is given out again for the same size
  *
- * A write to a mapped page for which the disk has no room ends the process. So a file is written
- * with zeros before its bytes are given out: a full disk fails there, as an exception.
+ * A write to a mapped page ends the process if the disk has no room for the page. So the file is
+ * written with zeros before its bytes are given out: a full disk then shows up as an exception.
  *
- * Spark interrupts the thread of a task that it kills, and the thread then undoes what the task has
- * changed, for which it may need more memory. So an interrupt neither ends nor closes what makes the
- * files grow: Java's channels would be closed by it.
+ * Spark interrupts the thread of a task that it kills. The thread then undoes the changes of the
+ * task, and may need more memory to do so. So an interrupt must neither stop nor close the writer
+ * that makes the files grow. An interrupt closes a channel of Java; a RandomAccessFile stays open.
  *
  * A write at a random place of a large file costs a block of the disk. So records are changed in
- * place in the newest pages only, which are written to anyway.
+ * place only in the newest pages, where the system writes anyway.
  *
- * @param directory where the files are made
- * @param owner     whose state it is, for errors
+ * @param directory place of the files
+ * @param owner     owner of the state, for errors
  */
 private[cowstate] final class MappedMemory(
     val account: MemoryAccount, directory: Path, owner: String) extends StateMemory {
@@ -77,7 +78,7 @@ private[cowstate] final class MappedMemory(
     returned.get(size).flatMap(blocks => Option(blocks.poll()))
   }
 
-  /** A new block, filled with zeros. */
+  /** Return a new block, filled with zeros. */
   private def cut(size: Long): Block =
     try if (size > MaxSegmentBytes) newFileOf(size) else tail(size).cut(size)
     catch {
@@ -129,7 +130,7 @@ private[cowstate] final class MappedMemory(
 }
 
 private object MappedMemory {
-  /** Give every segment back, also if one refuses. Throws the first failure. */
+  /** Give all segments back, even if some fail. Throws the first failure. */
   private def unmapAll(segments: Seq[MappedSegment]): Unit = {
     val failures = segments.flatMap(segment => Try(segment.unmap()).failed.toOption)
     failures.headOption.foreach { first =>
@@ -141,10 +142,16 @@ private object MappedMemory {
   private val MinBlockBytes = 4L << 10
   private val MinSegmentBytes = 1L << 20
   private val MaxSegmentBytes = 64L << 20
-  /** A file loses its name at once. One that has it for longer was made by a process that is gone. */
+  /**
+   * A file normally loses its name at once. A file that still has a name after an hour was left by
+   * a killed process.
+   */
   private val SweepAgeMs = 3600L * 1000
 
-  /** A directory that cannot be read is named by the first file that cannot be made in it. */
+  /**
+   * Delete the files of killed processes. Ignores an unreadable directory: the first file created
+   * there fails with an error that names the directory.
+   */
   private def sweep(directory: Path): Unit =
     try Using.resource(Files.newDirectoryStream(directory, MappedSegment.Names)) { files =>
         files.asScala.filter(isOld).foreach(Files.deleteIfExists)
@@ -161,7 +168,7 @@ private object MappedMemory {
   }
 }
 
-/** A file without a name, mapped as a whole. It grows with what is cut from it. */
+/** A file without a name, mapped as a whole. The file grows with the blocks cut from it. */
 private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   import MappedSegment._
 
@@ -179,12 +186,14 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   private var cutBytes = 0L
   private var filled = 0L
 
-  /** How many bytes have room on the disk. */
+  /** Number of bytes with room on the disk. */
   def filledBytes: Long = filled
 
   def hasRoom(size: Long): Boolean = cutBytes + size <= bytes
 
-  /** The next block, filled with zeros. Throws IOException, and changes nothing. */
+  /**
+   * Return the next block, filled with zeros. On failure, throws IOException and changes nothing.
+   */
   def cut(size: Long): Block = {
     fill(cutBytes + size)
     val block = new Block(null, address + cutBytes, size, buffer)
@@ -193,7 +202,10 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
     block
   }
 
-  /** All of the file. An interrupt closes the channel, which is no more needed once it is mapped. */
+  /**
+   * Map the whole file. An interrupt closes the channel; then the mapping is tried again. A mapped
+   * file does not need the channel.
+   */
   @tailrec
   private def mapped(): MappedByteBuffer = {
     val wasInterrupted = Thread.interrupted()
@@ -218,7 +230,7 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
     if (filled == bytes) file.close()
   }
 
-  /** Take its blocks from whoever still has them, and give the memory and the file back. */
+  /** Revoke all blocks, and give back the memory and the file. */
   def unmap(): Unit = {
     blocks.foreach(_.revoke(owner))
     try file.close()
@@ -227,7 +239,7 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
 }
 
 private object MappedSegment {
-  /** Those with a UUID. */
+  /** Pattern of the file names, with a UUID inside. */
   val Names = s"cowstate-${Seq(8, 4, 4, 4, 12).map("?" * _).mkString("-")}.state"
   private val Zeros = new Array[Byte](64 << 10)
 }

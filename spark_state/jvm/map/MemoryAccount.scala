@@ -3,21 +3,22 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.concurrent.atomic.AtomicLong
 
 /**
- * What the state of one store holds in memory, charged to the executor's total. Safe for several
- * threads: a task that was given up may still write while the account is closed.
+ * Memory held by the state of one store, charged to the executor's total. Safe for several threads:
+ * a task that was given up may still write while the account is closed.
  *
- * @param limitBytes of the total of all stores of this executor; exceeding it fails the allocation
- * @param owner      whose state it is, for the error
+ * @param limitBytes limit of the total over all stores of the executor; exceeding the limit fails
+ *                   the allocation
+ * @param owner      owner of the state, for the error
  */
 final class MemoryAccount(limitBytes: Long, val owner: String) {
   private var held = 0L
   @volatile private var limited = true
   private var closed = false
 
-  /** Bytes that this account holds. */
+  /** Bytes held by the account. */
   def bytes: Long = synchronized(held)
 
-  /** Charge `bytes`. Throws CowStateMemoryLimitException, and charges nothing, beyond the limit. */
+  /** Charge `bytes`. Beyond the limit, throws CowStateMemoryLimitException and charges nothing. */
   def acquire(bytes: Long): Unit = synchronized(if (!closed) {
     val total = MemoryAccount.executorTotal.addAndGet(bytes)
     if (limited && total > limitBytes) {
@@ -27,16 +28,16 @@ final class MemoryAccount(limitBytes: Long, val owner: String) {
     held += bytes
   })
 
-  /** Charge `bytes`, whatever the limit is. */
+  /** Charge `bytes`, regardless of the limit. */
   def grant(bytes: Long): Unit = synchronized(if (!closed) {
     MemoryAccount.executorTotal.addAndGet(bytes)
     held += bytes
   })
 
-  /** Whether so many bytes more are within the limit. */
+  /** True if `bytes` more are within the limit. */
   def permits(bytes: Long): Boolean = MemoryAccount.executorBytes + bytes <= limitBytes
 
-  /** How many bytes more are within the limit. */
+  /** Number of bytes left within the limit. */
   def permittedBytes: Long = math.max(0, limitBytes - MemoryAccount.executorBytes)
 
   /** Run `f` with every allocation granted: undoing must not fail. */
@@ -53,7 +54,9 @@ final class MemoryAccount(limitBytes: Long, val owner: String) {
     held -= bytes
   })
 
-  /** Give back all that is held. A task that was given up and still writes is not charged. */
+  /**
+   * Give back all held bytes. A task that was given up and still writes is not charged afterwards.
+   */
   def close(): Unit = synchronized {
     closed = true
     MemoryAccount.executorTotal.addAndGet(-held)
@@ -64,6 +67,6 @@ final class MemoryAccount(limitBytes: Long, val owner: String) {
 object MemoryAccount {
   private val executorTotal = new AtomicLong
 
-  /** Bytes that all accounts of this executor hold. */
+  /** Bytes held by all accounts of the executor. */
   def executorBytes: Long = executorTotal.get
 }

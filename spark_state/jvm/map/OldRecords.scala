@@ -5,11 +5,11 @@ import java.util
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
- * The records of a map whose time is `upTo` or before, some at a time, for whoever removes them. The
- * lines of the table that lead to them are read ahead.
+ * Records of a map whose time is `upTo` or before, in portions, for a caller that removes them. The
+ * lines of the table that lead to the records are read ahead.
  *
- * Each of them comes once if the map is changed in one way only meanwhile: by `removeAt`, which
- * moves no other record.
+ * Each record comes once, as long as the map is changed by `removeAt` only: `removeAt` moves no
+ * other record.
  */
 private[cowstate] final class OldRecords(
     map: CopyOnWritePagedMap,
@@ -21,21 +21,22 @@ private[cowstate] final class OldRecords(
   import RecordPages._
 
   private val pages = records.numbers.filter(zones.takeOld(_, upTo))
-  /** The number of the page whose records come now, 0 before the first one. */
+  /** Number of the current page, 0 before the first page. */
   private var page = 0
-  /** Those of one page, of which some were given out. */
+  /** Old records of the current page; the first `taken` records were given out. */
   private var ofPage = new Array[Long](OldRecords.Window)
   private var ofPageCount = 0
   private var taken = 0
   private val addresses = new Array[Long](OldRecords.Window)
   private val hashes = new Array[Int](OldRecords.Window)
   private val keyInMap = new UnsafeRow(keyFields)
-  /** Keeps the compiler from dropping the reads. */
+  /** Sum of the values read; keeps the compiler from dropping the reads. */
   private var sum = 0L
 
   /**
-   * Go on; returns how many there are now, from 0 on, and 0 at the end. `f` is called with the number
-   * and the key of each. The key is where it is in the map, and is used at once.
+   * Go to the next portion. Returns its number of records, 0 at the end; records are numbered from
+   * 0. Calls `f` with the number and the key of each record. The key lies in the map's memory, and
+   * `f` uses it at once.
    */
   def next(f: (Int, UnsafeRow) => Unit): Int = map.synchronized {
     while (taken == ofPageCount && pages.hasNext) collect(pages.next())
@@ -56,7 +57,7 @@ private[cowstate] final class OldRecords(
 
   def address(i: Int): Long = addresses(i)
 
-  /** The hash of the key. */
+  /** Return the hash of record i's key. */
   def hash(i: Int): Int = hashes(i)
 
   private def pointToKey(address: Long): Unit = keyInMap.pointTo(
@@ -84,6 +85,6 @@ private[cowstate] final class OldRecords(
 }
 
 private[cowstate] object OldRecords {
-  /** How many come at a time, at most. */
+  /** Greatest number of records in a portion. */
   val Window: Int = Prefetches.Window
 }

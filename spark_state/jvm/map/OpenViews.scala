@@ -3,9 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util
 
 /**
- * The views of a map that are open, by the epoch that each ended, and what the map has dropped but
- * a view still reads: pages, and bitmaps of pages. That stays held, and charged, until the last view
- * that reads it goes.
+ * Open views of a map, by the epoch that each view ended; and dropped memory: pages and bitmaps
+ * that the map does not need any more, but a view still reads. Dropped memory stays held, and
+ * charged, until the release of the last view that reads the memory.
  */
 private[cowstate] final class OpenViews(account: MemoryAccount) {
   import OpenViews._
@@ -13,7 +13,7 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
   private val epochs = new util.TreeMap[Integer, Integer]
   private val dropped = new util.ArrayList[Dropped]
 
-  /** The epoch of the newest view, 0 if none is open: what was written later is not shared. */
+  /** Epoch of the newest open view, 0 if no view is open. No view shares records written later. */
   private var newestEpoch = 0
 
   def newest: Int = newestEpoch
@@ -33,19 +33,20 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
     }
   }
 
-  /** The map has dropped, in epoch `at`, a page that it had since epoch `born`. */
+  /** Note that the map has dropped, in epoch `at`, a page that existed since epoch `born`. */
   def drop(page: Block, memory: StateMemory, born: Int, at: Int): Unit =
     drop(born, at, () => memory.free(page))
 
-  /** The same of something on the heap that only the account knows of. */
+  /** Note the same for a bitmap on the heap, known to the account only. */
   def drop(bytes: Long, born: Int, at: Int): Unit = drop(born, at, () => account.release(bytes))
 
   private def drop(born: Int, at: Int, free: () => Unit): Unit =
     if (isRead(born, at)) dropped.add(new Dropped(born, at, free)) else free()
 
   /**
-   * Views that were opened while the map had it read it. The newest one before the drop is enough
-   * to look at: if it is older than what was dropped, so are all others.
+   * True if a view was opened while the map had the dropped memory. A look at the newest view
+   * before the drop is enough: if that view is older than the dropped memory, all earlier views
+   * are, too.
    */
   private def isRead(born: Int, droppedAt: Int): Boolean = {
     val last = epochs.lowerKey(droppedAt)

@@ -1,22 +1,22 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 /**
- * Brings what a map will read into the processor's caches. A lookup waits for a line of the table,
- * then for the record. Here many lines are asked for before the first one is there, then the
- * beginnings of all records, then their ends. Nothing is noted in the index; what is found out about
- * keys is noted in `fetched`.
+ * Prefetcher of memory: brings the memory that a map will read into the processor's caches. A
+ * lookup waits for a line of the table, then for the record. A prefetch requests many lines before
+ * the first line has arrived, then the beginnings of all records, then their ends. A prefetch notes
+ * no slot in the index; findings about keys go to `fetched`.
  */
 private[cowstate] final class Prefetches(
     records: RecordPages, index: KeyIndex, fetched: FetchedKeys) {
   import RecordPages._
 
   private lazy val addresses = new Array[Long](Prefetches.Window)
-  /** Keeps the compiler from dropping the reads. */
+  /** Sum of the values read; keeps the compiler from dropping the reads. */
   private[cowstate] var sum = 0L
 
   /**
-   * For keys that will be looked up, by their hashes. Returns how many records there are, and tells
-   * for each key in `isThere`, unless that is null.
+   * Fetch the lines and records of keys, by hash. Returns the number of records. Sets `isThere` for
+   * each key, unless `isThere` is null.
    */
   def ofKeys(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int = {
     var read = index.readLines(hashes, count)
@@ -48,7 +48,7 @@ private[cowstate] final class Prefetches(
     recordCount
   }
 
-  /** The records that are likely written next. */
+  /** Fetch the records that are likely written next. */
   def ofWindow(finds: RecentFinds): Unit = {
     val count = finds.beginWindow()
     var read = 0L
@@ -69,6 +69,6 @@ private[cowstate] final class Prefetches(
 }
 
 private[cowstate] object Prefetches {
-  /** How many keys may be fetched at once. */
+  /** Greatest number of keys for one call of `ofKeys`. */
   val Window = 128
 }

@@ -3,10 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
- * Links records whose keys have the same prefix, as a list in no order. A map of its own leads from
- * a prefix to the first of them.
+ * Lists of the records whose keys have the same prefix, in no order. The map `heads` leads from a
+ * prefix to the first record of the list.
  *
- * @param prefixOf the prefix of a key; the row that it returns is used at once
+ * @param prefixOf returns the prefix of a key; the returned row is used at once
  */
 private[cowstate] final class PrefixLinks(
     records: RecordPages, memory: StateMemory, prefixOf: UnsafeRow => UnsafeRow) {
@@ -20,7 +20,7 @@ private[cowstate] final class PrefixLinks(
     row
   }
 
-  /** The first record of a prefix, 0 if there is none. */
+  /** Return the first record of a prefix, 0 if there is none. */
   def head(prefix: UnsafeRow): Long = {
     val head = heads.get(prefix, 1)
     if (head == null) 0L else head.getLong(0)
@@ -31,7 +31,7 @@ private[cowstate] final class PrefixLinks(
     heads.put(prefix, headRow, null)
   }
 
-  /** A record of a new key. Without room for a head, it changes nothing. */
+  /** Link the record of a new key. Without memory for a head, throws and changes nothing. */
   def link(address: Long, key: UnsafeRow): Unit = {
     val prefix = prefixOf(key)
     val first = head(prefix)
@@ -52,7 +52,7 @@ private[cowstate] final class PrefixLinks(
     }
   }
 
-  /** Another record takes the place of one. */
+  /** Let record `by` take the place of record `old` in the list. */
   def replace(old: Long, by: Long): Unit = {
     val next = records.getLong(old, PrefixNext)
     val previous = records.getLong(old, PrefixPrevious)

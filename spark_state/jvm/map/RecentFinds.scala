@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 /**
- * The records of the keys that were read, in order, for the writes that follow. Operators of Spark
- * read all keys of a batch and then write them in the same order, or write each key right after
- * they have read it or the one behind it. So the record of a key that is written is likely the first
- * that is left, or the last. Then the table is not searched again, whose lines have left the
- * processor's cache by then, and the records to come can be fetched ahead.
+ * Records of the keys read recently, in order, for the writes that follow. Operators of Spark
+ * either read all keys of a batch and then write them in the same order, or write each key right
+ * after reading it or the next key. So the record of a written key is likely the first that is
+ * left, or the last. Then the map need not search the table again, whose lines have left the
+ * processor's cache by then, and can fetch the next records ahead.
  *
- * It only guesses: whoever takes an address makes sure that the key's live record is there.
+ * All answers are guesses: the caller makes sure that the key's live record is at the address.
  */
 private[cowstate] final class RecentFinds(account: MemoryAccount) {
   import RecentFinds._
@@ -16,10 +16,10 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
   private var next = 0
   private var end = 0
   private var misses = 0
-  /** The end of what has been fetched ahead. */
+  /** End of the records fetched ahead. */
   private var windowEnd = 0
 
-  /** Bytes that are charged. */
+  /** Bytes charged to the account. */
   def heldBytes: Long = addresses.length * 8L
 
   def note(address: Long): Unit = {
@@ -39,7 +39,7 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
     }
   }
 
-  /** Copies fewer than were taken since the last time. */
+  /** Drop the taken records. Copies fewer records than were taken since the last call. */
   private def dropTaken(): Unit = {
     System.arraycopy(addresses, next, addresses, 0, end - next)
     end -= next
@@ -47,21 +47,24 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
     next = 0
   }
 
-  /** The first that is left; 0 if none is. */
+  /** Return the first record left; 0 if none is left. */
   def first: Long = if (next < end) addresses(next) else 0L
 
   def last: Long = if (next < end) addresses(end - 1) else 0L
 
-  /** Whether the first that is left is in no window yet. A few that are left were just read. */
+  /**
+   * True if the first record left is in no window yet. A few records need no window: they were just
+   * read.
+   */
   def needsWindow: Boolean = next >= windowEnd && end - next >= MinWindow
 
-  /** Begin a window at the first that is left; returns how many are in it. */
+  /** Begin a window at the first record left. Returns the number of records in the window. */
   def beginWindow(): Int = {
     windowEnd = math.min(next + Window, end)
     windowEnd - next
   }
 
-  /** One of the window that has begun. */
+  /** Return a record of the current window. */
   def inWindow(index: Int): Long = addresses(next + index)
 
   def tookFirst(): Unit = {
@@ -70,10 +73,15 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
     if (next == end) clear()
   }
 
-  /** Those before it were read and not written, so they will not be. */
+  /**
+   * Forget all records: the records before the last were read but not written, so no write will
+   * come.
+   */
   def tookLast(): Unit = clear()
 
-  /** The key was neither. Writes may come in another order altogether. */
+  /**
+   * Count a miss: the key was neither first nor last. Writes may come in a quite different order.
+   */
   def missed(): Unit = {
     misses += 1
     if (misses > MostMisses) clear()
@@ -90,7 +98,7 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
 private object RecentFinds {
   private val MinLength = 1 << 8
   private val MaxLength = 1 << 20
-  /** Enough for the processor to fetch as many at once as it can. */
+  /** Enough records for the processor to fetch as many at once as it can. */
   private val Window = 32
   private val MinWindow = 4
   private val MostMisses = 64

@@ -7,28 +7,28 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
- * Records in pages of bytes, as the map sees them.
+ * Records of a map, in pages of bytes.
  *
  * A record (every part is a multiple of 8 bytes, as the rows of Spark are):
  *
  *    0  int   modified     epoch in which key and value got their content
  *    4  int   key length
  *    8  int   value length
- *   12  int   checksum     of key and value, see RowChecksums; 0 where there are none
+ *   12  int   checksum     of key and value, see RowChecksums; 0 without checksums
  *   16  long  prefix next, long prefix previous     in maps with prefix scan only
  *       key bytes, value bytes
  *
- * An address is page number << 15 | offset / 8; page numbers begin at 1, so that addresses below
- * 1 << 15 mean something else. A page has at most `MaxPageBytes`, small enough not to be an object
- * of its own region in G1, unless one record needs more. The first pages are small, so that many
- * small stores stay small.
+ * An address is page number << 15 | offset / 8. Page numbers begin at 1, so values below 1 << 15
+ * are free for other meanings. A page has at most `MaxPageBytes`, unless one record needs more. The
+ * limit keeps a page from getting a region of its own in G1. The first pages are small, so that
+ * many small stores stay small.
  *
- * That a record has died is noted in a bitmap beside its page, with a bit for each 16 bytes: no
- * record is shorter. So the page itself is not written to, which on a disk would cost as much as
- * its whole block. A view keeps the bitmaps of its moment; the first death afterwards in a page
- * goes to a copy.
+ * A bitmap beside the page notes the dead records, with a bit for each 16 bytes: no record is
+ * shorter. So a death does not write to the page, which on a disk would cost a whole block. A view
+ * keeps the bitmaps of its moment: the first death in a page after opening a view goes to a copy of
+ * the bitmap.
  *
- * Pages are dropped, never written anew while a view may read them.
+ * A page is dropped, but never rewritten while a view may read the page.
  */
 private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, views: OpenViews) {
   import RecordPages._
@@ -39,17 +39,17 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   private var born = new Array[Int](8)
   private var serials = new Array[Int](8)
   private var deaths = new Array[Array[Long]](8)
-  /** The epoch in which the bitmap of each page was made. */
+  /** Epoch in which the bitmap of each page was made. */
   private var deathsBorn = new Array[Int](8)
   private val freeNumbers = new util.ArrayDeque[Integer]
-  /** Numbers of pages that are gone, while somebody may still have addresses in them. */
+  /** Numbers of dropped pages into which old addresses may still point. */
   private val droppedNumbers = new util.ArrayDeque[Integer]
   private val sparse = new util.ArrayDeque[Integer]
   private val changesOldPages = memory.pagesChangedInPlace == Int.MaxValue
   private var nextNumber = 1
   private var nextSerial = 0
   private var tail = 0
-  /** How many bytes of the page at the tail records may take. */
+  /** Number of bytes of the tail page that records may take. */
   private var tailBytes = 0
   private var nextPageBytes = MinPageBytes
   private var allocated = 0L
@@ -61,7 +61,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   def allocatedBytes: Long = allocated
   def deadBytes: Long = deadTotal
-  /** Bytes of the records that are alive. */
+  /** Bytes of the live records. */
   def liveBytes: Long = usedTotal - deadTotal
   def pageCount: Int = count
 
@@ -82,12 +82,14 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def putInt(address: Long, field: Int, value: Int): Unit =
     Platform.putInt(base(address), offset(address) + field, value)
 
-  /** Whether a record may be changed where it is; else the change goes to a copy of it. */
+  /** True if a record may be changed in place. Otherwise the change goes to a copy. */
   def isChangedInPlace(address: Long): Boolean =
     changesOldPages ||
       nextSerial - serials(pageOf(address)) < memory.pagesChangedInPlace
 
-  /** Room for a record at the tail, in an epoch. Its lengths and links are set, and nothing else. */
+  /**
+   * Allocate a record at the tail, in an epoch. Sets the record's lengths and links, nothing else.
+   */
   def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
     val size = recordBytes(keyLength, valueLength)
     if (tail == 0 || used(tail).toLong + size > tailBytes) addPage(size, epoch)
@@ -103,7 +105,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     address
   }
 
-  /** Undo the last `allocate`: the record is nowhere. */
+  /** Undo the last `allocate`. */
   def takeBack(address: Long): Unit = {
     val size = sizeOf(address)
     used(tail) -= size
@@ -120,11 +122,12 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     deathsToWrite(number, epoch)(bit >>> 6) |= 1L << bit
     dead(number) += size
     deadTotal += size
-    // Once only, when it becomes sparse. The tail still grows: addPage looks at it when it is full.
+    // Add the page once only, when it becomes sparse. The tail is still growing: addPage checks the
+    // tail when it is full.
     if (!wasSparse && isSparse(number) && number != tail) sparse.add(number)
   }
 
-  /** The bitmap of a page, which no open view has. */
+  /** Return a bitmap of a page that no open view has, and that may be written. */
   private def deathsToWrite(number: Int, epoch: Int): Array[Long] = {
     val before = deaths(number)
     if (before == null || deathsBorn(number) <= views.newest) {
@@ -137,7 +140,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     deaths(number)
   }
 
-  /** The number of a page that is dead by more than half, and not the one being filled; or 0. */
+  /** Return the number of a page that is dead by more than half and is not the tail, or 0. */
   def pollSparse(): Int = {
     while (!sparse.isEmpty) {
       val number = sparse.poll().intValue
@@ -148,7 +151,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   private def isSparse(number: Int): Boolean = dead(number) * 2L > used(number)
 
-  /** Call `f` with the address of each live record of a page, from the one at a byte on. */
+  /** Call `f` with the address of each live record of a page, beginning at byte `from`. */
   def foreachLive(number: Int, from: Int = 0)(f: Long => Unit): Unit = {
     val end = used(number)
     var at = from
@@ -165,7 +168,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     pages.has(number) && !isDead(deaths(number), (address & OffsetMask).toInt << 3)
   }
 
-  /** Whether the record at an address has a key. */
+  /** True if the record at an address has this key. */
   def hasKey(address: Long, key: UnsafeRow): Boolean = {
     val record = base(address)
     val at = offset(address)
@@ -175,7 +178,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
         record, at + headerBytes, key.getBaseObject, key.getBaseOffset, length)
   }
 
-  /** Drop a page that holds nothing that is needed, in an epoch. */
+  /** Drop, in an epoch, a page without any needed record. */
   def drop(number: Int, epoch: Int): Unit = {
     assert(number != tail)
     val page = pages(number)
@@ -194,44 +197,50 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     droppedNumbers.add(number)
   }
 
-  /** Drop a page, in an epoch, if all of its records are dead and no other ones will come. */
+  /** Drop a page, in an epoch, if all of its records are dead and no record will follow. */
   def dropIfDead(number: Int, epoch: Int): Unit =
     if (number != tail && pages.has(number) && dead(number) == used(number)) {
       drop(number, epoch)
     }
 
-  /** Nobody has addresses any more of records that have died. */
+  /**
+   * Allow the numbers of dropped pages to be used again: no caller has addresses of dead records.
+   */
   def reuseNumbers(): Unit = {
     freeNumbers.addAll(droppedNumbers)
     droppedNumbers.clear()
   }
 
-  /** The numbers of pages that hold anything, ascending. */
+  /** Return the numbers of the existing pages, ascending. */
   def numbers: Iterator[Int] = Iterator.range(1, nextNumber).filter(pages.has)
 
-  /** All pages as they are now, with nothing to read in those that are not wanted. */
+  /** Return all pages in their present state. Pages that are not wanted appear empty. */
   def contents(isWanted: Int => Boolean = _ => true): Array[PageContents] = numbers.map { number =>
     val end = if (isWanted(number)) used(number) else 0
     new PageContents(pages(number), end, deaths(number))
   }.toArray
 
-  /** How many bytes of a page are records. */
+  /** Number of bytes of a page that records take. */
   def usedBytes(number: Int): Int = used(number)
 
-  /** Tells a page from others that had its number before. */
+  /**
+   * Serial number of a page; differs from the serial numbers of earlier pages with the same number.
+   */
   def serial(number: Int): Int = serials(number)
 
   def sizeOf(address: Long): Int =
     recordBytes(getInt(address, KeyLength), getInt(address, ValueLength))
 
-  /** The record behind one in its page, dead or alive; 0 if there is none. */
+  /**
+   * Return the record behind a record in the same page, dead or alive; 0 at the end of the page.
+   */
   def after(address: Long): Long = {
     val size = sizeOf(address)
     val isLast = ((address & OffsetMask) << 3) + size >= used(pageOf(address))
     if (isLast) 0L else address + (size >>> 3)
   }
 
-  /** For tests: whether a record begins at an address, dead or alive, or its page is gone. */
+  /** True, for tests, if a record begins at an address, dead or alive, or if the page is gone. */
   def mayBegin(address: Long): Boolean = {
     val number = pageOf(address)
     var at = number.toLong << OffsetBits
@@ -276,7 +285,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   }
 }
 
-/** A page at one moment: where its records end, and which of them had died; null: none. */
+/**
+ * A page at one moment: the end of its records, and the bitmap of the dead records (null: none
+ * died).
+ */
 private[cowstate] final class PageContents(
     val page: Block, val end: Int, val deaths: Array[Long])
 
@@ -294,7 +306,7 @@ private[cowstate] object RecordPages {
   private val OffsetMask = (1L << OffsetBits) - 1
   private val PageBits = 20
   private val MaxPages = (1 << PageBits) - 1
-  /** An address has so many bits, and is at least `MinAddress`. */
+  /** Number of bits of an address. An address is at least `MinAddress`. */
   val AddressBits: Int = PageBits + OffsetBits
   val MinAddress: Long = 1L << OffsetBits
   private val MinPageBytes = 4 << 10
@@ -307,7 +319,7 @@ private[cowstate] object RecordPages {
   private def wordsOf(page: Block): Int =
     Math.toIntExact((page.bytes / BytesOfBit + 63) / 64)
 
-  /** Whether the record at an offset of a page has died by a bitmap. */
+  /** True if a bitmap marks the record at an offset of a page as dead. */
   def isDead(deaths: Array[Long], offset: Int): Boolean = deaths != null && {
     val bit = offset / BytesOfBit
     (deaths(bit >>> 6) >>> bit & 1) == 1

@@ -7,28 +7,32 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.unsafe.Platform
 
 /**
- * What spark.sql.streaming.stateStore.rowChecksum.enabled asks for: a checksum that is computed
- * when a row enters the store and travels with it, in records, undo logs, changelogs and
- * snapshots. It is verified when a row comes from a file, before it goes to a snapshot, and at
- * every n-th read.
+ * Checksums of rows, switched on by spark.sql.streaming.stateStore.rowChecksum.enabled. A checksum
+ * is computed when a row enters the store, and travels with the row in records, undo logs,
+ * changelogs and snapshots. A checksum is verified when the row comes from a file, before the row
+ * goes to a snapshot, and at every n-th read.
  *
  * The checksum is Spark's: CRC-32C over the bytes of key and value, or of the key alone if the row
- * was removed. Each state in memory has its own instance, which remembers whether it was damaged.
+ * was removed. Each state in memory has its own instance, and the instance remembers whether a row
+ * was damaged.
  */
 sealed abstract class RowChecksums {
-  /** The algorithm, for files that carry the checksums; None for files that do not. */
+  /** Name of the algorithm, for files with checksums; None for files without. */
   def algorithm: Option[String]
 
-  /** The checksum of a row; of a removed one, `value` is null. */
+  /** Return the checksum of a row. `value` is null for a removed row. */
   def of(key: UnsafeRow, value: UnsafeRow): Int
 
-  /** A row is read: `length` bytes of key and value, where Platform finds them. Every n-th is verified. */
+  /**
+   * Count a read of a row, and verify every n-th. The row is `length` bytes of key and value, at
+   * the address (`base`, `offset`) in the sense of Platform.
+   */
   def read(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit
 
   /** Throws Spark's error unless the row has this checksum. */
   def verify(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit
 
-  /** Whether a row was found to be damaged. */
+  /** True if a row was found to be damaged. */
   def foundDamage: Boolean
 }
 
@@ -38,7 +42,7 @@ object RowChecksums {
   def apply(conf: StateStoreConf, owner: String): RowChecksums =
     OfSpark.rowChecksumRatio(conf).map(new KeptRowChecksums(owner, _)).getOrElse(Off)
 
-  /** Rows have no checksums; records have a 0 instead. */
+  /** Rows without checksums; records hold a 0 instead. */
   object Off extends RowChecksums {
     override def algorithm: Option[String] = None
     override def of(key: UnsafeRow, value: UnsafeRow): Int = 0
@@ -69,9 +73,11 @@ object RowChecksums {
 }
 
 /**
- * @param owner whose rows they are, for the error
- * @param ratio of reads to those that are verified, 0 for none. Reads by several threads at once
- *              may count as one
+ * Checksums of rows, verified at every `ratio`-th read.
+ *
+ * @param owner owner of the rows, for the error
+ * @param ratio number of reads for each verified read, 0 to verify none. Reads by several threads
+ *              at once may count as one read
  */
 private[cowstate] final class KeptRowChecksums(owner: String, ratio: Long) extends RowChecksums {
   @volatile private var damaged = false

@@ -3,15 +3,15 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, UnsafeRow}
 
 /**
- * The event time by which a row becomes too old, in microseconds.
+ * Event time that decides when a row is too old, in microseconds.
  *
- * @param expression of a long, bound to the fields of the key or of the value
+ * @param expression expression of type long, bound to the fields of the key or of the value
  */
 private[cowstate] final case class RowTime(expression: Expression, isOfKey: Boolean) {
 
-  /** The time of a row; `Never` if it is null. Spark evicts no row without a time. */
+  /** Return the time of a row, `Never` if the time is null. Spark evicts no row without a time. */
   def of(row: UnsafeRow): Long = expression match {
-    // As it evaluates itself, but without an object for each long.
+    // Same result as `eval`, but without an object for each long.
     case BoundReference(ordinal, _, _) =>
       if (row.isNullAt(ordinal)) RowTime.Never else row.getLong(ordinal)
     case other =>
@@ -24,7 +24,7 @@ private[cowstate] object RowTime {
   val Never: Long = Long.MaxValue
 }
 
-/** Reads the times of the rows of a store where they are. Not safe for several threads. */
+/** Reader of the times of rows, in the memory of the store. Not safe for several threads. */
 private[cowstate] final class TimeReader(val time: RowTime, keyFields: Int, valueFields: Int) {
   private val row = new UnsafeRow(if (time.isOfKey) keyFields else valueFields)
 
@@ -41,7 +41,7 @@ private[cowstate] final class TimeReader(val time: RowTime, keyFields: Int, valu
   }
 }
 
-/** Tells the rows whose time is `upTo` or before. */
+/** Test for old rows: the rows whose time is `upTo` or before. */
 private[cowstate] final class OldRows(times: TimeReader, upTo: Long) {
   def has(base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int): Boolean =
     times.read(base, keyOffset, keyLength, valueLength) <= upTo

@@ -8,13 +8,13 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
 
 /**
- * Bytes of a state, and the only way to them. `base` and `start` are what Platform takes for the
- * first byte; `bytes` are charged; `holder` is what must not be collected as long as they are used,
- * if that is not `base`.
+ * A block of memory of a state, and the only way to its address. (`base`, `start`) is the address
+ * of the first byte in the sense of Platform. `bytes` are charged. `holder` is an object that must
+ * stay reachable while the block is used, if not `base` itself.
  *
- * A block whose bytes are unmapped is revoked: `start` throws. So an address is asked for anew under
- * each lock under which it is used, and outlives that nowhere. Blocks are revoked under the lock of
- * the map, when no view is open.
+ * A block is revoked when its memory is unmapped: `start` then throws. So a caller asks for the
+ * address anew under each lock, and never keeps the address longer. Blocks are revoked under the
+ * lock of the map, when no view is open.
  */
 private[cowstate] final class Block(
     val base: AnyRef, first: Long, val bytes: Long, val holder: AnyRef = null) {
@@ -27,13 +27,16 @@ private[cowstate] final class Block(
     first
   }
 
-  /** Give the address out no more; `owner`: whose state it was, for the error. */
+  /** Stop giving out the address. `owner` names the owner of the state, for the error. */
   def revoke(owner: String): Unit = {
     revokedFrom = owner
     if (copiedTo != null) copiedTo.forget(number)
   }
 
-  /** `blocks` has a copy of the address, by a number, until it is revoked; null: nobody has. */
+  /**
+   * Note that `blocks` holds a copy of the address, under a number, until the block is revoked.
+   * null: there is no copy.
+   */
   private[cowstate] def copyTo(blocks: NumberedBlocks, number: Int): Unit = {
     copiedTo = blocks
     this.number = number
@@ -41,8 +44,8 @@ private[cowstate] final class Block(
 }
 
 /**
- * Blocks by their numbers, for whoever asks for their bytes with each record: the addresses lie in
- * an array, and asking for one reads no block. A block is in one of these at most.
+ * Blocks by number, for fast access with each record: the addresses lie in an array, so asking for
+ * an address reads no block. A block is in at most one NumberedBlocks.
  */
 private[cowstate] final class NumberedBlocks {
   import NumberedBlocks._
@@ -57,7 +60,7 @@ private[cowstate] final class NumberedBlocks {
 
   def base(number: Int): AnyRef = bases(number)
 
-  /** As the block's: throws for a block that is revoked. */
+  /** Return the start of a block. Throws, as `Block.start` does, if the block was revoked. */
   def start(number: Int): Long = {
     val first = starts(number)
     if (first == Nowhere) blocks(number).start else first
@@ -86,59 +89,68 @@ private[cowstate] final class NumberedBlocks {
 }
 
 private object NumberedBlocks {
-  /** No block begins there: an array has its header in front, and the system maps nothing. */
+  /**
+   * Address at which no block begins: an array has a header in front, and the system maps nothing
+   * at 0.
+   */
   private final val Nowhere = 0L
 }
 
 /**
- * Where a map has its pages and tables, and where undo logs are. Used under the lock of the map,
- * but for the bytes of pages, which views read without it.
+ * Memory for the pages and tables of a map and for undo logs. Used under the lock of the map.
+ * Exception: views read the bytes of pages without the lock.
  */
 private[cowstate] trait StateMemory {
   def account: MemoryAccount
 
-  /** How many of the newest pages are changed in place, where a change elsewhere costs more. */
+  /** Number of the newest pages that are changed in place; in older pages a change costs more. */
   def pagesChangedInPlace: Int
 
-  /** The most bytes that a block may have. */
+  /** Greatest number of bytes of a block. */
   def largestBlock: Long
 
-  /** Room for so many bytes; what is in it is unknown. Throws a CowStateException without room. */
+  /**
+   * Allocate a block of `bytes` bytes, with unknown content. Throws a CowStateException without
+   * room.
+   */
   def allocate(bytes: Long): Block
 
   /**
-   * The same, filled with zeros. Where the memory can, it begins at a line of the processor's cache;
-   * then more bytes are charged than are there.
+   * Allocate a block filled with zeros. If possible, the block begins at a line of the processor's
+   * cache; then the charge is greater than the block.
    */
   def allocateZeros(bytes: Long): Block
 
-  /** Give a block back. Nobody reads it any more. */
+  /** Give a block back. No reader may be left. */
   def free(block: Block): Unit
 
-  /** Bytes of files; what is on the heap, the account has. */
+  /** Bytes of memory in files. The account counts the bytes on the heap. */
   def mappedBytes: Long
 
-  /** Whether so many bytes more would be granted. */
+  /** True if `bytes` more would be granted. */
   def permits(bytes: Long): Boolean
 
-  /** Whether `close` has given all blocks back. */
+  /** True if `close` has given all blocks back. */
   def isClosed: Boolean
 
   /**
-   * Give everything back: blocks are revoked, and no more are given out. `isRead`: a view may still
-   * read pages, so all of it stays until this is called again without one.
+   * Give everything back: revoke all blocks, and give out no more. `isRead`: a view may still read
+   * pages, so all memory stays until a second call without a view.
    */
   def close(isRead: Boolean): Unit
 }
 
 private[cowstate] object StateMemory {
   /**
-   * What pages, and blocks of undo logs, grow to. Four of them, with their object headers, fit into a
-   * region of 1 MiB of the collector.
+   * Full size of pages and of blocks of undo logs. Four full blocks, with their object headers, fit
+   * into a 1 MiB region of the garbage collector.
    */
   val FullBlockBytes: Long = (256L << 10) - 64
 
-  /** What the configuration asks for. Files go to the executor's local directories. */
+  /**
+   * Return the kind of memory that the configuration asks for. Files go to the executor's local
+   * directories.
+   */
   def of(conf: CowStateConf, account: MemoryAccount, owner: String): StateMemory =
     if (conf.isOnDisk) {
       new MappedMemory(
@@ -147,7 +159,7 @@ private[cowstate] object StateMemory {
       new HeapMemory(account)
     }
 
-  /** One of Spark's, for each store another one. */
+  /** Choose one of Spark's local directories by the store's name, to spread the stores. */
   private def localDirectoryOf(owner: String): Path = {
     val directories = SparkEnv.get.blockManager.diskBlockManager.localDirs
     directories(Math.floorMod(owner.hashCode, directories.length)).toPath
@@ -155,16 +167,16 @@ private[cowstate] object StateMemory {
 }
 
 /**
- * Arrays of the heap, charged to the account. The collector frees what nobody reads any more.
+ * Arrays on the heap, charged to the account. The garbage collector frees unused arrays.
  *
- * A batch needs about as many full blocks as the batch before it gives back. They are old by then:
- * the collector has moved them to where it collects seldom. New ones instead would fill the heap and
+ * A batch needs about as many full blocks as the batch before gives back. Such blocks are old: the
+ * collector has moved them to a place where it rarely collects. New blocks would fill the heap and
  * be moved in turn. So full blocks are given out again, as long as the collector leaves them.
  */
 private[cowstate] final class HeapMemory(val account: MemoryAccount) extends StateMemory {
   import HeapMemory._
 
-  /** What the collector may free at any time. */
+  /** Blocks given back; the collector may free them at any time. */
   private val returned = new util.ArrayDeque[WeakReference[Array[Byte]]]
 
   override val pagesChangedInPlace: Int = Int.MaxValue
@@ -176,7 +188,10 @@ private[cowstate] final class HeapMemory(val account: MemoryAccount) extends Sta
     if (again != null) new Block(again, BYTE_ARRAY_OFFSET, bytes) else newBlock(bytes)
   }
 
-  /** The one that was used last, which is likely in the processor's cache; null if there is none. */
+  /**
+   * Return the array given back last, which is likely in the processor's cache; null if there is
+   * none.
+   */
   private def givenAgain(): Array[Byte] = {
     var again: Array[Byte] = null
     while (again == null && !returned.isEmpty) again = returned.pollLast().get
@@ -193,8 +208,8 @@ private[cowstate] final class HeapMemory(val account: MemoryAccount) extends Sta
   override def allocateZeros(bytes: Long): Block = {
     account.acquire(bytes + LineBytes)
     val block = newBlock(bytes + LineBytes)
-    // A large array stays at the beginning of a region of the collector. Byte 64 of it, counted from
-    // its header, is the first behind the header where a line begins.
+    // The collector keeps a large array at the beginning of a region. Byte 64, counted from the
+    // array's header, is the first cache line start behind the header.
     new Block(block.base, LineBytes, block.bytes)
   }
 
@@ -215,7 +230,7 @@ private[cowstate] final class HeapMemory(val account: MemoryAccount) extends Sta
 }
 
 private object HeapMemory {
-  /** An array of bytes has about as many at most as an Int can count. */
+  /** Limit for an array of bytes: the number of elements must fit into an Int. */
   private val LargestOfBytes = 1L << 30
   private final val LineBytes = 64L
 }

@@ -7,13 +7,13 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
- * What one version changed: the earlier value of each changed key, as bytes.
+ * Undo log of one version: the earlier value of each changed key, as bytes.
  *
- * An entry is int key length, int value length (-1: the key was not there), key, value, int
- * checksum of the two (see RowChecksums), and its own length as int at the end, so that the log can
- * be read from either end. A key may occur again after it was removed; its first entry counts.
+ * An entry is: int key length, int value length (-1: the key was absent), key, value, int checksum
+ * of key and value (see RowChecksums), and int length of the entry. The length at the end lets the
+ * log be read from either end. A key may occur again after its removal; the first entry counts.
  *
- * @param epoch first epoch of the version: a record modified in it or later is in the log already
+ * @param epoch first epoch of the version: a record modified since then is in the log already
  */
 private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
   import UndoLog._
@@ -22,13 +22,16 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
   private var blocks = new Array[Block](4)
   private var ends = new Array[Int](4)
   private var count = 0
-  /** Open addressing: 0, or where the first entry of a key is: block + 1 << 32 | offset. */
+  /**
+   * Hash table with open addressing. A slot is 0, or the place of a key's first entry: block + 1 <<
+   * 32 | offset.
+   */
   private var slots: Array[Long] = _
   private var indexed = 0
   private var indexedBlock = 0
   private var indexedTo = 0
 
-  /** The key was not there. */
+  /** Note that a key was absent. */
   def logAbsent(key: UnsafeRow): Unit = {
     val length = key.getSizeInBytes
     val at = room(length, 0)
@@ -39,7 +42,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     putEnd(to, at, FixedBytes + length, 0)
   }
 
-  /** The key had a value, which follows it in `base`. */
+  /** Note the earlier value of a key. The value lies behind the key in `base`. */
   def logOld(
       base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
     val at = room(keyLength, valueLength)
@@ -56,7 +59,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     Platform.putInt(to, at + size - 4, size)
   }
 
-  /** Bring `map` back to what it was before this version. Memory for that is always granted. */
+  /** Bring `map` back to the state before this version. The memory limit does not apply. */
   def rollBack(map: CopyOnWritePagedMap): Unit = account.withoutLimit {
     val key = new UnsafeRow(0)
     val value = new UnsafeRow(0)
@@ -72,7 +75,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     }
   }
 
-  /** The first entry of a key: None if it has none, null for a key that was not there. */
+  /** Return the value in a key's first entry: None without an entry, null if the key was absent. */
   def valueBefore(key: UnsafeRow): Option[UnsafeRow] = {
     indexEntries()
     val position = slots(slotOf(key))
@@ -85,8 +88,8 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
   }
 
   /**
-   * Call `f` with the key and value of each entry, in order; null for a key that was not there. They
-   * are bytes of the log, which is not kept as long as rows are.
+   * Call `f` with the key and value of each entry, in order; the value is null if the key was
+   * absent. The rows point into the log, which may end before the rows do.
    */
   def foreach(f: (UnsafeRow, UnsafeRow) => Unit): Unit = {
     for (index <- 0 until count) {
@@ -101,7 +104,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     }
   }
 
-  /** Bring the index, which is made when it is first needed, up to the end of the log. */
+  /** Extend the hash table to the end of the log. The first call makes the table. */
   private def indexEntries(): Unit = {
     if (slots == null) slots = newSlots(MinSlots)
     val key = new UnsafeRow(0)
@@ -143,7 +146,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     new Array[Long](length)
   }
 
-  /** The slot of the index that leads to the first entry of a key, or the free one for it. */
+  /** Return the slot of a key's first entry, or the free slot for the key. */
   private def slotOf(key: UnsafeRow): Int = {
     var slot = KeyIndex.hashOf(key) & (slots.length - 1)
     while (slots(slot) != 0 && !isKeyAt(slots(slot), key)) slot = (slot + 1) & (slots.length - 1)
@@ -166,7 +169,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     FixedBytes + Platform.getInt(block.base, at) + math.max(Platform.getInt(block.base, at + 4), 0)
   }
 
-  /** Give the memory back; the log is not used afterwards. */
+  /** Give the memory back. The log is not used afterwards. */
   def close(): Unit = {
     blocks.take(count).foreach(memory.free)
     if (slots != null) account.release(slots.length * 8L)
@@ -174,7 +177,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     slots = null
   }
 
-  /** Point the rows at the entry; false if the key was not there. */
+  /** Point the rows at an entry. Returns false if the key was absent. */
   private def point(block: Block, start: Int, key: UnsafeRow, value: UnsafeRow): Boolean = {
     val at = block.start + start
     val keyLength = Platform.getInt(block.base, at)
@@ -184,7 +187,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     valueLength != Absent
   }
 
-  /** The offset of room for an entry in the last block. */
+  /** Make room for an entry in the last block. Returns the offset of the entry. */
   private def room(keyLength: Int, valueLength: Int): Long = {
     val size = Math.addExact(Math.addExact(FixedBytes, keyLength), valueLength)
     if (count == 0 || ends(count - 1).toLong + size > blocks(count - 1).bytes) addBlock(size)
@@ -210,12 +213,12 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
 object UndoLog {
   private val Absent = -1
-  /** Two lengths in front, the checksum and one length behind. */
+  /** Two lengths before key and value, the checksum and one length behind. */
   private val FixedBytes = 16
   private val MinBlockBytes = 1L << 10
   private val MinSlots = 64
 
-  /** Tell the checksums that a value is read which a log gave out for a key. */
+  /** Count a read of a value from a log, for the verification of checksums. */
   def read(key: UnsafeRow, value: UnsafeRow, checksums: RowChecksums): Unit = {
     val keyLength = key.getSizeInBytes
     checksums.read(

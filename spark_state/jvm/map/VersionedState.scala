@@ -4,27 +4,30 @@ import java.util
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
-/** A committed state: its version, and the id of the attempt that made it (see StateFileNames). */
+/**
+ * A committed state: the version, and the id of the attempt that made the state (see
+ * StateFileName).
+ */
 final case class StateId(version: Long, unique: String)
 
 object StateId {
-  /** The state before the first batch. */
+  /** State before the first batch. */
   val Empty: StateId = StateId(0, "0")
 
-  /** The id of states that an adopted checkpoint's own provider wrote. */
+  /** Id of the states that the earlier provider of an adopted checkpoint wrote. */
   val Adopted: String = "0000000000000adf"
 }
 
 /**
- * The newest state of a store and, through undo logs, the versions before it.
+ * Newest state of a store and, through undo logs, the versions before.
  *
- * One writer at a time changes the map in place. Aborting it, or going back to an older version to
- * run a batch again, undoes changes and costs as much as they did. Readers of any version that is
- * held look into the undo logs first. All methods, and all uses of the map, are synchronized on the
- * map.
+ * One writer at a time changes the map in place. Aborting the writer, or going back to an older
+ * version to run a batch again, undoes changes and costs as much as making them. A reader of any
+ * held version looks into the undo logs first. All methods, and all uses of the map, are
+ * synchronized on the map.
  *
- * @param memory           where undo logs go
- * @param versionsToRetain how many versions are retained, the newest included
+ * @param memory           memory for undo logs
+ * @param versionsToRetain number of versions that are retained, the newest included
  */
 private[cowstate] final class VersionedState(
     val map: CopyOnWritePagedMap,
@@ -32,19 +35,21 @@ private[cowstate] final class VersionedState(
     versionsToRetain: Int,
     start: StateId) {
   private var newest = start
-  /** Undo logs of committed versions, newest first, each with the state that it leads back to. */
+  /** Undo logs of committed versions, newest first. Each log is paired with the state before it. */
   private val older = new util.ArrayDeque[(StateId, UndoLog)]
   private var writing: UndoLog = _
   @volatile private var broken = false
 
-  /** A change or its undoing failed half-way: the map is no version, and nothing can be read. */
+  /**
+   * True if a change or its undoing failed half-way: the map equals no version, and cannot be read.
+   */
   def isBroken: Boolean = broken || map.synchronized(map.isBroken)
 
   def head: StateId = newest
 
   def size: Int = map.size
 
-  /** The states that can be read: the newest first. */
+  /** Return the states that can be read, the newest first. */
   def held: Seq[StateId] = map.synchronized {
     val states = Seq.newBuilder[StateId]
     states += newest
@@ -52,7 +57,7 @@ private[cowstate] final class VersionedState(
     states.result()
   }
 
-  /** Begin a version on top of `base`, undoing what is newer. `base` must be held. */
+  /** Begin a version on top of `base`, undoing newer versions. `base` must be held. */
   def begin(base: StateId): UndoLog = map.synchronized {
     assert(writing == null, "a version is being written already")
     while (newest != base) {
@@ -65,7 +70,7 @@ private[cowstate] final class VersionedState(
     writing
   }
 
-  /** Make what was written the newest state. */
+  /** Make the written version the newest state. */
   def commit(committed: StateId): Unit = map.synchronized {
     older.push((newest, writing))
     newest = committed
@@ -73,7 +78,7 @@ private[cowstate] final class VersionedState(
     while (older.size >= math.max(versionsToRetain, 1)) older.pollLast()._2.close()
   }
 
-  /** Undo what was written, unless nothing can be read any more. */
+  /** Undo the version being written, unless the state is broken or unloaded. */
   def abort(): Unit = map.synchronized {
     if (writing != null && !memory.isClosed) {
       if (isBroken) writing.close() else undo(writing)
@@ -91,7 +96,7 @@ private[cowstate] final class VersionedState(
     log.close()
   }
 
-  /** The value of a key in a held state, null if there is none. */
+  /** Return a key's value in a held state, null if the key is absent. */
   def get(state: StateId, key: UnsafeRow, valueFields: Int): UnsafeRow = map.synchronized {
     undoneIn(state).flatMap(_.valueBefore(key)).nextOption() match {
       case Some(null) => null
@@ -102,12 +107,15 @@ private[cowstate] final class VersionedState(
     }
   }
 
-  /** As the map's. Nothing is fetched of a state that cannot be read. */
+  /** Prefetch as CopyOnWritePagedMap does. Fetches nothing if the state cannot be read. */
   def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int = map.synchronized {
     if (memory.isClosed || isBroken) 0 else map.prefetch(hashes, count, isThere)
   }
 
-  /** All entries of a held state. `release` is to be called when they are not needed any more. */
+  /**
+   * Return all entries of a held state, and a function to call when the entries are not needed any
+   * more.
+   */
   def entries(
       state: StateId,
       keyFields: Int,
@@ -117,7 +125,7 @@ private[cowstate] final class VersionedState(
       undoneIn(state).foreach(_.foreach((key, old) =>
           if (!before.containsKey(key)) before.put(key, old)))
       val undone = valuesOf(before, keyFields, valueFields)
-      // The logs may be gone when the rows are read.
+      // Copy the keys: the logs may be gone when the rows are read.
       val changed = new util.HashSet[UnsafeRow]
       before.forEach((key, _) => changed.add(withFields(key, keyFields)))
       val view = map.openView()
@@ -126,7 +134,7 @@ private[cowstate] final class VersionedState(
       (unchanged ++ undone.iterator, () => view.release())
     }
 
-  /** Copies of what undo logs gave out, without the keys that were not there. */
+  /** Copy the rows that undo logs gave out, without the keys that were absent. */
   private def valuesOf(
       before: util.Map[UnsafeRow, UnsafeRow],
       keyFields: Int,
@@ -142,8 +150,9 @@ private[cowstate] final class VersionedState(
   }
 
   /**
-   * The entries of a held state whose key begins with a prefix. Costs what it finds and, for a
-   * state that is not the present one, a pass over the undo logs between them.
+   * Return the entries of a held state whose key begins with a prefix. The cost is the number of
+   * entries found and, for an older state, a pass over the undo logs between that state and the
+   * newest.
    */
   def prefixScan(
       state: StateId, prefix: UnsafeRow, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
@@ -156,7 +165,7 @@ private[cowstate] final class VersionedState(
       unchanged ++ valuesOf(before, shape.keyFields, shape.valueFields)
     }
 
-  /** The logs between a state and the present, the one that follows the state first. */
+  /** Return the logs between a state and the present, oldest first. */
   private def undoneIn(state: StateId): Iterator[UndoLog] = {
     if (isBroken) throw new CowStateException(s"version ${state.version} is not held any more")
     var logs = if (writing == null) List.empty[UndoLog] else List(writing)

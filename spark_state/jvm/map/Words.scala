@@ -4,8 +4,8 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * Copies bytes whose number is a multiple of 8, as those of Spark's rows are. Most rows are short, and
- * for a few words a loop takes less time than a call of the virtual machine's copy.
+ * Copies bytes in multiples of 8, the unit of Spark's rows. Most rows are short, and for a few
+ * words a loop is faster than the virtual machine's copy.
  */
 private[cowstate] object Words {
   private val ShortBytes = 128

@@ -5,24 +5,27 @@ import java.util
 import org.apache.spark.unsafe.Platform
 
 /**
- * The least event time in each page, so that whoever looks for old rows passes over the pages that
- * have none (G. Moerkotte, "Small Materialized Aggregates", VLDB 1998). New rows go to the tail, so
- * rows that come at about the same time are in the same pages.
+ * Least event time of each page. A search for old rows skips the pages without old rows (G.
+ * Moerkotte, "Small Materialized Aggregates", VLDB 1998). New rows go to the tail, so rows that
+ * arrive at about the same time lie in the same pages.
  *
- * A least time is never above the times of the live records that it stands for; it may be below,
- * because records die. What a page has got since it was looked at last is read when it is asked for
- * again, wherever it came from: puts, undoing, or compaction. A change in place has to be told.
- * It takes 16 bytes a page, which are not charged.
+ * The least time of a page is never above the times of its live records. It may be below, because
+ * records die. Records added to a page since the last read are read at the next request, from
+ * whatever source: puts, undoing, or compaction. A change in place must be reported with `changed`.
+ * The map takes 16 bytes a page, not charged to any account.
  */
 private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReader) {
   import RecordPages._
 
-  /** By number of page: which page it was, up to which byte it was read, and what was found. */
+  /**
+   * By page number: the serial number of the page, the number of bytes read, and the least time
+   * found.
+   */
   private var serials = new Array[Int](0)
   private var ends = new Array[Int](0)
   private var leasts = new Array[Long](0)
 
-  /** Read what a page has got since it was read last. */
+  /** Read the records added to a page since the last read. */
   def readNew(number: Int): Unit = {
     if (!knows(number)) forget(number)
     records.foreachLive(number, ends(number)) { address =>
@@ -32,8 +35,8 @@ private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReade
   }
 
   /**
-   * Whether a page may have live rows with this time or before. If so, its rows will all be read
-   * again: those that are old are removed meanwhile, or are not, if the batch is aborted.
+   * True if a page may have live rows with a time of `upTo` or before. If so, all rows of the page
+   * will be read again: by then the old rows are removed, or still there if the batch was aborted.
    */
   def takeOld(number: Int, upTo: Long): Boolean = {
     readNew(number)
@@ -42,13 +45,13 @@ private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReade
     isOld
   }
 
-  /** A record has got another value where it is. */
+  /** Note that a record got another value in place. */
   def changed(address: Long): Unit = if (!times.time.isOfKey) {
     val number = pageOf(address)
     if (knows(number)) leasts(number) = math.min(leasts(number), timeOf(address))
   }
 
-  /** Numbers of pages are used again. */
+  /** True if the entry is of this page: page numbers are used again. */
   private def knows(number: Int): Boolean =
     number < serials.length && serials(number) == records.serial(number)
 

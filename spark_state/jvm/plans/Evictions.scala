@@ -12,10 +12,10 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.types.{LongType, TimestampNTZType, TimestampType}
 
-/** What operators of Spark evict from their stores, as their plan says. */
+/** Finds in the plan of an operator of Spark which rows the operator evicts from its stores. */
 private[cowstate] object Evictions {
 
-  /** By the name of the store. */
+  /** Return the evictions of an operator, by the name of the store. */
   def of(operator: SparkPlan): Map[String, StoreEviction] = operator match {
     case join: StreamingSymmetricHashJoinExec =>
       val old = join.stateWatermarkPredicates
@@ -43,7 +43,8 @@ private[cowstate] object Evictions {
   private def byKey(operator: WatermarkSupport): Option[(RowTime, Long)] = {
     val keys = operator.keyExpressions
     val eventTimes = keys.filter(_.metadata.contains(EventTimeWatermark.delayKey))
-    // Which one of several it takes depends on the operator and on the version of Spark.
+    // With several event-time columns, the choice depends on the operator and the version of Spark:
+    // plan no eviction.
     if (eventTimes.map(_.exprId).distinct.size != 1) None
     else {
       operator.watermarkExpressionForEviction
@@ -52,7 +53,9 @@ private[cowstate] object Evictions {
     }
   }
 
-  /** A join passes over the counts of its keys, whether it evicts by key or by value. */
+  /**
+   * A join iterates over the counts of its keys, no matter if the join evicts by key or by value.
+   */
   private def ofSide(
       side: JoinSide,
       input: SparkPlan,
@@ -70,7 +73,10 @@ private[cowstate] object Evictions {
     }.toMap
   }
 
-  /** An outer join puts out old rows that nothing has matched. */
+  /**
+   * True if the join puts out no evicted rows of a side. An outer join puts out old rows without a
+   * match.
+   */
   private def isSilent(joinType: JoinType, side: JoinSide): Boolean = joinType match {
     case Inner | LeftSemi => true
     case LeftOuter => side == RightSide
@@ -78,7 +84,10 @@ private[cowstate] object Evictions {
     case _ => false
   }
 
-  /** All of Spark's predicates are of this form. Nothing is known of others. */
+  /**
+   * Split a predicate `time <= upTo` into time and end. All predicates of Spark have this form.
+   * None for any other form.
+   */
   private def timeAndEnd(
       predicate: Expression, row: Seq[Attribute], isOfKey: Boolean): Option[(RowTime, Long)] =
     predicate match {

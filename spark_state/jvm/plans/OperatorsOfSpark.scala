@@ -11,8 +11,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpera
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Says in the driver's log which states are not cowstate's though the configuration asks for
- * cowstate, and the way out. Spark goes on.
+ * Warns in the driver's log of states that are not cowstate's, although the configuration asks for
+ * cowstate, and names the way out. The query goes on.
  */
 private[sql] object OperatorsOfSpark extends Logging {
   private val Enabled = "spark.cowstate.enabled"
@@ -22,7 +22,10 @@ private[sql] object OperatorsOfSpark extends Logging {
   private val isTransformTold = new AtomicBoolean
   private val toldRuns = ConcurrentHashMap.newKeySet[String]()
 
-  /** The session is enabled, and the job never called what lets PySpark plan cowstate's operator. */
+  /**
+   * Warn once if the session enables cowstate, but the plan has Spark's own transformWithState: the
+   * job never called the function with which PySpark plans cowstate's operator.
+   */
   def tellOfTransform(session: SparkSession, plan: LogicalPlan): Unit = {
     def isOn(key: String, value: String) =
       session.conf.getOption(key).exists(_.equalsIgnoreCase(value))
@@ -35,13 +38,13 @@ private[sql] object OperatorsOfSpark extends Logging {
     }
   }
 
-  /** Once for each run of a query whose checkpoint another provider began. */
+  /** Warn, once for each run of a query, if another provider began the checkpoint. */
   def tellOfProvider(plan: SparkPlan, conf: SQLConf): Unit = {
     val operators = plan.collect { case operator: StatefulOperator => operator }
     val provider = conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)
     for {
       info <- operators.headOption.flatMap(_.stateInfo)
-      // Spark allows this operator on RocksDB only.
+      // Spark allows transformWithState on RocksDB only.
       if !operators.exists(_.nodeName.startsWith(Transform))
       if !StatefulPlanRule.isOurs(provider) &&
         SparkSession.getDefaultSession.exists(asksForCowState)

@@ -4,7 +4,7 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, SortOrder}
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning
 import org.apache.spark.sql.execution.UnaryExecNode
 
-/** Puts out the rows of its child as they are. */
+/** Operator of a plan that puts out the rows of its child unchanged. */
 private[cowstate] trait RowsOfChildExec extends UnaryExecNode {
   override def output: Seq[Attribute] = child.output
   override def outputPartitioning: Partitioning = child.outputPartitioning

@@ -6,12 +6,12 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 
 /**
- * Hands on the rows of its child as they are, and tells the task which rows the operator above will
+ * Hands on the rows of its child unchanged, and tells the task which rows the operator above will
  * evict from its stores.
  *
  * @param evictions  by the name of the store
- * @param checkpoint where the states of the query's operators are
- * @param operator   the id of the operator above
+ * @param checkpoint directory with the states of the query's operators
+ * @param operator   id of the operator above
  */
 private[cowstate] case class StateEvictionExec(
     evictions: Map[String, StoreEviction], checkpoint: String, operator: Long, child: SparkPlan)
@@ -30,9 +30,9 @@ private[cowstate] case class StateEvictionExec(
 
 private[cowstate] object StateEvictionExec {
   /**
-   * The same rows. Before the first one, the task is told what the operator will evict; and what
-   * counts the rows that its stores remove for it, if they may. Tasks get the arguments, and not the
-   * plan that calls this.
+   * Return the same rows. Before the first row, tell the task what the operator will evict.
+   * `removedCount`: metric for rows removed by the stores on behalf of the operator; None if the
+   * stores may not remove rows. Tasks get the arguments, not the calling plan.
    */
   def informing(
       rows: RDD[InternalRow],

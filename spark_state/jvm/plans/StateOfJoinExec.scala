@@ -8,18 +8,18 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.StateStoreAwareZipPartitionsRDD
 
 /**
- * Hands on the rows of the join below, and does for it what StatePrefetchExec and StateEvictionExec
- * do for other operators: it prefetches for the rows of both inputs, and tells the task what the join
- * will evict. If the join puts nothing out of that, its stores get the metric by which it counts the
- * rows that it removes. So they can remove rows for it.
+ * Hands on the rows of the join below, and does for the join the work of StatePrefetchExec and
+ * StateEvictionExec: prefetches for the rows of both inputs, and tells the task which rows the join
+ * will evict. If the join puts out none of the evicted rows, its stores get the join's metric for
+ * removed rows, so that the stores can remove rows on behalf of the join.
  *
- * It stands above, because Spark has to make a join anew that gets other children. Each time, Spark
- * serializes all of Hadoop's configuration, while the batch waits. So the join keeps its children, and
- * its RDD gets other inputs. Where another extension of the session has put a node around the join,
- * or gives it another RDD, the join runs as Spark planned it.
+ * The node stands above the join, because Spark copies a join that gets new children, and each copy
+ * serializes all of Hadoop's configuration while the batch waits. So the join keeps its children,
+ * and the RDD of the join gets new inputs. If another extension of the session has put a node
+ * around the join, or gives the join another RDD, the join runs as Spark planned it.
  *
- * @param left      what the join looks up for a row of its left input
- * @param right     the same of its right input
+ * @param left      lookups of the join for a row of the left input
+ * @param right     lookups of the join for a row of the right input
  * @param evictions by the name of the store
  */
 private[cowstate] case class StateOfJoinExec(
@@ -55,7 +55,8 @@ private[cowstate] case class StateOfJoinExec(
     new StateStoreAwareZipPartitionsRDD(
       sparkContext,
       joined.f,
-      // It is opened before the join, which reads all of it before it evicts from either side.
+      // The left input opens before the join runs. The join reads all of the left input before
+      // evicting from either side.
       informing(join, fetching(joined.rdd1, left, join.left, "Left")),
       fetching(joined.rdd2, right, join.right, "Right"),
       info,

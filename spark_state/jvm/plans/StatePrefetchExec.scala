@@ -13,25 +13,25 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.unsafe.Platform
 
 /**
- * What an operator looks up for an input row: a key, in one of its stores. `only`: it does so only
- * if an earlier lookup for the row has this result.
+ * Lookup of an operator for an input row: a key in one of its stores. `only`: if given, the
+ * operator makes the lookup only if an earlier lookup for the row had this result.
  */
 private[cowstate] final case class StateLookup(
     key: Seq[Expression], store: String, only: Option[LookupResult] = None)
 
-/** Whether a lookup in a store, which is made for all rows, finds something. */
+/** Result of a lookup that is made for all rows: `isThere` is true if the store has the key. */
 private[cowstate] final case class LookupResult(store: String, isThere: Boolean)
 
 /**
- * Hands on the rows of its child as they are, and prefetches what the operator above will look up in
- * its only store for them.
+ * Hands on the rows of its child unchanged, and prefetches the state that the operator above will
+ * look up for the rows in its only store.
  *
- * That operator looks up a key at a time, and each lookup waits for memory twice. Here the keys of
- * some rows are known, so the processor waits once for all of them.
+ * The operator above looks up one key at a time, and each lookup waits for memory twice. This node
+ * knows the keys of many rows, so the processor waits once for all keys.
  *
- * @param key        what the operator above looks up for a row
- * @param checkpoint where the states of the query's operators are
- * @param operator   the id of the operator above
+ * @param key        key that the operator above looks up for a row
+ * @param checkpoint directory with the states of the query's operators
+ * @param operator   id of the operator above
  */
 private[cowstate] case class StatePrefetchExec(
     key: Seq[Expression], checkpoint: String, operator: Long, child: SparkPlan)
@@ -50,20 +50,23 @@ private[cowstate] case class StatePrefetchExec(
     copy(child = newChild)
 }
 
-/** The keys of a window of rows. */
+/** Hashes of the keys of a window of rows. */
 private[cowstate] final class KeysOfRows(keyOf: UnsafeProjection) {
   val hashes = new Array[Int](PrefetchingRows.WindowRows)
 
   def read(row: UnsafeRow, place: Int): Unit = hashes(place) = KeyIndex.hashOf(keyOf(row))
 }
 
-/** The lookups in a store, of the keys of a window of rows, or of some of them. */
+/**
+ * Lookups in a store for the keys of a window of rows. `only`: if given, just the keys for which an
+ * earlier lookup had the given result.
+ */
 private[cowstate] final class LookupsInStore(
     keys: KeysOfRows, store: PrefetchingStore, only: Option[(LookupsInStore, Boolean)]) {
   private val isThere = new Array[Boolean](PrefetchingRows.WindowRows)
   private lazy val hashesOfSome = new Array[Int](PrefetchingRows.WindowRows)
 
-  /** Returns how many records there are. */
+  /** Prefetch. Returns the number of records found. */
   def prefetch(count: Int): Int =
     if (only.isEmpty) store.prefetch(keys.hashes, count, isThere)
     else {
@@ -81,7 +84,7 @@ private[cowstate] final class LookupsInStore(
     }
 }
 
-/** What an operator looks up for the rows of a window, in the stores that it has opened. */
+/** Lookups of an operator for the rows of a window, in the stores that the operator has opened. */
 private[cowstate] final class StoreLookups(
     val keys: Array[KeysOfRows], val inStores: Array[LookupsInStore])
 
@@ -108,15 +111,15 @@ private[cowstate] object StoreLookups {
 }
 
 /**
- * Reads up to 64 rows, prefetches their state, then hands them on. A row is valid until the next one
- * is asked for, as ever in Spark.
+ * Reads up to 64 rows, prefetches their state, then hands the rows on. A row is valid until the
+ * next row is requested, as everywhere in Spark.
  */
 private[cowstate] final class PrefetchingRows(
     rows: Iterator[InternalRow], lookups: => StoreLookups, prefetchedRows: SQLMetric)
   extends Iterator[InternalRow] {
   import PrefetchingRows._
 
-  /** The operator above opens its stores before it asks for rows. */
+  /** Found when the first row is requested: the operator above has opened its stores by then. */
   private lazy val opened = lookups
   private lazy val isLookedUp = opened.inStores.nonEmpty
   private lazy val bytes = new Array[Byte](WindowBytes)
@@ -154,7 +157,8 @@ private[cowstate] final class PrefetchingRows(
         i += 1
       }
       hasRoom = count < WindowRows - 1 && used + length <= WindowBytes
-      // The child's own row stays as it is until the child is asked for another one.
+      // No copy of the child's last row: the row stays valid until the child is asked for the next
+      // row.
       if (hasRoom) {
         val at = Platform.BYTE_ARRAY_OFFSET + used
         Words.copy(row, bytes, at)
@@ -176,8 +180,8 @@ private[cowstate] final class PrefetchingRows(
 
 private[cowstate] object PrefetchingRows {
   /**
-   * Rows that go to an operator, and what it looks up for them. Tasks get the arguments, and not the
-   * plan that calls this.
+   * Return the rows, with a prefetch of their lookups. Tasks get the arguments, not the calling
+   * plan.
    */
   def of(
       rows: RDD[InternalRow],
@@ -190,8 +194,11 @@ private[cowstate] object PrefetchingRows {
       new PrefetchingRows(_, StoreLookups.of(lookups, columns, checkpoint, operator),
         prefetchedRows))
 
-  /** Each step of a prefetch ends with a wait for its last read. With so many rows it counts little. */
+  /**
+   * Rows in a window. Each step of a prefetch ends with a wait for its last read; among so many
+   * rows, the wait counts little.
+   */
   val WindowRows = 64
-  /** What is copied stays in the processor's cache. */
+  /** Bytes of copied rows in a window: few enough to stay in the processor's cache. */
   private val WindowBytes = 16 << 10
 }

@@ -16,31 +16,32 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SparkClassUtils
 
 /**
- * What this provider changes in Spark's plan of a batch. The rows that are put out, and the state,
- * stay the same. The rows of groups reach the store and the sink in the order of input, not in that
- * of a hash table. Spark planned an aggregation as
+ * Rule that changes Spark's plan of a batch with stateful operators. Output rows and state stay the
+ * same. Rows of groups reach the store and the sink in the order of the input, not in the order of
+ * a hash table. Spark planned an aggregation as
  *
  *     aggregate, final        groups have one row each
  *     StateStoreSave
- *     aggregate, merging      groups have two rows, or one if the key is new
- *     StateStoreRestore       each row, and before it what the store has for its key
+ *     aggregate, merging      groups have two rows, or one row if the key is new
+ *     StateStoreRestore       puts out each row, and before each row the stored row of the same key
  *     aggregate, merging      each key once
  *
- * Restore and save put out the rows of a group one after the other, and save, in each output mode,
- * one row of each group. So the two aggregates above them need no hash table, nor a sort: they work
- * as if their input was sorted. A row is then put into the store right after the one that it
- * replaces was read, which the processor still has in its cache.
+ * Restore and save put out the rows of a group next to each other. Save puts out one row of each
+ * group, in each output mode. So the two aggregates above restore and save need neither a hash
+ * table nor a sort: the rule makes both work as if the input was sorted. Then the store puts a row
+ * right after reading the replaced row, still in the processor's cache.
  *
- * The upper one of them says that its rows are sorted, and an UnorderedExec above it says nothing.
- * What the lower one says ends at the store.
+ * The upper aggregate then claims an order of rows, and an UnorderedExec above withdraws the claim.
+ * The claim of the lower aggregate ends at the store.
  *
- * Below operators that look up the key of each row comes a StatePrefetchExec, and below those that
- * evict old rows a StateEvictionExec. When these ask a store for all rows, to find the old ones, it
- * answers with the old ones alone. A join has a StateOfJoinExec above it, which does both. Where a
- * join puts out nothing of old rows, its stores remove most of them before they answer.
+ * A StatePrefetchExec goes below each operator that looks up the key of each row, and a
+ * StateEvictionExec below each operator that evicts old rows. When an evicting operator asks a
+ * store for all rows, to find the old rows, the store answers with the old rows alone. A join gets
+ * a StateOfJoinExec above, which prefetches and evicts. If a join puts out no old rows, the stores
+ * of the join remove most old rows before they answer.
  *
- * Spark asks for this rule when it has planned the batch and checked its operators, before it
- * generates code.
+ * Spark applies the rule after planning the batch and checking the operators, before generating
+ * code.
  */
 private[sql] object StatefulPlanRule extends ColumnarRule {
   override def postColumnarTransitions: Rule[SparkPlan] = Changed
@@ -50,7 +51,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
       if (plan.exists(_.isInstanceOf[StatefulOperator]) && isWanted(conf)) {
         plan.transformUp {
           case join: StreamingSymmetricHashJoinExec => withState(join)
-          // The plan was changed before.
+          // The rule has changed the plan before.
           case StateOfJoinExec(_, _, _, changed: StateOfJoinExec) => changed
           case operator: StatefulOperator if !isInformed(operator) => informed(operator)
           case aggregate: BaseAggregateExec if aggregate.groupingExpressions.nonEmpty =>
@@ -67,10 +68,10 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     isOurs(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)) &&
       CowStateConf.changesPlans(conf.getAllConfs)
 
-  /** Whether a class of providers is this jar's. */
+  /** True if a provider class is of this jar. */
   def isOurs(provider: String): Boolean =
     try classOf[CowStateStoreProvider].isAssignableFrom(SparkClassUtils.classForName[Any](provider))
-    catch { case NonFatal(_) | _: LinkageError => false } // Spark says later what is wrong with it
+    catch { case NonFatal(_) | _: LinkageError => false } // Spark reports an unusable class later.
 
   private def isInformed(operator: SparkPlan): Boolean =
     operator.children.exists {
@@ -85,7 +86,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
       Evictions.of(join),
       join)
 
-  /** The operator, with nodes below it that prefetch for it, and let its store evict. */
+  /** Return the operator with nodes below to prefetch and to tell the task of evictions. */
   private def informed(operator: StatefulOperator): SparkPlan = {
     lazy val info = operator.getStateInfo
     def prefetching(child: SparkPlan) = keyOf(operator).filter(_.nonEmpty).fold(child) { key =>
@@ -102,14 +103,17 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     }
   }
 
-  /** What the operator looks up in its only store for each row, if anything. */
+  /** Return the key that the operator looks up in its only store for each row, if any. */
   private def keyOf(operator: SparkPlan): Option[Seq[Expression]] = operator match {
     case restore: StateStoreRestoreExec => Some(restore.keyExpressions)
     case distinct: BaseStreamingDeduplicateExec => Some(distinct.keyExpressions)
     case _ => None
   }
 
-  /** A row meets the values of the other side, and is put where its own side has no value yet. */
+  /**
+   * Return the lookups of a join: a row meets the values of the other side, and is put on its own
+   * side, as first value of the key if the key is new.
+   */
   private def inJoin(key: Seq[Expression], own: JoinStores, other: JoinStores) = {
     val keyOfFirst = key :+ Literal(0L)
     Seq(
@@ -123,12 +127,13 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
     case (_: HashAggregateExec | _: ObjectHashAggregateExec, restore: StateStoreRestoreExec)
         if hasEachKeyOnce(restore) && groups(aggregate, restore.keyExpressions) =>
       aggregate.toSortAggregate
-    // What is above the store does not see in which order rows were put.
+    // Operators above the store do not see the order in which rows were put.
     case (merge: SortAggregateExec, SortExec(_, false, restore: StateStoreRestoreExec, _))
         if hasEachKeyOnce(restore) && groups(aggregate, restore.keyExpressions) =>
       merge.copy(child = restore)
-    // An aggregate of objects reads all its input before a task opens its next input. A join of a
-    // batch with itself needs that: both inputs write to one store, one after the other.
+    // An ObjectHashAggregateExec stays: the operator reads all input before a task opens the next
+    // input. A join of a batch with itself needs this order: both inputs write to one store, first
+    // all rows of one input, then all rows of the other input.
     case (_: HashAggregateExec, save: StateStoreSaveExec)
         if groups(aggregate, save.keyExpressions) =>
       UnorderedExec(aggregate.toSortAggregate.copy(child = WholeBatchExec(save)))

@@ -6,11 +6,11 @@ import org.apache.spark.sql.catalyst.expressions.SortOrder
 import org.apache.spark.sql.execution.SparkPlan
 
 /**
- * The rows of its child, of whose order it says nothing.
+ * Puts out the rows of its child, and claims no order of the rows.
  *
- * An aggregate for sorted input says that its output is sorted by key, which is not so where its
- * input is only grouped. Whoever plans with the batch, as functions of `foreachBatch` do, would leave
- * out a sort that is needed.
+ * An aggregate for sorted input claims to put out rows sorted by key. The claim is false if the
+ * input is only grouped. A plan on top of the batch, for example in a function of `foreachBatch`,
+ * would then leave out a necessary sort.
  */
 private[cowstate] case class UnorderedExec(child: SparkPlan) extends RowsOfChildExec {
   override def outputOrdering: Seq[SortOrder] = Nil

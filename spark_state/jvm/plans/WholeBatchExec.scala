@@ -6,12 +6,11 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.SparkPlan
 
 /**
- * Hands on the rows of its child as they are, and reads those that nobody asked for when the task
- * ends.
+ * Hands on the rows of its child unchanged. When the task ends, reads the remaining rows.
  *
- * A store commits when its operator has put out all rows. An aggregate with a hash table takes them
- * all before it puts out one. The aggregates that stand in for it do not, and somebody above may
- * take a few rows only, as `show` does.
+ * A store commits when its operator has put out all rows. An aggregate with a hash table takes all
+ * rows before putting out the first row. The aggregates of StatefulPlanRule do not, and an operator
+ * above may take a few rows only, as `show` does.
  */
 private[cowstate] case class WholeBatchExec(child: SparkPlan) extends RowsOfChildExec {
   override protected def doExecute(): RDD[InternalRow] =
@@ -22,9 +21,10 @@ private[cowstate] case class WholeBatchExec(child: SparkPlan) extends RowsOfChil
 }
 
 /**
- * Some operators feed a process from a thread of their own, which may ask for rows while the task
- * ends, so there is a lock. The task may never hear of an error in such a thread. A row that was
- * lost there must not be committed, so the task fails.
+ * Iterator over the rows of a partition that reads to the end when the task ends. Some operators
+ * feed a process from a thread of their own, and the thread may ask for rows while the task ends:
+ * hence the lock. The task may never hear of an error in such a thread. The store must not commit a
+ * batch with a lost row, so the task fails.
  */
 private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
   extends Iterator[InternalRow] {
@@ -53,9 +53,10 @@ private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
   }
 
   /**
-   * The operators below hold memory and files until their own listeners are called, which is after
-   * this one: they began before. If a sort below spills after that, because an operator above needs
-   * its memory, its file is closed first. Then reading on fails, and so does the task.
+   * Register `end` with the task. The operators below hold memory and files until their own
+   * listeners are called. They began before, so their listeners are called after `end`. If a sort
+   * below spills after this call, because an operator above needs the sort's memory, the spill file
+   * is closed before `end`. Reading on fails then, and the task fails.
    */
   private def begin(): Unit = {
     hasBegun = true

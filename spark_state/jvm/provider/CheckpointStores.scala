@@ -12,24 +12,27 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** What commands need to know of the stores of a stopped query. */
+/** Access of commands to the stores of a stopped query. */
 private[cowstate] object CheckpointStores {
   private val Settings = "spark.sql.streaming.stateStore."
 
-  /** The session's, with which a provider can be opened outside of a query. */
+  /**
+   * Return the session's Hadoop configuration with a new run id, so that a provider can be opened
+   * outside of a query.
+   */
   def hadoopConfOf(session: SparkSession): Configuration = {
     val conf = session.sessionState.newHadoopConf()
     conf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
     conf
   }
 
-  /** The session's, with the settings of state stores as in an offset log. */
+  /** Return the session's configuration, with the settings of state stores from an offset log. */
   def storeConfOf(session: SparkSession, settings: Map[String, String]): StateStoreConf = {
     val conf = session.sessionState.conf.clone()
     settings.foreach { case (key, value) =>
       if (key.startsWith(Settings)) conf.setConfString(key, value)
     }
-    // Where files are is what the checkpoint says, and what an order says.
+    // The checkpoint and the order of a command say where the files are.
     conf.unsetConf(CowStateConf.Store)
     conf.setConfString(s"${Settings}commitValidation.enabled", "false")
     conf.setConfString(s"${Settings}coordinatorReportSnapshotUploadLag", "false")
@@ -58,7 +61,7 @@ private[cowstate] object CheckpointStores {
     }
   }
 
-  /** The provider of a store. */
+  /** Open the provider of a store. */
   def open(
       providerClass: String,
       id: StateStoreId,

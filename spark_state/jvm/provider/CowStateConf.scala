@@ -8,14 +8,14 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * The provider's own configuration, spark.sql.streaming.stateStore.cowstate.*
+ * Configuration of the provider: the settings spark.sql.streaming.stateStore.cowstate.*
  *
- * @param maxMemoryBytes limit of what all stores of an executor hold
- * @param lockSeconds    how long a task waits for another one that uses the store
- * @param syncsChanges   whether a batch's changes are on the disk before its commit returns
- * @param isOnDisk       whether the state is in mapped files of a local directory, not on the heap
- * @param localDirectory the directory; None for one of Spark's
- * @param store          the object store that keeps the files
+ * @param maxMemoryBytes limit for the memory of all stores of an executor
+ * @param lockSeconds    time that a task waits for another task that uses the store
+ * @param syncsChanges   true if the changes of a batch are on the disk before its commit returns
+ * @param isOnDisk       true for a state in mapped files of a local directory, false for the heap
+ * @param localDirectory directory of the mapped files; None for a local directory of Spark
+ * @param store          object store that keeps the files
  */
 final case class CowStateConf(
     maxMemoryBytes: Long,
@@ -27,7 +27,10 @@ final case class CowStateConf(
 
 object CowStateConf {
   private val Prefix = "spark.sql.streaming.stateStore.cowstate."
-  /** The prefix of the operators in Python, which know the names below it. */
+  /**
+   * Prefix of the settings of the operators in Python. The names behind the prefix are known in
+   * Python only.
+   */
   private val PrefixOfOperators = "spark.cowstate."
   val MaxMemoryMb: String = Prefix + "maxMemoryMB"
   val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"
@@ -52,8 +55,8 @@ object CowStateConf {
       StoreRetrySeconds, ChangePlans).map(_.stripPrefix(Prefix)))
 
   /**
-   * What the configuration of a session says, before a query starts in it: no task is needed to find
-   * what is wrong. Throws IllegalArgumentException.
+   * Check the configuration of a session before a query starts: mistakes show without a task.
+   * Throws IllegalArgumentException.
    */
   def check(conf: SQLConf): Unit = {
     val settings = conf.getAllConfs
@@ -62,12 +65,13 @@ object CowStateConf {
     if (StatefulPlanRule.isOurs(conf.stateStoreProviderClass)) apply(new StateStoreConf(conf)): Unit
   }
 
-  /** Throws IllegalArgumentException for a key that is unknown or a value that is out of range. */
+  /** Read the configuration. Throws IllegalArgumentException for an unknown key or a bad value. */
   def apply(conf: StateStoreConf): CowStateConf = {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
     Misspelled.refuseUnknown(ours)
     checkCodec(conf.compressionCodec)
-    // The driver uses it. A session without its rule would not find a bad value.
+    // Check the value, which only the driver uses. A session without the rule for plans would not
+    // find a bad value.
     changesPlans(ours)
     val values = byLowerCase(ours)
     val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)
@@ -84,7 +88,7 @@ object CowStateConf {
   }
 
   /**
-   * Whether the provider may change the plans of queries, by the configuration of a session. Throws
+   * True if the configuration of a session lets the provider change the plans of queries. Throws
    * IllegalArgumentException for a bad value.
    */
   def changesPlans(conf: Map[String, String]): Boolean =
@@ -93,7 +97,10 @@ object CowStateConf {
   private def byLowerCase(values: Map[String, String]): Map[String, String] =
     values.map { case (key, value) => key.toLowerCase -> value }
 
-  /** Allowed is what Spark's own provider takes: a short name, or a class that Spark can load. */
+  /**
+   * Check the name of a codec. Allowed are the same names as for Spark's own provider: a short
+   * name, or a class that Spark can load.
+   */
   private def checkCodec(name: String): Unit = {
     val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
     try CompressionCodec.createCodec(conf, name)

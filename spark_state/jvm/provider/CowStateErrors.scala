@@ -6,51 +6,51 @@ import java.nio.file.{AccessDeniedException, NoSuchFileException}
 import org.apache.hadoop.fs.{ChecksumException, Path}
 
 /**
- * Errors that the provider raises on purpose; each says what happened, where, and the way out.
+ * Errors that the provider raises on purpose. Each error says what happened, where, and the way
+ * out.
  *
  *   CowStateException
  *    +- CowStateMemoryLimitException   the executor's state exceeds its limit
  *    +- CowStateDiskException          the local disk has no room for the state, or refuses
  *    +- CowStateBusyException          another task still uses the store
  *    +- CowStateMissingException       a file of the checkpoint is not there
- *    +- CowStateCorruptException       a file of the checkpoint is not what was written
- *    +- CowStatePlaceException         the state is in another place than where a query may write
+ *    +- CowStateCorruptException       a file of the checkpoint is not as it was written
+ *    +- CowStatePlaceException         the state is elsewhere than where the query may write
  *    +- CowStateFencedException        a later run of the query writes the state
  *
- * What loading a state or committing a batch raises comes with a condition of Spark's around it:
- * CowStateLoadException, CowStateCommitException.
+ * An error while loading a state or committing a batch comes inside an error with a condition of
+ * Spark: CowStateLoadException, CowStateCommitException.
  *
- * A file may also be unreadable for the moment, as any file may: StateFileReadException, an
- * IOException.
+ * If a file cannot be read for the moment, the error is StateFileReadException, an IOException.
  */
 class CowStateException(message: String, cause: Throwable = null)
   extends RuntimeException(message, cause)
 
 object CowStateException {
-  /** A task still uses a store that its executor does not hold any more. */
+  /** Error for a task that uses a store after its executor unloaded the store. */
   def ofUnloaded(owner: String): CowStateException =
     new CowStateException(s"$owner was unloaded; Spark will try the task again")
 
-  /** Two stores that tasks write together do not have the same attempt at a version. */
+  /** Error for two stores of a join that do not have the same attempt at a version. */
   def ofOtherAttempt(url: String, state: StateId, beside: String): CowStateException =
     new CowStateException(
       s"$url has version ${state.version} of attempt ${state.unique}, and another store of the same " +
         s"join that of attempt $beside: files of one of them were deleted. Restore them " +
         WaysOut.restoreOrRestartFrom(state.version - 1))
 
-  /** A row needs more bytes than a file has that can be mapped. */
+  /** Error for a row longer than the largest mapped file. */
   def ofLongRow(owner: String, mostBytes: Long): CowStateException = new CowStateException(
     s"$owner: a row has more than ${mostBytes >> 20} MiB, and ${CowStateConf.Backend} = " +
       s"${CowStateConf.Disk} takes no longer one. Set it to ${CowStateConf.Heap}, or make it shorter")
 
-  /** Addresses have no more numbers of pages. */
+  /** Error for a store that has used all page numbers. An address has room for `most` numbers. */
   def ofManyPages(owner: String, most: Int): CowStateException = new CowStateException(
     s"$owner has $most pages of records, and a store takes no more. Stop the query and spread its " +
       "state over more partitions (cowstate rescale), or drop state earlier (watermark, timeout)")
 
   /**
-   * The state of a version is there, but not its changes. From version `first` on, changes are
-   * there.
+   * Error for a version whose state is there, but not its changes. `first`: oldest version from
+   * which on changes are there, if any.
    */
   def noChanges(url: String, state: StateId, first: Option[Long]): CowStateException = {
     val why =
@@ -66,11 +66,14 @@ object CowStateException {
   }
 }
 
-/** Nothing was changed: a query writes to a place of its own, and to one only. */
+/** Raised before anything is changed. A query writes to one place, which no other query uses. */
 final class CowStatePlaceException(message: String) extends CowStateException(message)
 
 object CowStatePlaceException {
-  /** @param place where the state of the checkpoint is; `asked` is where the session wants it */
+  /**
+   * @param place place of the state of the checkpoint
+   * @param asked place in the configuration of the session
+   */
   def elsewhere(root: Path, place: String, asked: String): CowStatePlaceException =
     new CowStatePlaceException(
       s"The state of ${root.getParent} is in $place, not in ${CowStateConf.Store} = $asked, where " +
@@ -80,7 +83,7 @@ object CowStatePlaceException {
 
 final class CowStateFencedException(message: String) extends CowStateException(message)
 
-/** What may be done when files of a state are lost. */
+/** Advice for lost files of a state. */
 private[cowstate] object WaysOut {
   private val Section = "\"Restart from an earlier batch\" (stop the query; in its checkpoint " +
     "delete batch n and all later ones from commits/, and those later than n from offsets/, with " +
@@ -89,11 +92,14 @@ private[cowstate] object WaysOut {
   val RestoreOrRestart: String =
     s"from a copy, or restart the query from a batch before it: $Section"
 
-  /** `batch` is the latest that may run again. */
+  /** @param batch latest batch that may run again */
   def restoreOrRestartFrom(batch: Long): String =
     s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
 
-  /** A file is lost, and no other stands for it: the batches that made it may run again. */
+  /**
+   * Advice for a lost file that no other file replaces. The batches that made the file may run
+   * again.
+   */
   def restoreOrRestartWithout(file: String): String = {
     val name = file.split('/').last
     val before = StateFileName.parse(name).map(own => own.from.fold(own.version - 1)(_.version))
@@ -102,7 +108,10 @@ private[cowstate] object WaysOut {
   }
 }
 
-/** @param heldBytes what the store of `owner` holds; `bytes` is what all of the executor would */
+/**
+ * @param heldBytes bytes that the store of `owner` holds
+ * @param bytes     bytes that all stores of the executor would hold
+ */
 final class CowStateMemoryLimitException(
     owner: String, heldBytes: Long, bytes: Long, limitBytes: Long)
   extends CowStateException(
@@ -112,7 +121,10 @@ final class CowStateMemoryLimitException(
       s"${CowStateConf.Disk}, raise that limit (and the executor's memory), use more executors, or " +
       "drop state earlier (watermark, timeout)")
 
-/** Nothing is lost: these files are working memory, or go to an object store later. */
+/**
+ * Raised for local files. No state is lost: the files are working memory, or wait for an object
+ * store.
+ */
 final class CowStateDiskException private (message: String, cause: Throwable)
   extends CowStateException(message, cause)
 
@@ -125,7 +137,7 @@ object CowStateDiskException {
         s"the state before it is in the checkpoint. ${way(cause)}, or set " +
         s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
 
-  /** A file before it is put. */
+  /** Error for a file on the local disk, on its way to the object store. */
   def ofSpool(directory: String, cause: IOException): CowStateDiskException =
     new CowStateDiskException(
       s"The file for the object store cannot be kept in $directory until it is put: $cause. " +
@@ -144,7 +156,9 @@ object CowStateDiskException {
 private[cowstate] object MemorySize {
   private val BytesOfTenth = (1 << 20) / 10.0
 
-  /** Rounded up, so that what is more than a limit of whole MiB is shown as more. */
+  /**
+   * Show bytes in MiB, rounded up: a number above a limit of whole MiB looks larger than the limit.
+   */
   def shown(bytes: Long): String =
     java.math.BigDecimal.valueOf(math.ceil(bytes / BytesOfTenth).toLong, 1).toString + " MiB"
 }
@@ -162,12 +176,12 @@ object CowStateBusyException {
       "batch.persist() before the batch is used")
 }
 
-/** @param file the one that is missing, or a pattern of the names that it may have */
+/** @param file missing file, or a pattern of its possible names */
 final class CowStateMissingException(message: String, val file: String)
   extends CowStateException(message)
 
 object CowStateMissingException {
-  /** There is no file of `version` in the directory of a store. */
+  /** Error for a version without a file in the directory of a store. */
   def ofVersion(
       url: String,
       version: Long,
@@ -192,7 +206,10 @@ object CowStateMissingException {
       s"The state of $what does not exist in $url; $there. $way", changelogOf(url, version, "*"))
   }
 
-  /** A state that `at` is built upon has no files, or only ones in `damaged`. */
+  /**
+   * Error for a state `gap` upon which `at` is built and which has no files, except files in
+   * `damaged`.
+   */
   def onTheWay(
       url: String, at: StateId, gap: StateId, damaged: Seq[String]): CowStateMissingException = {
     val because =
@@ -212,19 +229,21 @@ final class CowStateCorruptException(val file: String, what: String, cause: Thro
   extends CowStateException(
     s"$file is damaged: $what. Restore the file ${WaysOut.restoreOrRestartWithout(file)}", cause)
 
-/** What is wrong with the bytes of a file, in words for the user. */
+/** Fault in the bytes of a file, in words for the user. */
 private[cowstate] final class NotAsWritten(what: String) extends Exception(what)
 
 private[cowstate] object NotAsWritten {
   def check(holds: Boolean, what: => String): Unit = if (!holds) throw new NotAsWritten(what)
 }
 
-/** A file cannot be read now; nothing is said about its bytes, so it may be read later. */
+/**
+ * Failure to read a file now. Reading may succeed later: the error says nothing about the bytes.
+ */
 final class StateFileReadException(file: String, cause: IOException)
   extends IOException(s"$file cannot be read: $cause", cause)
 
 object StateFileReadException {
-  /** Name the file in errors of reading it, other than those that tell of its bytes. */
+  /** Read, and name the file in I/O errors. Errors about the bytes of the file pass unchanged. */
   def about[T](file: String)(read: => T): T =
     try read
     catch {

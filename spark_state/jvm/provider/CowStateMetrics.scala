@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.sql.execution.streaming.state._
 
-/** The provider's metrics in StreamingQueryProgress, beside those that every provider has. */
+/**
+ * Metrics of the provider in StreamingQueryProgress, in addition to the metrics of every provider.
+ */
 private[cowstate] object CowStateMetrics {
   val CommitMs = StateStoreCustomTimingMetric(
     "cowstateCommitMs", "cowstate: time to write changelogs and commit")
@@ -23,7 +25,7 @@ private[cowstate] object CowStateMetrics {
     "cowstateMappedBytes", "cowstate: bytes of files on local disks that hold the state")
   val RehashPercent = StateStoreCustomSumMetric(
     "cowstateRehashPercent", "cowstate: progress of incremental rehashing, 100 when done, summed")
-  // Named as HDFSBackedStateStoreProvider's, for what watches its queries.
+  // Same names as in HDFSBackedStateStoreProvider, for tools that watch queries on that provider.
   val ForcedSnapshots = StateStoreCustomSumMetric(
     "forceSnapshotCount", "number of stores that had forced snapshot")
   val CurrentVersionBytes = sizeMetric(
@@ -41,9 +43,9 @@ private[cowstate] object CowStateMetrics {
     PassedOver)
 
   /**
-   * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is
-   * off by default; found at run time, one jar serves 4.2 and 4.3. With another constructor, bytes
-   * are shown as a number.
+   * Make a StateStoreCustomSizeMetric. Spark 4.3 gave the constructor a third parameter, a flag
+   * that is off by default. The constructor is found at run time, so one jar serves 4.2 and 4.3. If
+   * the constructor is different, make a sum metric, and Spark shows bytes as a number.
    */
   private def sizeMetric(name: String, description: String): StateStoreCustomMetric = {
     val constructor = classOf[StateStoreCustomSizeMetric].getConstructors.head

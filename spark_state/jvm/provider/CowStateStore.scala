@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** What stores refuse, because it needs column families, which Spark asks of RocksDB only. */
+/** Refuses operations on column families, which Spark needs on RocksDB only. */
 private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
   protected def only(colFamilyName: String): Unit =
     if (colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME) {
@@ -19,7 +19,7 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
   protected def refuse(operation: String): Nothing =
     throw StateStoreErrors.unsupportedOperationException(operation, "CowStateStoreProvider")
 
-  /** The values of keys in their order, null for those that are not there. */
+  /** Return the values of keys, in the order of the keys. A value is null if the key is absent. */
   override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] = {
     only(colFamilyName)
     keys.map(get(_, colFamilyName)).iterator
@@ -39,8 +39,8 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
 }
 
 /**
- * Reads one state. Its rows are the caller's own. It uses `loaded` until it is released or its task
- * ends: aggregations never release their stores.
+ * Reads one state. The caller owns the rows. The store uses `loaded` until the release of the store
+ * or the end of the task: aggregations never release their stores.
  */
 private[cowstate] final class CowReadStore(
     provider: CowStateStoreProvider, loaded: LoadedState, state: StateId)
@@ -55,7 +55,7 @@ private[cowstate] final class CowReadStore(
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = state.version
 
-  /** From now on this store reads what the write store of the same task has written. */
+  /** Read from now on what the write store of the same task has written. */
   def upgradedTo(store: CowStateStore): Unit = writer = store
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
@@ -69,7 +69,7 @@ private[cowstate] final class CowReadStore(
   override def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int =
     loaded.versions.prefetch(hashes, count, isThere)
 
-  /** All rows, also where the operator of the write store looks for old ones. */
+  /** Return all rows, even if the operator of the write store looks for old rows only. */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     if (writer != null) return writer.allRows()
@@ -102,7 +102,10 @@ private[cowstate] final class CowReadStore(
     CowStateStore.pairs(rows, release)
 }
 
-/** The changes of one batch. A session makes it, and hears of its commit or abort. */
+/**
+ * Write store with the changes of one batch. A session makes the store, and hears of the commit or
+ * abort.
+ */
 private[cowstate] final class CowStateStore(
     provider: CowStateStoreProvider,
     val state: LoadedState,
@@ -116,13 +119,16 @@ private[cowstate] final class CowStateStore(
   private[cowstate] val map = versions.map
   private val attempt = StoresOfTask.attemptAt(provider.stateStoreId)
   val newState: StateId = StateId(base.version + 1, attempt.unique)
-  /** Whether the changelog has its generation. Read and set under the lock of `attempt`. */
+  /** True if the generation of the changelog is fixed. Read and set under the lock of `attempt`. */
   private var isSettled = false
   private val changelog = provider.newChangelog(changelogName, () => settledName())
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
-  /** How many rows the version has; another task may write the next one when this is reported. */
+  /**
+   * Number of rows of the committed version. When Spark asks for metrics, another task may already
+   * write the next version.
+   */
   private var committedSize = 0L
   private val undo = versions.begin(base)
 
@@ -130,9 +136,9 @@ private[cowstate] final class CowStateStore(
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
 
   /**
-   * The name of the changelog, when its first bytes are to be written. Then all stores that the
-   * attempt writes for the partition get one generation: if another attempt makes the same version,
-   * the same one of the two counts in each store.
+   * Return the name of the changelog, just before the first bytes are written. Now all stores that
+   * the attempt writes for the partition get the same generation. So if another attempt makes the
+   * same version, the same attempt counts in each store.
    */
   private def settledName(): StateFileName = attempt.synchronized {
     if (!isSettled) {
@@ -150,7 +156,7 @@ private[cowstate] final class CowStateStore(
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = base.version
-  /** The attempt that made the state upon which the batch began. */
+  /** Id of the attempt that made the state upon which the batch began. */
   def begunUpon: String = base.unique
   override def hasCommitted: Boolean = phase == Committed
   override def isWriting: Boolean = phase == Updating || phase == Ending
@@ -184,8 +190,9 @@ private[cowstate] final class CowStateStore(
   }
 
   /**
-   * Remove many rows in the map, under its lock, by means of `remove`. Then the caller tells each of
-   * their keys by `hasRemoved`, without the lock: the changelog may have to write to its file.
+   * Remove many rows of the map by `remove`, under the lock of the map. Afterwards the caller
+   * passes each removed key to `hasRemoved`, without the lock, because the changelog may write to
+   * its file.
    */
   private[cowstate] def removing[T](remove: (CopyOnWritePagedMap, UndoLog) => T): T = {
     verifyUpdating("remove")
@@ -208,9 +215,10 @@ private[cowstate] final class CowStateStore(
   }
 
   /**
-   * What the store holds now, or, if its operator is known to look for rows that it evicts, those
-   * that it has to evict itself. The operator asks for no other reason, and after all its input, so
-   * the others may be removed here. Changes made while iterating do not show.
+   * Return the rows in the store now. If the task knows the eviction of the operator, return only
+   * the rows that the operator has to evict itself. The operator calls this method only to evict,
+   * and after all its input, so the store may remove the other old rows here. Changes made while
+   * iterating do not show.
    */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
@@ -218,7 +226,7 @@ private[cowstate] final class CowStateStore(
     oldRows.map { case (rows, release) => pairs(rows, release) }.getOrElse(allRows())
   }
 
-  /** What the store holds now. */
+  /** Return all rows in the store now. */
   def allRows(): StateStoreIterator[UnsafeRowPair] = {
     val (rows, release) =
       if (phase == Committed) kept(versions.entries(newState, shape.keyFields, shape.valueFields))
@@ -226,7 +234,7 @@ private[cowstate] final class CowStateStore(
     pairs(rows, release)
   }
 
-  /** None if the task does not know what the operator evicts. */
+  /** Return the old rows for the operator to evict. None if the task does not know the eviction. */
   private def oldRowsForOperator: Option[RowsAndRelease] =
     StoresOfTask.evictionFrom(id).filter(_ => isOfOperator).flatMap {
       case (eviction, oldRowCount) =>
@@ -236,7 +244,10 @@ private[cowstate] final class CowStateStore(
         }
     }
 
-  /** The store removes what it can itself, if its operator does not need the rows. */
+  /**
+   * Return the counts of keys with old values. If the operator does not need the rows, the store
+   * first removes as many rows as possible.
+   */
   private def keysOfOldValues(
       values: CowStateStore, eviction: StoreEviction, oldRowCount: SQLMetric): RowsAndRelease = {
     val left = StoresOfTask.removedCount(id).filter(_ => eviction.leavesTo(id.storeName)).map {
@@ -268,7 +279,7 @@ private[cowstate] final class CowStateStore(
   private def rowsOf(view: MapView): RowsAndRelease =
     kept((view.rows(shape.keyFields, shape.valueFields), () => view.release()))
 
-  /** They are released at the end of the batch, if not before. */
+  /** Keep the release of an iterator, for the end of the batch at the latest. */
   private def kept(rows: RowsAndRelease): RowsAndRelease = {
     views = rows._2 :: views
     rows
@@ -303,11 +314,11 @@ private[cowstate] final class CowStateStore(
     newState.version
   }
 
-  /** Whether this is the operator's own store, and not one that a reader of its state opened. */
+  /** True if the operator itself opened this store, False if a reader of the state did. */
   private def isOfOperator: Boolean =
     StoresOfTask.of(id.checkpointRootLocation, id.operatorId, id.storeName).exists(_ eq this)
 
-  /** The other stores of the same operator and partition. */
+  /** Return the other stores of the same operator and partition. */
   private def ofSamePartition: Seq[CowStateStore] =
     if (!isOfOperator) Nil
     else StoresOfTask.ofOperatorOf(id).collect {
@@ -316,8 +327,8 @@ private[cowstate] final class CowStateStore(
     }
 
   /**
-   * A join commits its four stores one after the other, when it has written all of them. When the
-   * first one commits, the others begin to write their files.
+   * Begin to write the file. A join writes all rows, then commits its four stores one by one. When
+   * the first store commits, the other stores begin to write their files.
    */
   private def commitAhead(): Unit = if (phase == Updating) {
     phase = Ending
@@ -326,7 +337,7 @@ private[cowstate] final class CowStateStore(
 
   override def abort(): Unit = abortIfOpen()
 
-  /** Undo everything unless this was committed or aborted before. */
+  /** Undo all changes, unless the store was committed or aborted before. */
   def abortIfOpen(): Unit = synchronized {
     if (isWriting) {
       phase = Aborted

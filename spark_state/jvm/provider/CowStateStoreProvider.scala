@@ -14,18 +14,17 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.NextIterator
 
 /**
- * A state store provider on a copy-on-write paged map, for
+ * State store provider on a copy-on-write paged map, for
  * spark.sql.streaming.stateStore.providerClass.
  *
- * One provider serves one store (operator, partition, name) on one executor. It holds the newest
- * state and, as undo logs, the versions before it. A batch is one write session: it begins at the
- * version that Spark asks for, changes the map in place, writes a changelog, and commits; aborting,
- * or running a batch again, undoes changes. Maintenance writes a snapshot from a view when the
- * changelogs since the last one outweigh it, while batches go on, merges small changelogs, and
- * deletes what no retained version needs.
+ * One provider serves one store (operator, partition, name) on one executor. The provider holds the
+ * newest state and, as undo logs, the versions before. A batch is one write session: the session
+ * begins at the version that Spark asks for, changes the map in place, writes a changelog, and
+ * commits. Aborting, or running a batch again, undoes changes. Maintenance runs while batches go
+ * on. It writes a snapshot from a view when the changelogs since the last snapshot outweigh the
+ * snapshot, merges small changelogs, and deletes files that no retained version needs.
  *
- * Files are never overwritten. Which of them make up a state is decided by lineage, see
- * StateFileName.
+ * Files are never overwritten. Lineage decides which files make up a state, see StateFileName.
  */
 class CowStateStoreProvider
   extends ProviderOfSpark with SupportsFineGrainedReplay with Logging {
@@ -114,7 +113,7 @@ class CowStateStoreProvider
       }
   }
 
-  /** A reader of what a run of the query has in memory, if that is what counts as the version. */
+  /** Return a reader of a run's state in memory, if the state counts as the version. */
   private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
     StoresOfRuns.otherThan(this).filter(_.heldVersions.contains(version)).flatMap { run =>
       val at = restores.stateAt(version, unique, restores.filesOf(version))
@@ -124,13 +123,13 @@ class CowStateStoreProvider
   private def heldVersions: Seq[Long] =
     Option(loaded).toSeq.flatMap(_.versions.held.map(_.version))
 
-  /** The state in memory, for a user more, if it has this one. */
+  /** Return the state in memory for one more user, if the state `at` is held. */
   private def lend(at: StateId): Option[LoadedState] = synchronized {
     Option(loaded).filter(state => !state.isDamaged && state.versions.held.contains(at))
       .map(_.use())
   }
 
-  /** A reader to which the state belongs. */
+  /** Return a reader that owns the state. */
   private def readerOf(own: LoadedState): CowReadStore =
     new CowReadStore(this, own, own.versions.head)
 
@@ -173,7 +172,10 @@ class CowStateStoreProvider
     }
   }
 
-  /** The attempt upon which the task has begun in other stores of the operator and the partition. */
+  /**
+   * Return the attempt upon which the task has begun in other stores of the same operator and
+   * partition.
+   */
   private def begunBeside(version: Long): Option[String] =
     StoresOfTask.ofOperatorOf(id).collectFirst {
       case store: CowStateStore
@@ -185,10 +187,10 @@ class CowStateStoreProvider
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
 
   /**
-   * A batch's hold on the store, from the beginning of the task to its commit or abort. A run of the
-   * query claims the store's directory at once, so that it is refused before its first row is put
-   * out. Others claim it with their first changelog: Spark 4.2 reads the state of a join from stores
-   * that it opens as if it wrote to them.
+   * Hold of a batch on the store, from the beginning of the task to the commit or abort. A run of
+   * the query claims the store's directory at once, to refuse an outdated run before the first row
+   * goes out. Other writers claim the directory with their first changelog: Spark 4.2 reads the
+   * state of a join from stores opened as if for writing.
    */
   private final class WriteSession(
       version: Long, isSnapshotAsked: Boolean, override val askedFor: Option[String])
@@ -228,7 +230,7 @@ class CowStateStoreProvider
     override def aborted(): Unit = lock.release(this)
   }
 
-  /** A write store, which is aborted at the latest when its task ends. */
+  /** Open a write store. The store is aborted at the latest when its task ends. */
   private def open(state: LoadedState, base: StateId, session: StoreSession): CowStateStore = {
     val store = new CowStateStore(this, state, base, session)
     try {
@@ -267,9 +269,9 @@ class CowStateStoreProvider
   }
 
   /**
-   * Restore a version from files, in place of the state that was held until now. That state is
-   * given up first: two at once may be more than memory permits. Call it with the lock of the store,
-   * and without the monitor: Spark closes a provider while all stores of the executor wait.
+   * Restore a version from files, in place of the held state. The held state is given up first: two
+   * states at once may exceed the memory. Call with the lock of the store, and without the monitor
+   * of the provider: Spark closes a provider while all stores of the executor wait.
    */
   private def reload(
       version: Long, unique: Option[String], beside: Option[String]): (LoadedState, StateId) = {
@@ -280,14 +282,17 @@ class CowStateStoreProvider
     install(restores.load(files, at))
   }
 
-  /** The state is charged until its last reader leaves. No batch may be writing to it. */
+  /**
+   * Give up the held state. Its memory is charged until the last reader leaves. No batch may be
+   * writing to the state.
+   */
   private def giveUp(): Unit = {
     handover.clear()
     if (loaded != null) loaded.leave()
     loaded = null
   }
 
-  /** Another run of the query has begun. */
+  /** Give up the state because another run of the query has begun, unless a task uses the store. */
   private[cowstate] def giveUpIfIdle(): Unit = {
     val next = new Object
     if (lock.tryAcquire(next)) try synchronized(giveUp())
@@ -324,10 +329,13 @@ class CowStateStoreProvider
         logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
           s"${size.bytes} bytes")
       }
-      merged.isDefined // There may be room for the next ones later.
+      merged.isDefined // A later maintenance may have memory for the next files.
     }: Unit
 
-  /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
+  /**
+   * Log a failure of maintenance. If the failure reached Spark, Spark would unload the provider and
+   * the state in memory.
+   */
   private def triedAgainLater(what: String)(f: => Unit): Unit =
     try f
     catch {
@@ -335,8 +343,9 @@ class CowStateStoreProvider
     }
 
   /**
-   * A view of the newest version. A batch that is writing is asked to leave one when it commits,
-   * for the next maintenance: this thread serves other stores too, and does not wait.
+   * Take a view of the newest version. While a batch is writing, ask the batch to leave a view at
+   * the commit, for the next maintenance. The thread does not wait: other stores need the thread,
+   * too.
    */
   private def viewBetweenBatches(state: LoadedState): Option[TakenView] = {
     val holder = new Object

@@ -4,7 +4,10 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
   JoinSide, LeftSide, RightSide
 }
 
-/** The stores of one side of a join: how many values a key has; and these, by key and index. */
+/**
+ * Names of the two stores of one side of a join: `counts` has the number of values of each key,
+ * `values` has the values, by key and index.
+ */
 private[cowstate] final class JoinStores(side: JoinSide) {
   val counts: String = s"$side-keyToNumValues"
   val values: String = s"$side-keyWithIndexToValue"
@@ -17,7 +20,10 @@ private[cowstate] object JoinStores {
 
   def of(side: JoinSide): JoinStores = if (side == LeftSide) Left else Right
 
-  /** The stores that the tasks of a join write together with this one; none beside other stores. */
+  /**
+   * Return the stores that the tasks of a join write together with a store. Empty for a store of
+   * another operator.
+   */
   def besides(store: String): Seq[String] = {
     val all = Left.names ++ Right.names
     if (all.contains(store)) all.filter(_ != store) else Nil

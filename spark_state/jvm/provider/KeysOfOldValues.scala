@@ -3,13 +3,15 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
- * The rows of `counts` whose keys have an old value in `values`. A side of Spark's join has for each
- * key its number of values in one store, and in another one the values, by key and index from 0.
+ * Iterator over the rows of `counts` whose keys have an old value in `values`. Each side of Spark's
+ * join has two stores: `counts` has the number of values of each key, `values` has the values, by
+ * key and index from 0.
  *
- * A join takes a key, removes its old values, and puts others at their indexes. It asks for the next
- * key before it writes how many values are left. At that moment the count of this one key is wrong,
- * but its old values are gone, so it does not come again. A key that has one value left may come
- * again later, because its index alone decides. Then the join finds that the value is not old.
+ * The join takes a key from this iterator, removes the key's old values, and puts other values at
+ * the freed indexes. The join asks for the next key before writing how many values are left. At
+ * that moment the count of the current key is wrong, but the old values of the key are gone, so the
+ * key does not come again. A key with one value left may come again later, because the index 0
+ * alone decides then. The join finds then that the value is not old.
  */
 private[cowstate] final class KeysOfOldValues(
     counts: CowStateStore,

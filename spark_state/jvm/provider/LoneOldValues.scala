@@ -3,18 +3,18 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
-/** How many old values were removed, and how many there are still. */
+/** Number of removed old values, and number of old values still there. */
 private[cowstate] final case class EvictedValues(removed: Long, left: Long)
 
 /**
- * Removes old values of a side of a join, and the counts of their keys, for keys that have one value.
+ * Removes old values of one side of a join, and the counts of their keys, for keys with one value.
  *
- * The join does this with five calls for each key, and waits for memory in each of them. Here many
- * keys are known at once, so the processor waits once for all of them. A key with several values is
- * left to the join, which moves its last value to the place of one that it removes.
+ * The join needs five calls for each key, and waits for memory in each call. Here many keys are
+ * known at once, so the processor waits once for all keys. A key with several values is left to the
+ * join: the join moves the last value of the key to the place of a removed value.
  *
- * @param counts the number of values of each key
- * @param values the values, by key and index from 0
+ * @param counts store with the number of values of each key
+ * @param values store with the values, by key and index from 0
  */
 private[cowstate] final class LoneOldValues(
     counts: CowStateStore, values: CowStateStore, eviction: StoreEviction) {
@@ -38,14 +38,14 @@ private[cowstate] final class LoneOldValues(
       left += count - lone
       count = readKeys(old)
     }
-    // Pages that died as a whole are gone. What lives in others moves only now: until here, addresses
-    // of records were in use.
+    // Pages without live records are gone. Live records move only now, because their addresses were
+    // in use until here.
     values.removing((map, _) => map.compactIfDue(map.deadBytes - deadBefore))
     EvictedValues(removed, left)
   }
 
   private def readKeys(old: OldRecords): Int = old.next { (i, keyInMap) =>
-    // At any other index it is not the only one.
+    // A value at another index is not the only value of its key.
     isLone(i) = keyInMap.getLong(index) == 0
     keysOfValues.keep(i, keyInMap)
     keys.keep(i, keyOf(keyInMap))
@@ -71,7 +71,7 @@ private[cowstate] final class LoneOldValues(
     }
   }
 
-  /** Returns how many were removed. */
+  /** Log the removed keys in both changelogs. Returns the number of removed values. */
   private def tellChangelogs(count: Int): Int = {
     var lone = 0
     var i = 0
@@ -87,7 +87,7 @@ private[cowstate] final class LoneOldValues(
   }
 }
 
-/** Copies of some keys, in bytes that are used again. */
+/** Copies of keys, in byte arrays that are used again. */
 private final class KeptKeys(fields: Int) {
   private val rows = Array.fill(OldRecords.Window)(new UnsafeRow(fields))
   private val bytes = Array.fill(OldRecords.Window)(Array.emptyByteArray)

@@ -3,18 +3,18 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
- * Keys of settings that are meant for cowstate and that nothing reads. Spark takes any key, so a
- * misspelled one would be without effect and without a word. Pure.
+ * Check for settings of cowstate that nothing reads. Spark accepts any key, so a misspelled key
+ * would silently have no effect. Pure.
  *
- * @param prefix of the right keys, with a dot at its end
- * @param names  what may follow it; none: any
+ * @param prefix prefix of the right keys, with a dot at the end
+ * @param names  allowed names behind the prefix; empty: any name
  */
 private[cowstate] final class MisspelledKeys(prefix: String, names: Seq[String]) {
   import MisspelledKeys._
 
   /**
-   * Throws IllegalArgumentException for a key with an unknown name, and for a key that begins with
-   * the prefix but for some letters.
+   * Throws IllegalArgumentException for a key with an unknown name, and for a key whose beginning
+   * differs from the prefix in a few letters.
    */
   def refuse(settings: Map[String, String]): Unit = {
     refuseUnknown(settings)
@@ -23,7 +23,10 @@ private[cowstate] final class MisspelledKeys(prefix: String, names: Seq[String])
     }
   }
 
-  /** Throws IllegalArgumentException for a key with an unknown name, in upper or lower case. */
+  /**
+   * Throws IllegalArgumentException for a key with an unknown name. Upper and lower case count as
+   * the same.
+   */
   def refuseUnknown(settings: Map[String, String]): Unit =
     for ((key, value) <- settings.toSeq.sorted if key.toLowerCase.startsWith(prefix.toLowerCase)) {
       val name = key.drop(prefix.length)
@@ -53,7 +56,7 @@ private[cowstate] final class MisspelledKeys(prefix: String, names: Seq[String])
 }
 
 private object MisspelledKeys {
-  /** Two that are swapped count as two. */
+  /** Greatest difference of a misspelled prefix, in letters. Two swapped letters count as two. */
   private val Letters = 2
   private val OfSecrets = "(?i)secret|password|token|credential|access.?key|options".r
 

@@ -11,7 +11,7 @@ import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 
-/** The directory of a partition of a store that is rescaled: what it has, and what it gets. */
+/** Directory of one partition of a rescaled store: reads the old rows, and writes the new file. */
 private[cowstate] final class RescaledPlace(
     order: RescaleOrder,
     store: StoreToRescale,
@@ -38,7 +38,7 @@ private[cowstate] final class RescaledPlace(
     StorePartitioning.of(store.operatorName, store.store, shape.keySchema, order.settings)
       .partitionOf(partitions)
 
-  /** Throws CowStateException if a row that was here belongs to another partition. */
+  /** Throws CowStateException if a row of this old partition belongs to another partition. */
   def check(belongsTo: Int): Unit = if (belongsTo != partition) {
     throw new CowStateException(
       s"a row belongs to partition $belongsTo by Spark's hash of its key, so the query was " +
@@ -46,7 +46,7 @@ private[cowstate] final class RescaledPlace(
         "start the query with a new checkpoint")
   }
 
-  /** The rows of the old partition, with their checksums if rows have such. */
+  /** Open the rows of the old partition, with their checksums if rows have checksums. */
   def openRows(): Iterator[FoldedRow] with Closeable = {
     val files = oldFiles()
     val state = oldState(files)
@@ -73,7 +73,9 @@ private[cowstate] final class RescaledPlace(
       throw CowStateMissingException.ofVersion(
         url, order.version, unique, files, storeConf.minVersionsToRetain))
 
-  /** Write the file of the new partition; returns its name, and what was written. */
+  /**
+   * Write the file of the new partition. Returns the name of the file, and the tally of its rows.
+   */
   def write(rows: ArrivedRows): (StateFileName, StateTally) = {
     if (placeOf(id, hadoopConf).isDefined) PlacedStateDirectory.note(id, hadoopConf)
     val files = oldFiles()
@@ -98,7 +100,10 @@ private[cowstate] final class RescaledPlace(
     }
   }
 
-  /** Throws CowStateException unless the file has these rows, and each of them belongs here. */
+  /**
+   * Read the file back. Throws CowStateException unless the file has the written rows, and each row
+   * belongs to this partition.
+   */
   def verify(name: StateFileName, written: StateTally): Unit = {
     val belongsTo = partitionOf(order.to)
     val key = new UnsafeRow(shape.keyFields)
@@ -121,7 +126,7 @@ private[cowstate] final class RescaledPlace(
 }
 
 private[cowstate] object RescaledPlace {
-  /** The share of a task's memory that keys of changes may take. The shuffle needs some, too. */
+  /** Share of a task's memory for the keys of changes. The shuffle needs memory, too. */
   private val MemoryFraction = 0.4
 
   def idOf(order: RescaleOrder, store: StoreToRescale, partition: Int): StateStoreId =
@@ -130,7 +135,10 @@ private[cowstate] object RescaledPlace {
   private def placeOf(id: StateStoreId, hadoopConf: Configuration): Option[StateMarker] =
     StatePlaces.ofReader(new Path(id.checkpointRootLocation), hadoopConf)
 
-  /** The files of a store, where its checkpoint says that they are. No run of the query writes. */
+  /**
+   * Return the directory of a store, at the place that its checkpoint names. The directory needs no
+   * claim, because no run of the query writes.
+   */
   def directoryOf(
       id: StateStoreId, storeConf: StateStoreConf, hadoopConf: Configuration): StateDirectory =
     placeOf(id, hadoopConf) match {
@@ -147,7 +155,7 @@ private[cowstate] object RescaledPlace {
   }
 }
 
-/** The rows of a store that its provider has loaded. */
+/** Iterator over the rows of a store in a loaded provider. */
 private final class StoreRows(
     provider: StateStoreProvider,
     version: Long,

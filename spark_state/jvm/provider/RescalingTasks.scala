@@ -10,14 +10,14 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.util.SerializableConfiguration
 
 /**
- * The tasks of a rescale. What they check:
+ * Tasks of a rescale. The tasks check:
  *
- *   - A row is in the old partition in which Spark's hash puts it. If not, the query was partitioned
- *     in another way, and where its rows would have to go is not known.
- *   - An old partition says how many rows it has sent to each new partition, and the sum of their
- *     hashes. A new partition has to hear from every old one, and so many rows of this sum have to
- *     be in its file when it is read back.
- *   - Each row in the file is in the new partition in which Spark's hash puts it.
+ *   - Spark's hash puts each row into the old partition in which the row is. If not, the query was
+ *     partitioned in another way, and the new partition of the rows is not known.
+ *   - An old partition reports the number of rows sent to each new partition, and the sum of their
+ *     hashes. A new partition needs the report of every old partition, and as many rows with this
+ *     sum must be in its file when the file is read back.
+ *   - Spark's hash puts each row of the file into the new partition of the file.
  */
 private[cowstate] final class RescalingTasks(
     order: RescaleOrder,
@@ -25,7 +25,10 @@ private[cowstate] final class RescalingTasks(
     storeConf: StateStoreConf,
     hadoopConf: Broadcast[SerializableConfiguration]) extends Serializable {
 
-  /** What an old partition of a store sends: the number of a new one of all stores, and a row. */
+  /**
+   * Return the rows that an old partition of a store sends, each row with the number of its new
+   * partition, counted over all stores.
+   */
   def sent(store: Int, partition: Int): Iterator[Product2[Int, UnsafeRow]] = {
     val old = placeOf(store, partition)
     val oldPartitionOf = old.partitionOf(order.from)
@@ -50,7 +53,7 @@ private[cowstate] final class RescalingTasks(
       place.verify(name, tally)
       outcome.copy(rows = tally.rows, unique = name.unique)
     } catch {
-      // Spark computes the lost rows again. Nothing is wrong with the files.
+      // Spark computes the lost rows again. The files are not at fault.
       case e: FetchFailedException => throw e
       case e: TaskKilledException => throw e
       case NonFatal(e) => outcome.copy(error = Some(StoreJob.reasonOf(place.url, e)))

@@ -12,12 +12,13 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.util.MutablePair
 
 /**
- * What a partition sends to another one through Spark's shuffle, in rows of four columns:
+ * Writer of the rows that a partition sends to another partition through Spark's shuffle. The rows
+ * have four columns:
  *
  *   key    value    number     sum
  *   row    row      checksum             a row of the state, with the checksum that it carries
- *                   rows       hashes    all that were sent, see StateTally
- *          text                          why not all were sent
+ *                   rows       hashes    tally of all sent rows, see StateTally
+ *          text                          failure: the reason why not all rows were sent
  */
 private[cowstate] final class SentRow {
   private val writer = new UnsafeRowWriter(SentRow.Fields, 256)
@@ -67,13 +68,13 @@ private[cowstate] object SentRow {
 }
 
 /**
- * The rows of an old partition as they are sent, and then what was sent to each new partition. An
- * error is sent to all of them instead: it is theirs to tell.
+ * Iterator that sends the rows of an old partition, and at the end a tally to each new partition.
+ * If reading fails, each new partition gets the error instead of a tally, and reports the error.
  *
- * @param url      of the old partition, for errors
- * @param first    the number of the first new partition among those of all stores
- * @param targetOf the new partition of a key, from 0
- * @param open     opens the rows, when the first one is asked for
+ * @param url      URL of the old partition, for errors
+ * @param first    number of the first new partition, counted over the new partitions of all stores
+ * @param targetOf new partition of a key, from 0
+ * @param open     opens the rows, when the first row is requested
  */
 private[cowstate] final class SentRows(
     url: String,
@@ -131,7 +132,7 @@ private[cowstate] final class SentRows(
   override def close(): Unit = if (rows != null) rows.close()
 }
 
-/** The rows that arrive at a new partition, from so many old ones. */
+/** Rows that arrive at a new partition from `sources` old partitions. */
 private[cowstate] final class ArrivedRows(
     rows: Iterator[UnsafeRow], shape: StoreShape, sources: Int) {
   private val key = new UnsafeRow(shape.keyFields)
@@ -139,7 +140,9 @@ private[cowstate] final class ArrivedRows(
   private var sent = StateTally()
   private var heardFrom = 0
 
-  /** Put all rows. Throws CowStateException if they are not those that were sent. */
+  /**
+   * Put all rows into a file. Throws CowStateException if the arrived rows are not the sent rows.
+   */
   def putInto(file: StateFileWriter): StateTally = {
     var arrived = StateTally()
     rows.foreach { row =>

@@ -7,8 +7,8 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadStoreError
 
 /**
- * An error as Spark's own providers raise it, for tools that go by its condition. Its message is
- * the cause's, which says what happened and the way out.
+ * Error with a condition of Spark's own providers, for tools that look at conditions. The message
+ * is the message of the cause: what happened, and the way out.
  */
 private[cowstate] sealed abstract class ConditionException(
     condition: String, parameters: Map[String, String], what: String, cause: Throwable)
@@ -16,7 +16,7 @@ private[cowstate] sealed abstract class ConditionException(
     s"[$condition] $what${Option(cause.getMessage).getOrElse(cause.toString)}", cause,
     Some(condition), parameters, Array.empty[QueryContext])
 
-/** A state could not be loaded. */
+/** Failure to load a state. */
 final class CowStateLoadException private (
     condition: String, parameters: Map[String, String], cause: Throwable, what: String = "")
   extends ConditionException(condition, parameters, what, cause)
@@ -25,13 +25,13 @@ object CowStateLoadException {
   private val Load = "CANNOT_LOAD_STATE_STORE"
   private val Uncategorized = s"$Load.UNCATEGORIZED"
 
-  /** Load a state of `version`; whatever goes wrong has a condition of loading. */
+  /** Load a state of `version`. Each failure gets a condition of loading. */
   def loading[T](version: Long)(load: => T): T = {
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
     reading(load)
   }
 
-  /** Read from a state's files; whatever goes wrong has a condition of loading. */
+  /** Read from the files of a state. Each failure gets a condition of loading. */
   def reading[T](read: => T): T =
     try read
     catch { case NonFatal(e) => throw of(e) }
@@ -41,7 +41,7 @@ object CowStateLoadException {
     case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
     case e: CowStateMissingException => new CowStateLoadException(
         s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
-    // The cause of a row's damage is Spark's own error, as with Spark's providers.
+    // If a row is damaged, the cause is Spark's own error, as with Spark's providers.
     case e: CowStateCorruptException if e.getCause.isInstanceOf[SparkException] =>
       val ofRow =
         new CowStateLoadException(Uncategorized, Map.empty, e.getCause, s"${e.getMessage} ")
@@ -51,7 +51,7 @@ object CowStateLoadException {
   }
 }
 
-/** A batch's changes could not be committed; `store` says whose. */
+/** Failure to commit the changes of a batch. `store`: name of the store. */
 final class CowStateCommitException(store: String, cause: Throwable)
   extends ConditionException(
     "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT", Map("providerClass" -> store),

@@ -4,10 +4,10 @@ import org.apache.spark.SPARK_VERSION
 import org.apache.spark.internal.Logging
 
 /**
- * Whether this jar may change what Spark plans, and check its statements. Both touch classes that
- * Spark changes from version to version. On a version that the jar was not made for, Spark does as
- * without the jar; also from then on that a class turns out to be another one than in a version that
- * the jar was made for, as in a Spark that somebody changed. One line of the log says so.
+ * Decides if this jar may change the plans of Spark and check the statements, because both touch
+ * classes that differ between versions of Spark. On a version for which the jar was not made, Spark
+ * works as without the jar. The same holds as soon as a class differs from the class for which the
+ * jar was made, for example in a modified Spark. One line of the log tells the reason.
  */
 private[sql] final class SparkInternals(version: String) extends Logging {
   @volatile private var areKnown =
@@ -15,7 +15,7 @@ private[sql] final class SparkInternals(version: String) extends Logging {
 
   if (!areKnown) warn(s"this is Spark $version", None)
 
-  /** What `change` gives; `unchanged` if Spark is to do as without the jar. */
+  /** Return `change`, or `unchanged` if Spark is to work as without the jar. */
   def changing[T](unchanged: T)(change: => T): T =
     if (!areKnown) unchanged
     else {

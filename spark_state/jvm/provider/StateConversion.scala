@@ -14,17 +14,17 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.util.SerializableConfiguration
 
-/** A store of a checkpoint; `unique` is the id of its state in checkpoint format 2. */
+/** Store of a checkpoint. `unique`: id of its state in checkpoint format 2. */
 final case class StoreToConvert(
     operator: Long, partition: Int, store: String, prefixColumns: Int, unique: Option[String])
 
 /**
- * What `cowstate adopt` orders: the state of `version` in each store, read by one provider and
- * written for another one.
+ * Order of `cowstate adopt`: read the state of `version` in each store with one provider, and write
+ * the state for another provider.
  *
- * @param scratch  directory below which the new files are written; nothing else is
- * @param place    the object store to which they go instead, into a directory that is empty
- * @param settings of the state stores, as in the offset log
+ * @param scratch  directory for the new files; the job writes nowhere else
+ * @param place    object store for the new files, instead of `scratch`, with an empty directory
+ * @param settings settings of the state stores, as in the offset log
  */
 final case class ConversionOrder(
     checkpoint: String,
@@ -36,10 +36,13 @@ final case class ConversionOrder(
     stores: Seq[StoreToConvert],
     place: Option[StateMarker] = None)
 
-/** A new file, and where it belongs. In an object store it is there, and named by its path. */
+/**
+ * New file, and its place in the checkpoint. In an object store, the file is already in its place,
+ * and `to` is the path there.
+ */
 final case class MovableFile(from: String, to: String)
 
-/** A store that was converted, or why it was not. */
+/** Converted store, or the reason why the conversion failed. */
 final case class ConvertedStore(
     store: StoreToConvert,
     rowsRead: Long = 0,
@@ -49,17 +52,18 @@ final case class ConvertedStore(
     error: Option[String] = None) extends StoreOutcome
 
 /**
- * Converts the state of a checkpoint from one provider's files to another's, through the providers'
- * own interfaces, in a Spark job with a task for each store and partition.
+ * Converts the state of a checkpoint from the files of one provider to the files of another
+ * provider, in a Spark job with a task for each store and partition. The providers' own interfaces
+ * read and write.
  *
- * Each attempt writes into a directory of its own below `scratch` and reads back what it has
- * written: the rows must be as many, and their bytes the same, as those that were read.
+ * Each attempt writes into a directory of its own below `scratch` and reads its files back: the
+ * rows must be as many as the rows read from the source, with the same bytes.
  */
 object StateConversion {
   private implicit val formats: Formats = DefaultFormats
   private val Hdfs = classOf[HDFSBackedStateStoreProvider].getName
 
-  /** Begin. Throws CowStateException when a store has no schema, or not one that can be used. */
+  /** Begin the job. Throws CowStateException if a store has no schema, or no usable schema. */
   def start(session: SparkSession, orderJson: String): StoreJob[ConvertedStore] = {
     val order = JsonMethods.parse(orderJson).extract[ConversionOrder]
     val hadoopConf = CheckpointStores.hadoopConfOf(session)
@@ -82,8 +86,8 @@ object StateConversion {
   }
 
   /**
-   * The files below a directory, one a line: bytes, time of the last change, path from `directory`.
-   * Empty if there is no such directory.
+   * List the files below a directory, one file in a line: bytes, time of the last change, path
+   * relative to `directory`. Empty if there is no such directory.
    */
   def listFiles(session: SparkSession, directory: String): String = {
     val (fs, root) = qualified(session, directory)
@@ -98,8 +102,9 @@ object StateConversion {
   }
 
   /**
-   * An object store lists all at once. Hadoop's local file system would start a process for each
-   * file then, to read whose it is: there, directories are listed one by one.
+   * Return all files below a directory. An object store lists all files at once. With such a
+   * listing, the local file system of Hadoop would start a process for each file to find the owner:
+   * so directories of a local file system are listed one by one.
    */
   private def filesBelow(fs: FileSystem, directory: Path): Iterator[FileStatus] =
     if (fs.getScheme == "file") {
@@ -142,7 +147,7 @@ private final class StoreConversion(
   def run(): ConvertedStore =
     try {
       val unique = keptUnique.getOrElse(CowStateStoreProvider.newUnique())
-      // Who reads what was written finds it by this.
+      // The provider finds the files by this marker when it reads the files back.
       order.place.foreach(StateMarker.create(new Path(scratch), hadoopConf, _))
       val read =
         withStore(order.sourceClass, s"${order.checkpoint}/state", order.version, store.unique) {
@@ -162,7 +167,10 @@ private final class StoreConversion(
         ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))
     }
 
-  /** The unique of a state that only moves, so that who has read it before goes on from it. */
+  /**
+   * Return the id of a state that only moves: earlier readers of the state can then continue from
+   * the new files. None if the provider changes, or the state is adopted.
+   */
   private def keptUnique: Option[String] =
     if (order.sourceClass != order.targetClass) None
     else {
@@ -175,7 +183,7 @@ private final class StoreConversion(
         .stateAt(order.version, store.unique, files).map(_.unique).filterNot(_ == StateId.Adopted)
     }
 
-  /** The provider's version of a state that was put into an empty store. */
+  /** Version of the converted state in Spark's HDFS provider, whose store was empty before. */
   private val HdfsVersion = 1L
 
   private def idIn(root: String): StateStoreId =
@@ -242,7 +250,10 @@ private final class StoreConversion(
       StateFileContent(shape.keySchema, shape.valueSchema, codec))
   }
 
-  /** For the HDFS provider only the snapshot: its delta holds changes upon an empty store. */
+  /**
+   * Return the new files. For the HDFS provider only the snapshot: the delta holds changes upon an
+   * empty store.
+   */
   private def newFiles(unique: String): Seq[MovableFile] = inStore match {
     case Some(directory) =>
       directory.list().flatMap(StateFileName.parse).filter(_.unique == unique).map { name =>

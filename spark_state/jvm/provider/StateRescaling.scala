@@ -10,7 +10,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.UnsafeRowSerializer
 import org.apache.spark.util.SerializableConfiguration
 
-/** A store of an operator; `uniques`: the ids of its states by partition in checkpoint format 2. */
+/** Store of an operator. `uniques`: ids of the states by partition, in checkpoint format 2. */
 final case class StoreToRescale(
     operator: Long,
     operatorName: String,
@@ -19,10 +19,11 @@ final case class StoreToRescale(
     uniques: Option[Seq[String]])
 
 /**
- * What `cowstate rescale` orders: the state of `version`, which has `from` partitions, for `to`.
+ * Order of `cowstate rescale`: give the state of `version`, which has `from` partitions, `to`
+ * partitions.
  *
- * @param attempt  the rescale's own id, 16 hexadecimal digits: in the names of all that it writes
- * @param settings of the query, as in the offset log
+ * @param attempt  id of the rescale, 16 hexadecimal digits, in the names of all new files
+ * @param settings settings of the query, as in the offset log
  */
 final case class RescaleOrder(
     checkpoint: String,
@@ -33,11 +34,14 @@ final case class RescaleOrder(
     settings: Map[String, String],
     stores: Seq[StoreToRescale])
 
-/** Which columns of its key decide upon the partition of a store's rows; none: it has only one. */
+/**
+ * Columns of the key that decide upon the partition of a row. Empty if the store has one partition
+ * only.
+ */
 final case class PartitioningOfStore(
     operator: Long, store: String, columns: Seq[String], error: Option[String] = None)
 
-/** A new partition of a store, or why there is none. */
+/** New partition of a store, or the reason why there is none. */
 final case class RescaledPartition(
     operator: Long,
     store: String,
@@ -50,19 +54,19 @@ final case class RescaledPartition(
  * Gives the state of a checkpoint another number of partitions, in a Spark job.
  *
  *   a task for each store and old partition   reads its files, see FoldedRows, and sends each row to
- *                                             its new partition
- *   a task for each store and new partition   writes the rows that arrive to a file, reads it back
+ *                                             the new partition of the row
+ *   a task for each store and new partition   writes the arriving rows to a file, and reads it back
  *
- * The rows go through Spark's shuffle, so no task holds more than some buffers. RescalingTasks says
- * what is checked on the way.
+ * The rows go through Spark's shuffle, so a task holds a few buffers only. RescalingTasks lists the
+ * checks on the way.
  *
- * The files lie beside those of the old partitions and are not looked at, see StateFileName, before
- * the offset log says that the query has the new number.
+ * The new files lie beside the files of the old partitions. Nobody looks at the new files, see
+ * StateFileName, until the offset log says that the query has the new number of partitions.
  */
 object StateRescaling {
   private implicit val formats: Formats = DefaultFormats
 
-  /** How the rows of the stores are dealt out, as JSON. */
+  /** Return the partitioning of each store, as JSON. */
   def partitionings(session: SparkSession, orderJson: String): String = {
     val order = orderIn(orderJson)
     val conf = CheckpointStores.hadoopConfOf(session)
@@ -78,7 +82,7 @@ object StateRescaling {
     })
   }
 
-  /** Begin. Throws CowStateException when a store has no schema, or not one that can be used. */
+  /** Begin the job. Throws CowStateException if a store has no schema, or no usable schema. */
   def start(session: SparkSession, orderJson: String): StoreJob[RescaledPartition] = {
     val order = orderIn(orderJson)
     val tasks = tasksOf(session, order)
@@ -109,7 +113,7 @@ object StateRescaling {
       session.sparkContext.broadcast(new SerializableConfiguration(conf)))
   }
 
-  /** Delete the files of this rescale, also those that a task has not finished. */
+  /** Delete the files of this rescale, also unfinished files of tasks. */
   def discard(session: SparkSession, orderJson: String): Unit = {
     val order = orderIn(orderJson)
     val conf = CheckpointStores.hadoopConfOf(session)

@@ -8,10 +8,10 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * Makes states of one store out of its files, and tells what batches have changed. A state belongs
- * to whoever asked for it.
+ * Restores states of one store from its files, and reads the changes of batches. Each state belongs
+ * to the caller.
  *
- * @param owner whose states they are, for errors and logs
+ * @param owner owner of the states, for errors and logs
  */
 private[cowstate] final class StateRestores(
     id: StateStoreId,
@@ -27,7 +27,7 @@ private[cowstate] final class StateRestores(
   private val attempts =
     new WholeAttempts(id, new PlacedStateDirectory(_, conf.store, hadoopConf).list())
 
-  /** A state without rows, which counts as that version. */
+  /** Return an empty state, which counts as the version of `at`. */
   def empty(at: StateId): LoadedState = {
     val files = checkpoints.list()
     newState(at, files.nextGeneration)
@@ -49,7 +49,7 @@ private[cowstate] final class StateRestores(
     load(files, stateAt(version, unique, files))
   }
 
-  /** The directory as it counts for a version. */
+  /** List the directory, with only the rescaled files that count for a version. */
   def filesOf(version: Long): StateFiles =
     checkpoints.list().dealtOut(version, partitions.at)
 
@@ -57,8 +57,8 @@ private[cowstate] final class StateRestores(
     attempts.stateAt(version, unique, files).getOrElse(throw missing(version, unique, files))
 
   /**
-   * The state that counts as `version` in a task that begins upon the state `beside` in other stores
-   * of the operator. Throws CowStateException if another attempt made it.
+   * Return the state that counts as `version`, for a task that begins upon the state `beside` in
+   * other stores of the operator. Throws CowStateException if another attempt made the state.
    */
   def stateBeside(beside: String, version: Long, files: StateFiles): StateId =
     files.stateAt(version, Some(beside)).getOrElse {
@@ -79,8 +79,8 @@ private[cowstate] final class StateRestores(
   }
 
   /**
-   * Instead of a damaged snapshot, the one before it is read, and the changelogs after that one;
-   * instead of a damaged merged file, the files that were merged, if they are still there.
+   * Restore a state. If a snapshot is damaged, use the previous snapshot and the later changelogs.
+   * If a merged file is damaged, use the files from before the merge, if they are still there.
    */
   private def restore(
       files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
@@ -126,7 +126,7 @@ private[cowstate] final class StateRestores(
     CowStateMissingException.ofVersion(
       checkpoints.directory.url, version, unique, files, storeConf.minVersionsToRetain)
 
-  /** A state that is restored from the snapshot of a version, and from no other. */
+  /** Restore a state from the snapshot of one version, and from no other snapshot. */
   def replay(
       snapshotVersion: Long,
       endVersion: Long,
@@ -150,7 +150,7 @@ private[cowstate] final class StateRestores(
     }
   }
 
-  /** What each batch has changed, from the one that made `startVersion` on. */
+  /** Read the changes of each batch, from the batch that made `startVersion` on. */
   def changes(
       startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
       : ChangeFeed = {
@@ -167,9 +167,9 @@ private[cowstate] final class StateRestores(
   }
 
   /**
-   * Tell Spark that a restore of this version reads little: there is a snapshot of it, or none is
-   * due. If a store does not say so for a while, Spark thinks that its maintenance fails, and
-   * forces snapshots.
+   * Tell Spark's coordinator that a restore of this version reads little: the version has a
+   * snapshot, or no snapshot is due. After a while without such reports, Spark assumes that
+   * maintenance fails, and forces snapshots.
    */
   def reportCovered(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
     val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))

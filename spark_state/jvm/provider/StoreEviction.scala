@@ -1,16 +1,16 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 /**
- * Which rows of a store an operator evicts in a batch: those whose time is `upTo` or before. It asks
- * the store for all its rows to find them, and for no other reason.
+ * Eviction of an operator from a store in a batch: the operator evicts the rows whose time is
+ * `upTo` or before. The operator asks the store for all rows only to find the rows to evict.
  *
- * @param timesIn  the store of the same operator and partition whose rows have the time; another
- *                 one for what a join keeps of its keys
- * @param isSilent whether the operator puts out nothing of the rows that it evicts
+ * @param timesIn  store of the same operator and partition whose rows have the time: the evicted
+ *                 store, or the store of values for the counts of a join that evicts by value
+ * @param isSilent true if the operator puts out nothing for evicted rows
  */
 private[cowstate] final case class StoreEviction(
     time: RowTime, upTo: Long, timesIn: String, isSilent: Boolean = false) {
 
-  /** Whether the operator leaves it to a store to remove what it can: see LoneOldValues. */
+  /** True if a store may remove rows on behalf of the operator, see LoneOldValues. */
   def leavesTo(store: String): Boolean = isSilent && timesIn != store
 }

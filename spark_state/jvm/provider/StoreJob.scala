@@ -12,17 +12,17 @@ import org.apache.spark.{SimpleFutureAction, SparkStatusTracker}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
-/** What a task made of a store, or why it could not. */
+/** Outcome of a task for a store, or the reason why the task failed. */
 private[cowstate] trait StoreOutcome {
   def error: Option[String]
 }
 
 /**
- * A running Spark job over the stores of a checkpoint. Its last tasks say what they made of a store,
- * and may have others before them.
+ * Running Spark job over the stores of a checkpoint. The last tasks of the job report outcomes of
+ * stores; other tasks may run before.
  *
- * @param total   all tasks, of which those of `results` are the last
- * @param results of the tasks that are done, by number
+ * @param total   number of all tasks, the last tasks included
+ * @param results outcomes of the finished last tasks, by task number
  */
 private[cowstate] final class StoreJob[T <: StoreOutcome] private (
     tracker: SparkStatusTracker,
@@ -42,7 +42,7 @@ private[cowstate] final class StoreJob[T <: StoreOutcome] private (
 
   def failed: Boolean = outcomes.exists(_.error.isDefined)
 
-  /** End what still runs, and wait until no task writes any more. */
+  /** End the running tasks, and wait until no task writes any more, at most CancelSeconds. */
   def cancel(): Unit = {
     job.cancel()
     val limit = System.nanoTime + TimeUnit.SECONDS.toNanos(CancelSeconds)
@@ -58,7 +58,7 @@ private[cowstate] final class StoreJob[T <: StoreOutcome] private (
 
   private def outcomes: Seq[T] = results.asScala.toSeq.sortBy(_._1).flatMap(_._2)
 
-  /** The stores that are done, as JSON, after `isDone`. Throws the job's own failure. */
+  /** Return the outcomes as JSON; call after `isDone`. Throws the failure of the job itself. */
   def result(): String = {
     if (!failed) job.get()
     Serialization.write(outcomes)
@@ -69,7 +69,9 @@ private[cowstate] object StoreJob {
   private implicit val formats: Formats = DefaultFormats
   private val CancelSeconds = 60L
 
-  /** Begin a job whose last tasks are those of `rdd`; `total` has the tasks before them, too. */
+  /**
+   * Begin a job whose last tasks are the partitions of `rdd`. `total` counts the tasks before, too.
+   */
   def submit[S, T <: StoreOutcome: ClassTag](rdd: RDD[S], total: Int)(
       task: Iterator[S] => Seq[T]): StoreJob[T] = {
     val results = new ConcurrentHashMap[Int, Seq[T]]
@@ -79,7 +81,7 @@ private[cowstate] object StoreJob {
     new StoreJob(rdd.sparkContext.statusTracker, total, rdd.partitions.length, results, job)
   }
 
-  /** What happened in the directory `url`; our own errors tell the way out, too. */
+  /** Describe a failure in the directory `url`. Errors of cowstate tell the way out, too. */
   def reasonOf(url: String, e: Throwable): String = {
     val causes = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
     val ours = causes.find {
@@ -95,7 +97,7 @@ private[cowstate] object StoreJob {
   }
 }
 
-/** The number of rows, and the sum of their hashes, which is the same in any order. */
+/** Number of rows, and the sum of their hashes. The sum is the same in any order of the rows. */
 private[cowstate] final case class StateTally(rows: Long = 0, hash: Long = 0) {
   def plus(key: UnsafeRow, value: UnsafeRow): StateTally = plus(key.hashCode, value)
 
@@ -107,7 +109,10 @@ private[cowstate] final case class StateTally(rows: Long = 0, hash: Long = 0) {
 }
 
 private object StateTally {
-  /** So that a sum tells whose value is whose. It is the last step of MurmurHash3 for 64 bits. */
+  /**
+   * Mix the hashes of a key and its value, so that the sum tells which value belongs to which key.
+   * The last step of MurmurHash3 for 64 bits.
+   */
   private def mixed(hashes: Long): Long = {
     val first = (hashes ^ hashes >>> 33) * 0xff51afd7ed558ccdL
     val second = (first ^ first >>> 33) * 0xc4ceb9fe1a85ec53L

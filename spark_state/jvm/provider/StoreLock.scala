@@ -3,17 +3,17 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
 
-/** Lets one task at a time write to a store. The next one waits, and its wait is bounded. */
+/** Lock that lets one task at a time write to a store. The next task waits for a bounded time. */
 final class StoreLock(owner: => String, seconds: Long) {
   private val lock = new ReentrantLock
   private val changed = lock.newCondition()
   private var holder: AnyRef = _
-  /** The thread that acquired it. A task does that in its own thread. */
+  /** Thread that acquired the lock. A task acquires the lock in its own thread. */
   private var thread: Thread = _
 
   /**
-   * Throws CowStateBusyException when the store is still held after the time, and at once if this
-   * thread holds it: it would wait for itself.
+   * Acquire the lock. Throws CowStateBusyException if the store is still held after `seconds`, and
+   * at once if this thread holds the store: the thread would wait for itself.
    */
   def acquire(task: AnyRef): Unit = locked {
     var left = TimeUnit.SECONDS.toNanos(seconds)
@@ -36,7 +36,7 @@ final class StoreLock(owner: => String, seconds: Long) {
     thread = Thread.currentThread
   }
 
-  /** Release it if `task` holds it. */
+  /** Release the lock if `task` holds it. */
   def release(task: AnyRef): Unit = locked {
     if (holder eq task) {
       holder = null

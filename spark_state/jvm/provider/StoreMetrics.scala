@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicLong
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * What one store reports with a batch: about the batch, the state in memory, and the files that
- * maintenance has written since the batch before.
+ * Metrics of one store for a batch: about the batch, the state in memory, and the files written by
+ * maintenance since the batch before.
  */
 private[cowstate] final class StoreMetrics {
   import CowStateMetrics._
@@ -27,14 +27,14 @@ private[cowstate] final class StoreMetrics {
 
   def changelogsMerged(bytes: Long): Unit = mergedBytes.addAndGet(bytes)
 
-  /** A batch or a reader begins with a version that is held in memory, or not. */
+  /** Count a batch or a reader that begins with a version, held in memory or not. */
   def versionAsked(isHeld: Boolean): Unit =
     (if (isHeld) heldVersions else missedVersions).incrementAndGet()
 
-  /** A state was restored without a damaged file. */
+  /** Count a state that was restored without a damaged file. */
   def filePassedOver(): Unit = passedOver.incrementAndGet()
 
-  /** The metrics of a batch. What maintenance has written is reported once. */
+  /** Return the metrics of a batch. Files written by maintenance are reported once. */
   def of(
       id: StateStoreId,
       state: LoadedState,

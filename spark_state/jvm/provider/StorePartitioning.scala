@@ -7,16 +7,16 @@ import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
 import org.apache.spark.sql.types.StructType
 
 /**
- * Which partition the rows of a store are in: Spark's hash of the columns of the key by which its
- * operator shuffles.
+ * Assignment of the rows of a store to partitions: Spark's hash of the columns of the key by which
+ * the operator shuffles.
  *
- * @param columns   of the key; none if all rows are in the only partition
- * @param columnsOf the row of these columns, of a key
+ * @param columns   columns of the key; none if all rows are in the only partition
+ * @param columnsOf takes the row of these columns out of a key
  */
 private[cowstate] final class StorePartitioning private (
     val columns: StructType, columnsOf: UnsafeRow => UnsafeRow) {
 
-  /** The partition of a key, of so many. For one thread. */
+  /** Return the function from a key to a partition, out of `partitions`. For one thread. */
   def partitionOf(partitions: Int): UnsafeRow => Int = {
     val references = columns.fields.toSeq.zipWithIndex.map { case (field, i) =>
       BoundReference(i, field.dataType, field.nullable)
@@ -32,8 +32,9 @@ private[cowstate] object StorePartitioning {
   private val JoinFormat = "spark.sql.streaming.join.stateFormatVersion"
 
   /**
-   * Throws CowStateException for an operator whose partitioning Spark does not tell. A limit, and an
-   * aggregation without keys, take all rows at once.
+   * Return the partitioning of a store. Throws CowStateException for an operator whose partitioning
+   * Spark does not tell. A limit, and an aggregation without keys, have one partition with all
+   * rows.
    */
   def of(
       operatorName: String,

@@ -4,13 +4,16 @@ import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjecti
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** The schemas of a store, and how many columns of the key are its prefix (0: no prefix scan). */
+/** Schemas of a store, and the number of key columns in the prefix (0: no prefix scan). */
 private[cowstate] final case class StoreShape(
     keySchema: StructType, valueSchema: StructType, prefixColumns: Int) {
   def keyFields: Int = keySchema.length
   def valueFields: Int = valueSchema.length
 
-  /** The key of this store, of a key that has more fields behind it. The row is used at once. */
+  /**
+   * Return a projection from a longer key, with more fields at the end, to the key of this store.
+   * The projection reuses its row, so use the row at once.
+   */
   def keyOfLonger(): UnsafeProjection =
     UnsafeProjection.create(keySchema.zipWithIndex.map { case (field, place) =>
       BoundReference(place, field.dataType, field.nullable)
@@ -22,7 +25,7 @@ private[cowstate] final case class StoreShape(
     }
     val projection = UnsafeProjection.create(references)
     val whole = new UnsafeRow(keyFields)
-    // Rows that are made of bytes alone, as in an undo log, do not know how many fields they have.
+    // Rows made of bytes alone, as in an undo log, do not know their number of fields.
     key => {
       whole.pointTo(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes)
       projection(whole)
@@ -31,7 +34,10 @@ private[cowstate] final case class StoreShape(
 }
 
 private[cowstate] object StoreShape {
-  /** Throws Spark's error, of the provider `name`, for keys that it has for RocksDB only. */
+  /**
+   * Return the shape of a store. For a key encoding of RocksDB only, throws the error of Spark for
+   * provider `name`.
+   */
   def of(
       keySchema: StructType, valueSchema: StructType, keys: KeyStateEncoderSpec, name: String)
       : StoreShape = StoreShape(keySchema, valueSchema,

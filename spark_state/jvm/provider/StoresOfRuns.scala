@@ -12,13 +12,14 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 
 /**
- * Which provider of this executor had each store last, and in which run of the query. Spark closes
- * the providers of a run that has ended with its next but one maintenance. Until then their state
- * would be in memory beside that of the next run, and count towards the limit.
+ * Registry of the last provider of each store on this executor, with the run of the query. Spark
+ * closes the providers of an ended run only at the second maintenance after the end. Until then,
+ * the state of the ended run would stay in memory beside the state of the next run, and count
+ * towards the limit.
  *
- * Whoever reads a state with format("statestore") has a provider, too. Spark gives it the id of a run
- * that does not exist, and does not list it among the loaded ones. It takes nothing from a run, and
- * reads what the run has in memory.
+ * A reader of a state, with format("statestore"), has a provider, too. Spark gives the reader's
+ * provider the id of a run that does not exist, and does not list the provider among the loaded
+ * providers. Such a provider takes no state from a run, and reads the run's state in memory.
  */
 private[cowstate] object StoresOfRuns {
   private final class Holder(val run: String, last: CowStateStoreProvider) {
@@ -30,8 +31,9 @@ private[cowstate] object StoresOfRuns {
   private val holders = new ConcurrentHashMap[StateStoreId, Holder]
 
   /**
-   * A provider is going to load its store. If it is of a run, that of an earlier run gives its state
-   * up, unless a task still writes to it. Nobody may hold the monitor of a provider here.
+   * Register a provider about to load its store. If the provider is of a run, the provider of an
+   * earlier run gives up the state, unless a task still writes to the state. The caller must not
+   * hold the monitor of a provider.
    */
   def begin(provider: CowStateStoreProvider, conf: Configuration): Unit =
     runOf(provider, conf).foreach { run =>
@@ -39,7 +41,7 @@ private[cowstate] object StoresOfRuns {
       if (before != null && before.run != run) before.provider.foreach(_.giveUpIfIdle())
     }
 
-  /** Whether Spark has loaded a provider for a run of a query. */
+  /** True if Spark has loaded the provider for a run of a query. */
   def isOfRun(provider: CowStateStoreProvider, conf: Configuration): Boolean =
     runOf(provider, conf).isDefined
 
@@ -48,12 +50,12 @@ private[cowstate] object StoresOfRuns {
       StateStore.isLoaded(StateStoreProviderId(provider.stateStoreId, UUID.fromString(run)))
     }
 
-  /** A provider is closed. */
+  /** Forget a closed provider. */
   def end(provider: CowStateStoreProvider): Unit = holders.computeIfPresent(
     provider.stateStoreId,
     (_, holder) => if (holder.provider.forall(_ eq provider)) null else holder): Unit
 
-  /** The provider of a run that has a store, if it is not the one that asks. */
+  /** Return the provider of a run with the same store, other than `provider`. */
   def otherThan(provider: CowStateStoreProvider): Option[CowStateStoreProvider] =
     Option(holders.get(provider.stateStoreId)).flatMap(_.provider).filter(_ ne provider)
 }

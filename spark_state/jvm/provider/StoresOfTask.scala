@@ -8,44 +8,45 @@ import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
-/** A store that can bring what its lookups read into the processor's caches. */
+/** Store that can bring the memory read by its lookups into the processor's caches. */
 private[cowstate] trait PrefetchingStore {
   def id: StateStoreId
 
-  /** Whether it has begun a version, and has neither committed nor aborted it. */
+  /** True if the store has begun a version, and has neither committed nor aborted the version. */
   def isWriting: Boolean
 
   /**
-   * To be called before the keys with these hashes are looked up. It changes nothing in the state.
-   * Returns for how many of them it found a record, and tells in `isThere`, unless that is null, for
-   * which.
+   * Fetch the memory for lookups of the keys with these hashes; call before the lookups. The state
+   * does not change. Returns the number of records found. Sets `isThere` for each key, unless
+   * `isThere` is null.
    */
   def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int
 }
 
 /**
- * What the stores have in common that one attempt of a task writes for an operator: the `unique` of
- * the states that it makes. If two attempts made one version, the four stores of a join must not
- * take it from different ones.
+ * One attempt of a task at the stores of an operator. `unique` is the id of the states that the
+ * attempt makes, the same in all stores. If two attempts made one version, the four stores of a
+ * join must not take the version from different attempts.
  */
 private[cowstate] final class WriteAttempt {
   val unique: String = CowStateStoreProvider.newUnique()
   private val begun = ConcurrentHashMap.newKeySet[StateStoreId]
   private val uncommitted = ConcurrentHashMap.newKeySet[StateStoreId]
 
-  /** False if the store was written before. */
+  /** Begin to write a store. Returns False if the attempt wrote the store before. */
   def begin(id: StateStoreId): Boolean = begun.add(id) && uncommitted.add(id)
 
   def committed(id: StateStoreId): Unit = uncommitted.remove(id): Unit
 
-  /** Whether it has committed all stores that it began of a partition. */
+  /** True if the attempt has committed all begun stores of a partition. */
   def isWhole(partition: Int): Boolean = !uncommitted.asScala.exists(_.partitionId == partition)
 }
 
 /**
- * The stores that tasks of this executor have opened, and what their operators will evict. Operators
- * that were put below or above another one use this to find its stores, and its stores to find each
- * other. A task may read several partitions, one after the other, and finds the store opened last.
+ * Registry of the stores that tasks of this executor have opened, and of the evictions of their
+ * operators. A node below or above an operator uses the registry to find the stores of the
+ * operator. The stores use the registry to find each other. A task may read several partitions, one
+ * by one; the registry then has the last opened store.
  */
 private[cowstate] object StoresOfTask {
   private val stores = new ByTask[PrefetchingStore]
@@ -54,8 +55,9 @@ private[cowstate] object StoresOfTask {
   private val removedCounts = new ByTask[SQLMetric]
 
   /**
-   * To be called where a store is opened. It is forgotten when the task ends. A reader of the state
-   * may open a store of the same name for writing, while the operator writes its own.
+   * Register an opened store, until the task ends. While the operator writes a store, a reader of
+   * the state may open a store of the same name for writing: the store of the operator stays
+   * registered.
    */
   def opened(store: PrefetchingStore): Unit = {
     val id = store.id
@@ -63,8 +65,8 @@ private[cowstate] object StoresOfTask {
   }
 
   /**
-   * The attempt to which a store belongs that is about to be written. A task that writes a store
-   * once more begins another attempt, and so does who opens a store that its operator is writing.
+   * Return the attempt of a store about to be written. If the task has written the store before, a
+   * new attempt begins. Likewise if somebody opens a store that the operator is writing.
    */
   def attemptAt(id: StateStoreId): WriteAttempt = {
     val current = attempts.get(id.checkpointRootLocation, id.operatorId, AllStores)
@@ -82,18 +84,24 @@ private[cowstate] object StoresOfTask {
     of(id.checkpointRootLocation, id.operatorId, id.storeName)
       .exists(other => other.isWriting && other.id == id)
 
-  /** What the running task has opened for an operator of a query. */
+  /** Return the store that the running task has opened for an operator of a query. */
   def of(
       checkpoint: String,
       operator: Long,
       store: String = StateStoreId.DEFAULT_STORE_NAME): Option[PrefetchingStore] =
     stores.get(checkpoint, operator, store)
 
-  /** What the running task has opened for the operator of a store, this store included. */
+  /**
+   * Return the stores that the running task has opened for the operator of a store, with this
+   * store.
+   */
   def ofOperatorOf(id: StateStoreId): Seq[PrefetchingStore] =
     stores.ofOperator(id.checkpointRootLocation, id.operatorId)
 
-  /** What an operator will evict in the running task, by store; and what counts the rows found. */
+  /**
+   * Note the evictions of an operator in the running task, by store, and the metric for old rows
+   * found.
+   */
   def willEvict(
       checkpoint: String,
       operator: Long,
@@ -103,25 +111,28 @@ private[cowstate] object StoresOfTask {
       evictions.put(checkpoint, operator, store, (eviction, oldRowCount))
     }
 
-  /** The operator of a store has committed: whoever asks later in the task wants all rows. */
+  /**
+   * Forget the eviction, because the operator of the store has committed: whoever asks later in the
+   * task wants all rows.
+   */
   def hasEvicted(id: StateStoreId): Unit =
     evictions.remove(id.checkpointRootLocation, id.operatorId, id.storeName)
 
-  /** What the operator of a store will evict from it in the running task. */
+  /** Return the eviction of the running task in a store, and the metric for old rows found. */
   def evictionFrom(id: StateStoreId): Option[(StoreEviction, SQLMetric)] =
     evictions.get(id.checkpointRootLocation, id.operatorId, id.storeName)
 
-  /** An operator counts the rows that it removes in the running task with this metric. */
+  /** Note the metric for the rows that an operator removes in the running task. */
   def countsRemoved(checkpoint: String, operator: Long, count: SQLMetric): Unit =
     removedCounts.put(checkpoint, operator, AllStores, count)
 
-  /** What counts the rows that are removed for the operator of a store. */
+  /** Return the metric for rows removed on behalf of the operator of a store. */
   def removedCount(id: StateStoreId): Option[SQLMetric] =
     removedCounts.get(id.checkpointRootLocation, id.operatorId, AllStores)
 
   private val AllStores = ""
 
-  /** Values of the running task for the stores of an operator, until it ends. */
+  /** Values of the running task for the stores of an operator, kept until the task ends. */
   private final class ByTask[V] {
     private val values = new ConcurrentHashMap[(Long, String, Long, String), V]
 

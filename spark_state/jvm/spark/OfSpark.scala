@@ -6,8 +6,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatePartitio
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-// What the provider needs of Spark that differs between versions. This is of 4.2 and 4.3;
-// scripts/spark_4_1 has what takes its place in the jar for Spark 4.1.
+// Parts of Spark that the provider needs and whose code depends on the version, here for Spark 4.2
+// and 4.3. In the jar for Spark 4.1, scripts/spark_4_1/OfSpark.scala replaces this file.
 
 private[cowstate] trait ProviderOfSpark extends StateStoreProvider
 
@@ -16,22 +16,28 @@ private[cowstate] trait ReadStoreOfSpark extends ReadStateStore
 private[cowstate] trait StoreOfSpark extends StateStore
 
 private[cowstate] object OfSpark {
-  /** The versions that the jar is made for. */
+  /** Versions of Spark for which the jar is made. */
   val Versions: Seq[String] = Seq("4.2", "4.3")
 
-  /** Every how many-th read of a row is verified, 0 for none; None if rows have no checksums. */
+  /**
+   * Number of reads of rows for each verified read, 0 to verify none. None if rows have no
+   * checksums.
+   */
   def rowChecksumRatio(conf: StateStoreConf): Option[Long] =
     Option.when(conf.rowChecksumEnabled)(conf.rowChecksumReadVerificationRatio)
 
-  /** The error of a row of `owner` whose checksum differs. */
+  /** Error for a row of `owner` with a wrong checksum. */
   def rowChecksumFailed(owner: String, expected: Int, computed: Int): SparkException =
     StateStoreErrors.rowChecksumVerificationFailed(owner, expected, computed)
 
-  /** A store of Spark's provider, which writes a snapshot when it commits. */
+  /** Open a store of Spark's provider. A commit of the store writes a snapshot. */
   def storeWithSnapshot(provider: StateStoreProvider, version: Long): StateStore =
     provider.getStore(version, None, forceSnapshotOnCommit = true, loadEmpty = false)
 
-  /** By which columns of its key an operator shuffles, and how they are taken out of a key. */
+  /**
+   * Return the columns of the key by which an operator shuffles, and the function from a key to the
+   * row of these columns.
+   */
   def partitionKey(
       operatorName: String,
       store: String,

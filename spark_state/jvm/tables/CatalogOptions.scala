@@ -17,11 +17,11 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * The options of a table in Spark's catalog, together with those of a read or write of it, which
- * win.
+ * Options of a table in Spark's catalog. The options of a read or write are joined to the table's
+ * options, and win.
  *
- * `properties`: all that the catalog says. `own`: what OPTIONS said when it was created, with the
- * location as option path.
+ * `properties`: all properties of the table in the catalog. `own`: options from OPTIONS of CREATE
+ * TABLE, with the location as option path.
  */
 private[cowstate] final class CatalogOptions private (
     val properties: JavaMap[String, String],
@@ -46,9 +46,9 @@ private[cowstate] final class CatalogOptions private (
   }
 
   /**
-   * What the catalog says after ALTER TABLE. Spark compares names with their case, and keeps each of
-   * OPTIONS twice, with the prefix and without: a change that would leave two values of one option
-   * is refused.
+   * Return the options after ALTER TABLE. Spark compares names with their case, and keeps each
+   * option of OPTIONS twice, with the prefix and without. A change that would leave two values of
+   * one option is refused.
    */
   def changed(changes: Seq[TableChange]): CatalogOptions = {
     val after = new HashMap[String, String](properties)
@@ -76,17 +76,19 @@ private[cowstate] final class CatalogOptions private (
       .foreach(name => throw CowStateTableErrors.otherSpelling(asked, name))
   }
 
-  /** The names in TBLPROPERTIES of CREATE TABLE. */
+  /** Return the names in TBLPROPERTIES of CREATE TABLE. */
   def besideOptions: Seq[String] =
-    // Spark says each of OPTIONS twice, once without the prefix.
+    // Spark lists each option of OPTIONS twice, once without the prefix.
     properties.keySet.asScala.toSeq.filterNot { name =>
       isOption(name) || own.containsKey(name) || isFixed(name)
     }
 
   /**
-   * Ask whether a table may have these options and `columns`; without columns, whether the catalog
-   * may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a write
-   * that comes with it may name the keys.
+   * Return the options that ask the source in Python if a table may have these options and
+   * `columns`. Without columns: if the catalog may have the properties.
+   *
+   * @param beside      names in TBLPROPERTIES
+   * @param mayLackKeys true if the keys may come with the write that creates the table
    */
   def declaring(
       columns: Option[StructType],
@@ -119,29 +121,37 @@ private[cowstate] final class CatalogOptions private (
 
 private[cowstate] object CatalogOptions {
   private val PathOption = "path"
-  /** Spark keeps what OPTIONS says under this prefix, beside properties of its own. */
+  /**
+   * Prefix of options in the properties of the catalog, where Spark has properties of its own, too.
+   */
   private val Prefix = "option."
   private val Provider = "provider"
-  /** Says so to the source in Python; see are_of_catalog in datasources.options.table_options. */
+  /**
+   * Option that tells the source in Python of a table in the catalog; see are_of_catalog in
+   * datasources.options.catalog_tables.
+   */
   private val InCatalog = "inCatalog"
-  /** Asks the source in Python about a table before it is created; see table_declaration. */
+  /**
+   * Option that asks the source in Python about a table before Spark creates the table; see
+   * datasources.catalog.table_declaration.
+   */
   private val Declaration = "declaration"
-  /** With these a read has other columns than the catalog says. */
+  /** Options that give a read other columns than the columns in the catalog. */
   private val OfColumns = Seq(
     "columns", "flattenCollectionTypes", "readChangeFeed",
     "stateVarName", "operatorId", "storeName", "joinSide")
-  /** Second names of options; see the aliases in datasources.options.table_options. */
+  /** Aliases of options, in lower case; the same as in datasources.options.table_options. */
   private val Aliases = Map("batchid" -> "versionasof")
 
-  /** The option that a name of any case means. */
+  /** Return the option that a name means, in lower case. Names may have any case. */
   private def meant(name: String): String = {
     val spelled = name.toLowerCase(Locale.ROOT)
     Aliases.getOrElse(spelled, spelled)
   }
 
   /**
-   * None if the properties are only the options of a path: the properties of the catalog name the
-   * provider.
+   * Return the options of a table of the catalog. None if the properties are only the options of a
+   * path: the properties of a catalog name the provider.
    */
   def of(properties: JavaMap[String, String]): Option[CatalogOptions] =
     if (!properties.containsKey(Provider)) None
@@ -161,7 +171,7 @@ private[cowstate] object CatalogOptions {
       case _ => properties
     }
 
-  /** What CREATE TABLE says, as Spark hands it on. */
+  /** Return the options of a CREATE TABLE, as Spark passes the statement. */
   def of(spec: TableSpec): CatalogOptions = {
     val all = new HashMap[String, String]
     spec.properties.foreach { case (name, value) => all.put(name, value) }
@@ -171,15 +181,15 @@ private[cowstate] object CatalogOptions {
     of(all).get
   }
 
-  /** The option by which one of the two has other columns than the other. */
+  /** Return the first option whose difference gives the two tables different columns, if any. */
   def otherColumns(left: CatalogOptions, right: CatalogOptions): Option[String] =
     OfColumns.find(name => left.own.get(name) != right.own.get(name))
 
-  /** Whether a property is one of OPTIONS. */
+  /** True if a property comes from OPTIONS. */
   def isOption(property: String): Boolean =
     property.toLowerCase(Locale.ROOT).startsWith(Prefix)
 
-  /** Whether a property says where the table is, or what its texts are. */
+  /** True if a property names the location of the table, or the collation of its texts. */
   def isFixed(property: String): Boolean =
     Seq(PathOption, Prefix + PathOption, TableCatalog.PROP_LOCATION, TableCatalog.PROP_COLLATION)
       .exists(property.equalsIgnoreCase)

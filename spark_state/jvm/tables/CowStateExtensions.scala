@@ -16,14 +16,15 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.{
 }
 
 /**
- * What sessions do that start with this jar: the plans of stateful queries change, see
+ * Extensions of sessions that start with this jar: plans of stateful queries change, see
  * StatefulPlanRule, and commands are checked before Spark runs them.
  *
- *   start of a query    its session's settings of cowstate, see CowStateConf
- *   CREATE TABLE        must say the keys; of `saveAsTable` and `toTable` the write that comes with it
- *                       may do so, and Spark creates their tables without a statement
- *   replacing a table   Spark drops the old one before it runs the query, or asks about the new one
- *   ALTER TABLE         Spark changes what its catalog says, and never asks the table
+ *   start of a query    checks the session's settings of cowstate, see CowStateConf
+ *   CREATE TABLE        must name the keys. In `saveAsTable` and `toTable` the write may name the
+ *                       keys instead; Spark creates such tables without a statement
+ *   replacing a table   is refused: Spark drops the old table before running the query, or before
+ *                       asking about the new table
+ *   ALTER TABLE         is checked: Spark changes its catalog and never asks the table
  *
  * Java's service loader finds the class, so nobody has to set spark.sql.extensions.
  */
@@ -63,7 +64,7 @@ private[cowstate] object CowStateExtensions {
   private def checkCreated(create: CreateTable): Unit = create.tableSpec match {
     case spec: TableSpec if isOurs(spec) && !isDone(create) =>
       val declared = CatalogOptions.of(spec)
-      // A statement with both is checked when the catalog creates the table.
+      // A statement with columns and keys is checked when the catalog creates the table.
       if (create.columns.isEmpty || !declared.own.containsKey("keys")) {
         CowStateTableProvider.newSource()
           .inferSchema(declared.declaring(
@@ -74,7 +75,8 @@ private[cowstate] object CowStateExtensions {
 
   private def checkReplaced(name: LogicalPlan, spec: TableSpecBase): Unit = name match {
     case ResolvedIdentifier(catalog, table) if isThere(name) =>
-      // Spark decides about what cannot be loaded. A view may be there, and Spark drops it as well.
+      // Spark decides about tables that cannot be loaded. The name may be a view, which Spark
+      // drops, too.
       Try(catalog.asTableCatalog.loadTable(table)).foreach { there =>
         if (isOurs(spec) || there.isInstanceOf[CowStateTable]) {
           throw CowStateTableErrors.replaced((table.namespace :+ table.name).mkString("."))
@@ -83,7 +85,10 @@ private[cowstate] object CowStateExtensions {
     case _ =>
   }
 
-  /** A table that Spark saves by its older interface, in another format, or in place of another. */
+  /**
+   * Refuse to overwrite an existing table by Spark's older interface, if the old or the new table
+   * is of cowstate.
+   */
   private def checkOverwritten(session: SparkSession, saved: CatalogTable): Unit = {
     val catalog = session.asInstanceOf[classic.SparkSession].sessionState.catalog
     if (catalog.tableExists(saved.identifier)) {

@@ -16,8 +16,8 @@ import org.apache.spark.sql.types.{StructField, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * A table, read and written by the source in Python. `catalog`: what Spark's catalog says of it,
- * None if it is named by its path.
+ * Table, read and written by the source in Python. `catalog`: options of the table in the catalog
+ * of Spark, None for a table named by a path.
  */
 private[cowstate] final class CowStateTable(
     source: () => PythonDataSourceV2,
@@ -45,8 +45,9 @@ private[cowstate] final class CowStateTable(
     new UpsertBuilder(source(), catalog.fold(info)(_.forWrite(info)))
 
   /**
-   * Check that Spark's catalog may change what it says of the table. It may change options of reads
-   * and writes, columns that come with their first rows, and properties that mean nothing here.
+   * Check that Spark's catalog may make these changes to the table. Allowed are changes of options
+   * for reads and writes, new columns, which the table gets with their first rows, and properties
+   * without a meaning here.
    */
   def checkChanges(changes: Seq[TableChange]): Unit = catalog.foreach { before =>
     val added = changes.flatMap {
@@ -62,7 +63,7 @@ private[cowstate] final class CowStateTable(
     val beside = changes.collect {
       case set: SetProperty if !CatalogOptions.isOption(set.property) => set.property
     }
-    // A change that means nothing to the table does not need the table, which may be away or lost.
+    // A change without a meaning for the table needs no table: the table may be away or lost.
     val asked = Option.when(added.nonEmpty || after.own != before.own)(columns ++ added)
     if (asked.nonEmpty || beside.nonEmpty) {
       source().inferSchema(after.declaring(asked.map(StructType(_)), beside, mayLackKeys = false))
@@ -75,7 +76,10 @@ private[cowstate] final class CowStateTable(
   private def inPython = new PythonTable(source(), Name, columns)
 }
 
-/** Rows of output mode update replace those of their keys, as rows of append do. */
+/**
+ * Write builder. Rows of output mode update replace the rows of the same keys, as rows of append
+ * do.
+ */
 private[cowstate] final class UpsertBuilder(source: PythonDataSourceV2, info: LogicalWriteInfo)
   extends PythonWriteBuilder(source, CowStateTableProvider.Name, info)
   with SupportsStreamingUpdateAsAppend

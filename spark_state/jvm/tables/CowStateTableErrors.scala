@@ -4,7 +4,7 @@ import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange}
 import org.apache.spark.sql.connector.catalog.TableChange._
 import org.apache.spark.sql.connector.write.RowLevelOperation.Command
 
-/** What cowstate's tables refuse before the source in Python is asked; each says what to do. */
+/** Errors of tables, raised before the source in Python is asked. Each error says what to do. */
 private[cowstate] object CowStateTableErrors {
   def partitioned(): Exception = new IllegalArgumentException(
     "a cowstate table has no partitions and no buckets: its rows are kept by their key. Leave " +

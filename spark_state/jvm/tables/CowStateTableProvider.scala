@@ -14,14 +14,14 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * format("cowstate") in a session that has this jar: the data source in Python, and what Spark does
- * not let one in Python have.
+ * Provider of format("cowstate") in a session with this jar: the data source in Python, with two
+ * things that Spark denies to a source in Python.
  *
- *   output mode update     the rows of an aggregation are upserts, as those of append are
- *   tables of the catalog  Spark keeps their path and options, and tells a source in Python neither
+ *   output mode update     the rows of an aggregation are upserts, as the rows of append are
+ *   tables of the catalog  Spark keeps path and options, and tells a source in Python neither
  *
- * Spark takes a source of its class path before one in Python of the same name. The source in
- * Python reads and writes all the same.
+ * Spark prefers a source of its class path to a source in Python of the same name. The source in
+ * Python still does all reads and writes.
  */
 class CowStateTableProvider extends TableProvider with DataSourceRegister {
   import CowStateTableProvider._
@@ -49,7 +49,10 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
         new CowStateTable(() => source, schema, properties.get("path"), None)
     }
 
-  /** The columns of a table that is being created: those that it has if it is there already. */
+  /**
+   * Return the columns of a table that is being created. If the table is there already, return its
+   * present columns.
+   */
   private def created(
       declared: StructType,
       partitioning: Array[Transform],
@@ -62,12 +65,13 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
   }
 
   /**
-   * The columns that a table has by now, and after them those that only the catalog knows: the
-   * table gets them when they are written. If nothing was written yet, or if the table cannot be
-   * read, only the catalog's: a reader is told why, and whoever drops the table need not know.
+   * Return the present columns of a table, followed by the columns that only the catalog knows: the
+   * table gets these columns when they are written. If nothing was written yet, or the table cannot
+   * be read, return the columns of the catalog: a reader learns the reason, and dropping the table
+   * needs no reason.
    */
   private def known(declared: StructType, catalog: CatalogOptions): StructType = {
-    // A table keeps no NOT NULL: rows from before a column was added have a null in it.
+    // A table keeps no NOT NULL: rows from before a column was added have a null in the column.
     val nullable = declared.map(_.copy(nullable = true))
     Try(source.inferSchema(catalog.own)).map { actual =>
       val names = actual.fieldNames.map(_.toLowerCase(Locale.ROOT)).toSet
@@ -79,7 +83,7 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
 object CowStateTableProvider {
   val Name = "cowstate"
 
-  /** The source in Python. It keeps the options that it is asked with first. */
+  /** Return a source in Python. A source keeps the options of its first request. */
   def newSource(): PythonDataSourceV2 = {
     if (!SparkSession.active.sessionState.dataSourceManager.dataSourceExists(Name)) {
       throw CowStateTableErrors.notInstalled(PythonUtils.defaultPythonExec)
@@ -89,7 +93,7 @@ object CowStateTableProvider {
     source
   }
 
-  /** Whether a table is being created: Spark gives one that it loads a plain map. */
+  /** True if a table is being created. For a table to load, Spark passes a plain map. */
   private def isNew(properties: JavaMap[String, String]): Boolean =
     properties.isInstanceOf[CaseInsensitiveStringMap]
 }
