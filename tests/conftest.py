@@ -1,4 +1,4 @@
-"""What holds for the whole test tree: one Spark session, one Hypothesis profile, no leaks."""
+"""Fixtures and hooks of all tests: one Spark session, one Hypothesis profile, no leaks."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 set_java_options()
 import_installed_pyspark()
 
-# Processes of the run put their temporary files, sockets of state hosts first of all, into a folder
-# of this run, or of this worker of it. Its path is short: a socket's has at most 107 bytes. pytest
-# keeps its own outside.
+# Processes of a test run put temporary files, above all the sockets of state hosts, into a folder
+# of the run, or of the xdist worker. The folder's path is short, because the path of a socket has
+# at most 107 bytes. pytest keeps its own files outside this folder.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 SCRATCH = tempfile.mkdtemp(prefix="cst-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"])
 os.environ["TMPDIR"] = tempfile.tempdir = SCRATCH
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 
-# Whole applications take longest: begun last, they would leave the other worker without work.
+# Whole applications run longest. An application that begins last leaves the other worker idle.
 FOLDERS = ("notebooks", "fault", "spark", "property")
 WORTH_A_SUMMARY = 60.0
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The operators of a file run on the backends that are chosen for it."""
+    """Run the operators of a test file on the backends that backend_of_file chooses for the
+    file."""
     if "backend" in metafunc.fixturenames:
         backends = backends_of(Path(metafunc.module.__file__), only_backend())
         if backends:
@@ -56,8 +57,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first. Within a folder the order stays. A run that is about one backend leaves out
-    all other tests."""
+    """Sort long files to the front and keep the order within a folder. A run for only one backend
+    deselects the tests without a backend."""
     if only_backend() is not None:
         others = [item for item in items if "backend" not in _parameters_of(item)]
         config.hook.pytest_deselected(items=others)
@@ -76,7 +77,7 @@ def _parameters_of(item: pytest.Item) -> dict[str, object]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Where the time of a run went, by folder, in seconds of all workers together."""
+    """Print the seconds of a long run by folder, summed over all workers."""
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -91,7 +92,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
-    """Fails the run when a thread, file, socket, child process or state host outlives the tests."""
+    """Fail the run if a thread, file, socket, child process or state host outlives the tests."""
     before = in_use()
     yield
     left = await_leftovers(before, patience_seconds=15.0)
@@ -100,15 +101,15 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def backend(request: pytest.FixtureRequest) -> str | None:
-    """That of the operators of a test file; None if the file chooses it, or has no operators. See
-    backend_of_file."""
+    """The backend of the operators of a test file. None if the file chooses backends itself, or has
+    no operators. See backend_of_file."""
     chosen: str | None = getattr(request, "param", None)
     return chosen
 
 
 @pytest.fixture(scope="module")
 def spark(shared_session: SparkSession, backend: str | None) -> Iterator[SparkSession]:
-    """The session of all tests of the run, whose operators run on the backend of the file."""
+    """The session of all tests of the run. The operators run on the backend of the test file."""
     if backend is None:
         yield shared_session
         return
@@ -120,7 +121,7 @@ def spark(shared_session: SparkSession, backend: str | None) -> Iterator[SparkSe
 def shared_session(
     nothing_is_left_behind: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A local[2] session; its files live in pytest's folder."""
+    """A local[2] session. The files of the session are in pytest's folder."""
     folder: Path = tmp_path_factory.mktemp("spark")
     session = start_spark("local[2]", folder)
     yield session
@@ -128,19 +129,19 @@ def shared_session(
 
 
 def return_at_once(_: int) -> None:
-    """A sync, without a disk."""
+    """Replace os.fsync by a call that does nothing."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_waits_for_a_disk() -> Iterator[None]:
-    """No test cuts the power of this machine, so files need not be on its disk. Tests of syncs see
-    the calls; processes that tests start do sync."""
+    """Replace os.fsync in the test process: no test cuts the power, so files need not reach the
+    disk. Tests of syncs see the calls. Processes that tests start do sync."""
     with mock.patch("os.fsync", return_at_once):
         yield
 
 
 @pytest.fixture(scope="module")
 def without_threads() -> Iterator[None]:
-    """For the tests of a module whose stores are in memory."""
+    """Run store requests without threads, for test modules whose stores are in memory."""
     with requests_in_same_thread():
         yield

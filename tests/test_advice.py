@@ -1,9 +1,9 @@
 """Advice in messages of ConfigurationError and UnsupportedOperationError, checked in the sources.
 
-A message is met through the interface that was called, so it names what a user of this interface
-can choose. Modules that several interfaces call take such names from
-`checkpoint_store.interface_words`. Errors of stores are tried with their values in
-`tests/unit/checkpoint_store/test_errors.py`.
+A user meets a message through one interface. The message names only options, flags and functions of
+this interface. Modules that several interfaces call take the names from
+`checkpoint_store.interface_words`. `tests/unit/checkpoint_store/test_errors.py` tests the errors of
+stores with their values.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ COMMANDS = (
 )
 READS = ("datasources/", "spark_state/spark/stored/")
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-# A line that a user can run says itself what its flags are of.
+# A command line that a user can run says itself which program its flags belong to.
 LINE_TO_RUN = re.compile(r"(?:cowstate|pip) [a-z]+[^.;:]*|start the server with --jars")
 OPTION = re.compile(r"\b(?:stateVarName|operatorId|storeName|joinSide|batchId|versionAsOf)\b")
-# With its package in front, a name says itself what it is of.
+# A name with its package in front says itself where it comes from.
 PYTHON = re.compile(r"(?<![\w.])(?:ProviderStore|open_store|read_state)\b|\b(?:state|epoch)=")
 
 
 def text_of(node: ast.AST) -> str:
-    """The text of a message; what is put into it is {}."""
+    """The text of a message, with {} in place of each inserted value."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -44,7 +44,7 @@ def text_of(node: ast.AST) -> str:
 
 
 def messages() -> Iterator[tuple[str, int, str]]:
-    """Path, line and text of each message."""
+    """Yield path, line and text of each message."""
     for path in FILES:
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(("tests/", "scripts/")):
@@ -55,7 +55,7 @@ def messages() -> Iterator[tuple[str, int, str]]:
 
 
 def foreign_names(path: str, message: str) -> list[str]:
-    """Names in a message of this module that users of its interface do not have."""
+    """Names in a message of the module `path` that users of the module's interface do not have."""
     names = []
     if not path.startswith(COMMANDS):
         names += FLAG.findall(LINE_TO_RUN.sub("", message))

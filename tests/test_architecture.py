@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is short, and names only modules, folders and tests that there are."""
+"""ARCHITECTURE.md is short, and names only existing modules, folders and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What import-linter cannot say: which libraries and which of Spark's names a module may use."""
+"""Rules beyond import-linter: the libraries and Spark names that a module may use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SESSION_NAMES = {"SparkSession", "SparkContext", "functions"}
 
 
 def imported_names(source: str) -> Iterator[str]:
-    """Every imported dotted name: `from a.b import c` gives a.b.c."""
+    """Yield every imported dotted name: `from a.b import c` gives a.b.c."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)

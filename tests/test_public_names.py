@@ -1,4 +1,4 @@
-"""The public names of each package, listed: a change to them is a decision, not an accident."""
+"""The public names of each package, as a list: a change of a public name is a decision."""
 
 from __future__ import annotations
 

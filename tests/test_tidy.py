@@ -1,6 +1,6 @@
-"""The few limits on size and naming that the project keeps, checked over every Python file.
+"""The project's few limits on size and naming, checked over every Python file.
 
-Files in Scala keep the one on the lines of a file.
+Scala files keep only the limit on the lines of a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 500
 MAX_PARAMETERS = 6
-# They take what Spark's methods take, and a name.
+# These functions take the parameters of Spark's methods, and a name.
 FORMS_OF_SPARK = {
     "transform_with_state",
     "transform_with_state_in_arrow",
@@ -109,7 +109,7 @@ def untidy_places(source: str) -> list[str]:
 def by_file(
     places: Callable[[Path], Iterable[str]], files: Iterable[Path], root: Path = ROOT
 ) -> dict[str, list[str]]:
-    """What a check finds, by file; nothing of a file in which it finds nothing."""
+    """The findings of a check, by file. Files without findings are left out."""
     checked = {str(path.relative_to(root)): sorted(places(path)) for path in files}
     return {name: untidy for name, untidy in checked.items() if untidy}
 

@@ -1,11 +1,12 @@
-"""Rows a second on one core: counts by key, in whole Arrow batches and row by row.
+"""Rows per second on one core: counts by key, in whole Arrow batches and row by row.
 
     python tests/benchmarks/arrow_batches.py [--rows 200000] [--keys 20000] [--epochs 10]
 
-One subtask each, in turn, in this process: a state host's session over a folder, which sorts the
-rows by key, runs the processor, and writes its changelog and barrier. CountRowsInArrow and
-CountRows of `python_state_plans` get the same tables. Measured are the CPU seconds of each epoch
-after the first one, without the threads that write snapshots. Printed are medians, and their ratio.
+Two subtasks run in turn in this process, each in a state host's session over a folder. A session
+sorts the rows by key, runs the processor, and writes changelog and barrier. CountRowsInArrow and
+CountRows of `python_state_plans` get the same tables. The benchmark measures the CPU seconds of
+each epoch after the first, without the threads that write snapshots, and prints medians and their
+ratio.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OUTPUT = pa.schema([("key", pa.string()), ("count", pa.int64())])
 
 
 def tables(rows: int, keys: int) -> Iterator[pa.Table]:
-    """Tables of random keys, with their key groups."""
+    """Yield tables of random keys, with their key groups."""
     chance = np.random.default_rng(1)
     assignment = KeyGroupAssignment(["string"], KEY_GROUPS)
     names = [f"key{number:07d}" for number in range(keys)]

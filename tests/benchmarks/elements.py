@@ -1,11 +1,11 @@
-"""What ten changes of a map cost in an epoch: a map of 100,000 entries against one of 10.
+"""Cost of ten changes of a map in an epoch: a map of 100,000 entries against a map of 10 entries.
 
     python tests/benchmarks/elements.py [--large 100000] [--small 10] [--epochs 60] [--out FILE]
 
-One subtask each, in turn, in this process: a state host's session over a folder, with its
-changelogs, barriers and snapshots. Measured are the CPU seconds of each epoch, without the threads
-that write snapshots, and the bytes that its barrier names anew, without and with snapshots. Printed
-are medians, sums, and ratios of large to small.
+Two subtasks run in turn in this process, each in a state host's session over a folder, with
+changelogs, barriers and snapshots. The benchmark measures for each epoch the CPU seconds, without
+the threads that write snapshots, and the bytes that the barrier names for the first time, without
+and with snapshots. It prints medians, sums, and ratios of large to small.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CHANGES = 10
 
 
 class Counts(StatefulProcessor):
-    """Counts values of a key in a map; a negative value fills the map with so many entries."""
+    """Processor that counts values of a key in a map. A negative value -n fills the map with n
+    entries."""
 
     def init(self, handle: Any) -> None:
         self._counts = handle.getMapState("counts", "value bigint", "n bigint, text string")
@@ -52,7 +53,8 @@ class Counts(StatefulProcessor):
 
 @dataclass(slots=True)
 class Measured:
-    """For each epoch after the first: CPU seconds, bytes of its changelog, and of all files."""
+    """CPU seconds, bytes of the changelog, and bytes of all files, for each epoch after the
+    first."""
 
     seconds: list[float] = field(default_factory=list)
     changelogs: list[int] = field(default_factory=list)

@@ -1,15 +1,15 @@
-"""What it costs that an epoch is completed between a foreachBatch function and Spark's commit.
+"""Cost of completing an epoch between a foreachBatch function and Spark's commit.
 
     python tests/benchmarks/foreach_batch.py [--batches 12] [--rows 20000] [--out FILE]
 
-Three queries with the same operator read the same files, a batch each in turn:
+Three queries with the same operator read the same files, and take turns batch by batch:
 
-    unseen   the function takes all rows; cowstate does not see it, as one set in Scala: the floor
-    all      the same function, seen: the store is asked whether the epoch is complete
-    none     a function that takes no rows, seen: cowstate runs the operator for it
+    unseen   the function takes all rows; cowstate does not see it, like a Scala function: the floor
+    all      the same function, seen: cowstate asks the store if the epoch is complete
+    none     a function that takes no rows, seen: cowstate runs the operator for the function
 
-Printed are medians of Spark's time for a batch (`addBatch`), in milliseconds, and ratios to
-`unseen`. In `none` cowstate runs what the function runs in the other two.
+The benchmark prints medians of Spark's time for a batch (`addBatch`), in milliseconds, and ratios
+to `unseen`. In `none`, cowstate runs the work that the function runs in the other two queries.
 """
 
 from __future__ import annotations

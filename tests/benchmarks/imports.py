@@ -1,18 +1,19 @@
-"""What Spark's Python processes pay to import cowstate's data source.
+"""Cost of importing cowstate's data source in Spark's Python processes.
 
     python tests/benchmarks/imports.py [--rounds 9] [--out FILE]
 
-Spark starts a Python process of its own for each read, write and stream (it keeps some of them for
-later batches), and gives each ten seconds to connect. In every round each case runs once in a new
-process, in turn:
+Spark starts a Python process of its own for each read, write and stream, keeps some of the
+processes for later batches, and gives each process ten seconds to connect. In every round each case
+runs once in a new process, in turn:
 
-    pyspark.sql          what any of these processes imports before it sees a data source
-    pyspark_cowstate     what Spark imports to know the format
-    write, read, stream  that, and what planning, tasks and commits of one use can need together
-    write with deleteWhen    with the parser of its condition
+    pyspark.sql          imports of all these processes before any data source
+    pyspark_cowstate     the import with which Spark learns the format
+    write, read, stream  the same, and all imports of planning, tasks and commits of one use
+    write with deleteWhen    the same, and the parser of the condition
 
-Medians of CPU seconds of the process, and of what is added to pyspark.sql. `pyspark_cowstate` is to
-take at most 0.35 CPU seconds; that is printed and fails nothing.
+The benchmark prints medians of the process's CPU seconds, and of the seconds beyond pyspark.sql.
+`pyspark_cowstate` should take at most 0.35 CPU seconds. A higher value is printed, and fails
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ FLOOR, MEASURED, AT_MOST = "pyspark.sql", "pyspark_cowstate", 0.35
 
 
 def cpu_seconds(modules: list[str]) -> float:
-    """What a new process needs, from when the interpreter is up."""
+    """CPU seconds of the imports in a new process, without the start of the interpreter."""
     imports = "; ".join(f"import {module}" for module in modules)
     code = (
         f"import time; start = time.process_time(); {imports}; print(time.process_time() - start)"

@@ -1,18 +1,22 @@
-"""A large state without Spark: the bytes of its epochs, and what restores cost.
+"""A large state without Spark: the bytes of epochs, and the cost of restores.
 
     python tests/benchmarks/large_state.py [--keys 1000000] [--churn 0.01] [--turnovers 2]
                                            [--text 0] [--restores 3] [--plot FILE]
 
-An operator that counts and sums, and keeps a text of `--text` random characters for each key, has
-`--keys` keys in one subtask, on a local disk. Then each epoch changes a share `--churn` of the
-keys, drawn at random, until each key has changed `--turnovers` times on average. Three operators
-get the same epochs: in RocksDB with databases as snapshots (`database`), in RocksDB with rows as
-snapshots (`rows`), and on the heap (`heap`). With several shares this is done for each of them.
+An operator counts and sums, and keeps a text of `--text` random characters for each key. One
+subtask has `--keys` keys, on a local disk. Then each epoch changes a random share `--churn` of the
+keys, until each key has changed `--turnovers` times on average. Three operators get the same
+epochs: in RocksDB with databases as snapshots (`database`), in RocksDB with rows as snapshots
+(`rows`), and on the heap (`heap`). Several values of `--churn` give one measurement each.
 
-Printed are for each: the bytes that an epoch writes with its share of the snapshots, to those of
-the last whole snapshot as rows; the seconds of an epoch, without snapshots, which are written in
-the background; the seconds, and the CPU seconds, until a host that begins has the state, medians of
-`--restores`, also for one of two subtasks; and ratios to `rows`.
+The benchmark prints for each operator:
+
+    bytes     written in an epoch, with the epoch's share of snapshots, divided by the bytes of the
+              last whole snapshot as rows
+    seconds   of an epoch, without snapshots, which are written in the background
+    restore   seconds and CPU seconds until a new host has the state, medians of `--restores`, for a
+              single subtask and for one of two subtasks
+    ratios    to `rows`
 """
 
 from __future__ import annotations
@@ -46,7 +50,8 @@ KEYS_OF_EPOCH = 250_000
 
 
 class TotalsAndText(RunningTotals):
-    """Counts and sums the rows of a key, and keeps hexadecimal characters that belong to it."""
+    """Processor that counts and sums the rows of a key, and keeps hexadecimal characters computed
+    from the key."""
 
     def __init__(self, characters: int) -> None:
         self._characters = characters
@@ -68,9 +73,9 @@ class TotalsAndText(RunningTotals):
 
 @dataclass
 class Measured:
-    """`written`: the bytes of each epoch after the load, and `epochs` its seconds; `read_bytes`: of
-    the files that restores read; `seconds`, `cpu_seconds`: of restores, by how many subtasks there
-    are."""
+    """The figures of one operator. `written`: the bytes of each epoch after the load. `epochs`: the
+    seconds of each epoch after the load. `read_bytes`: bytes of the files that restores read.
+    `seconds`, `cpu_seconds`: of restores, by the number of subtasks."""
 
     written: list[int] = field(default_factory=list)
     epochs: list[float] = field(default_factory=list)
@@ -80,7 +85,7 @@ class Measured:
 
 
 class Case:
-    """One of the operators, with its store in `folder`."""
+    """An operator of the benchmark, with its store in `folder`."""
 
     def __init__(self, folder: Path, backend: BackendSettings, characters: int) -> None:
         self.measured = Measured()
@@ -91,23 +96,24 @@ class Case:
         self._epoch = 0
 
     def run(self, keys: Sequence[str]) -> tuple[int, float]:
-        """An epoch that changes these keys; the bytes that it wrote, and its seconds."""
+        """Run an epoch that changes these keys. Returns the written bytes and the seconds of the
+        epoch."""
         rows = [(key, 1) for key in keys]
         begun = time.perf_counter()
         self._host.epoch(self._epoch, rows)
         taken = time.perf_counter() - begun
-        # The next epoch names the snapshot if one was due.
+        # If a snapshot was due, the next epoch names the snapshot.
         self._host.finish_maintenance()
         self._epoch += 1
         assert self._host.report is not None
         return self._host.report.written_bytes, taken
 
     def snapshot_bytes(self) -> int:
-        """What the files take that are no changelogs."""
+        """The bytes of all files except changelogs."""
         return bytes_of(handle for handle in self._host.handles if handle.kind != "changelog")
 
     def end(self) -> None:
-        """No epoch comes after this."""
+        """End the epochs: note the bytes of the files, and close the host."""
         self.measured.read_bytes = bytes_of(self._host.handles)
         self._host.close()
         self._maintenance.close()
@@ -129,7 +135,7 @@ class Case:
 
 
 def measure_restores(cases: dict[str, Case], restores: int) -> None:
-    """The cases take turns."""
+    """Measure the restores of all cases, which take turns."""
     for parallelism in (1, 2):
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
         for _ in range(restores):
@@ -143,19 +149,20 @@ def measure_restores(cases: dict[str, Case], restores: int) -> None:
 
 @dataclass
 class Result:
-    """What was measured with one churn."""
+    """The measurements with one churn."""
 
     churn: float
     state_bytes: int
     cases: dict[str, Measured]
 
     def share(self, name: str) -> float:
-        """The bytes of an epoch, of the state."""
+        """The mean bytes of an epoch, divided by the bytes of the state."""
         return statistics.mean(self.cases[name].written) / self.state_bytes
 
 
 def measure(churn: float, folder: Path, given: argparse.Namespace) -> Result:
-    """Run the cases over the same epochs, and their restores. Raises SystemExit."""
+    """Run the cases over the same epochs, and measure restores. Raises SystemExit if no snapshot
+    was due."""
     keys = [f"key {number}" for number in range(given.keys)]
     chance, changed = random.Random(7), round(given.keys * churn)
     cases = {name: Case(folder / name, backend, given.text) for name, backend in CASES.items()}
@@ -178,7 +185,7 @@ def measure(churn: float, folder: Path, given: argparse.Namespace) -> Result:
 
 
 def tell(result: Result) -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     print(f"churn {result.churn:.2%}, a state of {result.state_bytes / 1e6:,.0f} MB as rows")
     rows = result.cases["rows"]
     for name, own in result.cases.items():
@@ -198,7 +205,7 @@ def tell(result: Result) -> None:
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
-    """Bytes and seconds of an epoch, over the churn."""
+    """Plot bytes and seconds of an epoch over the churn."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,21 +1,21 @@
-"""A large state in queries of Spark: what batches, memory and a restart cost, to Spark's row API.
+"""A large state in Spark queries: the cost of batches, memory and a restart, against the row API.
 
     python tests/benchmarks/large_state_queries.py [--keys 1000000 10000000] [--plans …]
                                                    [--batch 50000] [--batches 6] [--restarts 3]
                                                    [--memory-mb 256] [--limit-mb 1024]
                                                    [--out FILE] [--plot FILE]
 
-Three queries get the same files: `cowstate` (heap), `cowstate_rocksdb`, whose databases share
-`--memory-mb` in each host, which may take `--limit-mb` in all, and `row_api` (transformWithState
-with Spark's RocksDB provider). Each query loads some `--keys`, and then runs `--batches` batches
-that change `--batch` of them, drawn at random. Then its processes end, and new ones start the query
-again with a file of a few rows, `--restarts` times. All stores are on the local disk, and nothing
-is recovered from local copies.
+Three queries get the same files: `cowstate` (heap), `cowstate_rocksdb`, and `row_api`
+(transformWithState with Spark's RocksDB provider). The databases of `cowstate_rocksdb` share
+`--memory-mb` in each host, and the host may take `--limit-mb` in all. Each query loads `--keys`
+keys, and then runs `--batches` batches that change `--batch` random keys each. Then the query's
+processes end, and new processes start the query again with a file of a few rows, `--restarts`
+times. All stores are on the local disk, and nothing is recovered from local copies.
 
-Printed are, for each: wall seconds and CPU seconds of a batch (medians), the most memory that a
-state host took, and the seconds of a restart: the first batch of the new processes, less that of a
-query of the same plan whose state has one key (medians of both). `row_api` has its state in the
-JVM, so its memory is not compared. Ratios are to `row_api`.
+The benchmark prints for each query the wall seconds and CPU seconds of a batch (medians), the peak
+memory of a state host, and the seconds of a restart. The seconds of a restart are the first batch
+of the new processes, less the first batch of a query with the same plan and one key (medians of
+both). `row_api` has its state in the JVM, so its memory is not compared. Ratios are to `row_api`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ ROWS_AT_RESTART = 100
 
 @dataclass
 class Measured:
-    """What one plan took. `first_seconds`: of the first batch after each restart; `floor_seconds`:
-    the same of a query with one key."""
+    """The figures of one plan. `first_seconds`: the first batch after each restart.
+    `floor_seconds`: the same for a query with one key."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Measured:
 
     @property
     def restart_seconds(self) -> float:
-        """What the state adds to a restart."""
+        """The seconds that the state adds to a restart."""
         return statistics.median(self.first_seconds) - statistics.median(self.floor_seconds)
 
 
@@ -72,7 +72,7 @@ def rows_of(keys: Sequence[int]) -> pa.Table:
 
 
 class Query:
-    """A query of one plan in this process. `folder`: its files, input and checkpoint."""
+    """A query of one plan in this process. `folder`: for files, input and checkpoint."""
 
     def __init__(self, folder: Path, plan: str, given: argparse.Namespace) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ class Query:
         self._running: Any = None
 
     def run(self, table: pa.Table) -> tuple[float, float]:
-        """Wall seconds and CPU seconds of a batch with these rows."""
+        """Run a batch with these rows. Returns wall seconds and CPU seconds."""
         hidden = self._folder / "next.parquet"
         pq.write_table(table, hidden)
         root = psutil.Process()
@@ -115,7 +115,7 @@ class Query:
 
 @contextmanager
 def memory_watched(measured: Measured) -> Iterator[None]:
-    """Look twice a second how much memory a state host takes."""
+    """Record the peak memory of state hosts during a `with` block, with two samples a second."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -138,7 +138,7 @@ def memory_watched(measured: Measured) -> Iterator[None]:
 
 
 def load(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measured:
-    """Load the keys, and run the batches that are measured."""
+    """Load the keys, and run the measured batches."""
     measured, chance = Measured(), random.Random(7)
     with memory_watched(measured):
         query = Query(folder, plan, given)
@@ -149,7 +149,7 @@ def load(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measu
             wall, cpu = query.run(rows_of(chance.sample(range(keys), min(given.batch, keys))))
             measured.wall.append(wall)
             measured.cpu.append(cpu)
-        # The first one warms up.
+        # The first batch only warms up.
         del measured.wall[0], measured.cpu[0]
         query.stop()
     return measured
@@ -164,7 +164,7 @@ def restart(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Me
 
 
 def in_new_process(step: str, folder: Path, plan: str, keys: int, given: list[str]) -> Measured:
-    """A step in a process of its own, as a new driver with new workers and hosts."""
+    """Run a step in a process of its own, as a new driver with new workers and hosts."""
     answer = folder.parent / f"{folder.name}-{step}.json"
     command = [sys.executable, __file__, *given, "--step", step, str(folder), plan, str(keys)]
     subprocess.run([*command, str(answer)], check=True, stderr=subprocess.DEVNULL)
@@ -172,7 +172,7 @@ def in_new_process(step: str, folder: Path, plan: str, keys: int, given: list[st
 
 
 def measured_plan(folder: Path, plan: str, keys: int, given: list[str], restarts: int) -> Measured:
-    """All steps of one plan."""
+    """Run all steps of one plan."""
     large, small = folder / "large", folder / "of-one-key"
     measured = in_new_process("load", large, plan, keys, given)
     in_new_process("load", small, plan, 1, given)
@@ -183,7 +183,7 @@ def measured_plan(folder: Path, plan: str, keys: int, given: list[str], restarts
 
 
 def of_peer(measured: Measured, peer: Measured) -> tuple[float, float, float]:
-    """Wall seconds and CPU seconds of a batch, and seconds of a restart, to a peer's."""
+    """Ratios to a peer: wall seconds and CPU seconds of a batch, and seconds of a restart."""
     wall, cpu = (
         statistics.median(getattr(measured, name)) / statistics.median(getattr(peer, name))
         for name in ("wall", "cpu")
@@ -192,7 +192,7 @@ def of_peer(measured: Measured, peer: Measured) -> tuple[float, float, float]:
 
 
 def tell(keys: int, results: dict[str, Measured]) -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     print(
         f"{keys:>12,} keys {'wall s':>8}{'CPU s':>8}{'host MiB':>11}{'restart s':>11}{'load s':>8}"
     )
@@ -216,7 +216,7 @@ def _number(value: float) -> str:
 
 
 def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
-    """CPU of a batch, seconds of a restart, and memory, as bars for each number of keys."""
+    """Plot CPU of a batch, seconds of a restart, and memory, as bars for each number of keys."""
     import matplotlib as mpl
 
     mpl.use("Agg")

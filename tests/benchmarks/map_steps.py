@@ -1,35 +1,35 @@
-"""What a row costs in the provider's map and its changelog, step by step, in nanoseconds and in
-bytes that Java allocates for it.
+"""Cost of a row in the provider's map and changelog, step by step: nanoseconds and Java bytes.
 
     python tests/benchmarks/map_steps.py [--keys 1000000] [--updates 250000] [--rounds 40]
 
-One thread without Spark has a store of `--keys` keys of a long, with values of three longs. A
-round draws `--updates` keys at random, leaves out repeated ones, and does each step for all:
+One thread without Spark has a store of `--keys` keys. A key is a long, and a value is three longs.
+A round draws `--updates` random keys, leaves out repeated keys, and does each step for all keys:
 
     rows       the row is filled, which is a part of each step below
     hash       the hash of the key
     line       a read of memory at a random place, in an array as large as the map
-    copy       key and value are copied behind those of the row before it: the least that an undo
-               log, a record or a column costs
-    lz4        all these are compressed by one call: the least that compression costs
+    copy       key and value are copied behind the row before: the minimum cost of an undo log, a
+               record or a column
+    lz4        one call compresses all copies: the minimum cost of compression
     contains   hash, a line of the table, and the key of the record
-    prefetched hash and the key of the record, after 64 keys were looked for together
-    absent     a search for keys that are not there
+    prefetched hash and the key of the record, after a common search for 64 keys
+    absent     a search for missing keys
     get        as `contains`, with a copy of the value
     get, prefetched  as `prefetched`, with a copy of the value
-    put        the value is replaced where it is, and the old one logged; all were read before
-    put again  the same once more in the same batch, where nothing is logged
-    put alone  as `put`, without reads before it
+    put        the value is replaced in place, and the old value logged; all keys were read before
+    put again  the same once more in the same batch, without a log entry
+    put alone  as `put`, without earlier reads
     changelog  key and value go to the columns of the changelog, which are compressed every 240 KiB
-    compress   what is left is compressed, and the file is ended
-    create     the file is made
+    compress   the rest is compressed, and the file is ended
+    create     the file is created
     write      the file is written to the system
     sync       the file is forced to the disk
     name       the file gets its name
 
-It runs twice: with pages of memory as the system gives them, and with large pages
-(-XX:+UseTransparentHugePages). Printed are medians of the second half of the rounds, and ratios.
-The steps of a file are divided by its rows, too.
+The benchmark runs twice: with the system's usual memory pages, and with large pages
+(-XX:+UseTransparentHugePages). It prints medians of the second half of the rounds, in nanoseconds
+and in bytes that Java allocates, and ratios. The cost of a file step is also divided by the file's
+rows.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def medians(figures: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def print_table(results: dict[str, Steps]) -> None:
-    """Each step with each JVM."""
+    """Print each step with each JVM."""
     usual, large = results.values()
     print(f"{'step':16}{'ns':>8}{'bytes':>8}{'large pages':>14}{'ratio':>8}")
     for step, (nanoseconds, allocated) in usual.items():

@@ -4,59 +4,61 @@
                                         [--partitions 2] [--warm N] [--no-snapshots] [--soak]
                                         [--providers cowstate …] [--free-memory GIB]
 
-Every run is a process with a JVM of its own (local[2], default collector); in each round every
-provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`. Some batches go
-before those that are measured; `--warm` says how many. For about a hundred batches, Java's compiler
-takes a part of the two cores.
+Every run is a process with a JVM of its own (local[2], default collector). In each round every
+provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`. Some warm-up
+batches come before the measured batches; `--warm` sets their number. For about a hundred batches,
+Java's compiler takes a part of the two cores.
 
     a        2M keys, 500,000 rows a batch: count and sum by key, about 442,000 updates
     b        the same with 4.5M keys and 10,000 rows a batch; then, in a new JVM that has run a
-             small query to warm up, the first batch on that checkpoint: from changelogs alone
+             small query to warm up, the first batch on this checkpoint: from changelogs alone
              (`restart`), and again after maintenance wrote snapshots (`restart snapshot`), which
-             `--no-snapshots` leaves out. `…load_ms` is the time in which stores were restored,
-             for each of the two cores
+             `--no-snapshots` leaves out. `…load_ms`: the time in which stores were restored, for
+             each of the two cores
     session  session windows (one half of c)
-    join     inner join of two streams (the other half); it may be named by itself, too
-    e        distinct keys, 4.5M of them, 10,000 rows a batch, with a watermark that makes none of
-             them too old. It runs only if it is named
-    d        40M keys with 18 sums each, 8 GB of records: what `--providers disk rocksdb --memory
-             1g` is for. It runs only if it is named
-    soak     500 batches that update the same keys, some values with another length each time.
-             Every ten of them it looks at heap, RSS, open files and mapped files, and at memory and
-             open files of the gateway
+    join     inner join of two streams (the other half of c); also runs under its own name
+    e        distinct keys, 4.5M in all, 10,000 rows a batch, with a watermark that makes no key too
+             old. Runs only under its name
+    d        40M keys with 18 sums each, 8 GB of records, meant for `--providers disk rocksdb
+             --memory 1g`. Runs only under its name
+    soak     500 batches that update the same keys. Some values change their length each time.
+             Every ten batches samples heap, RSS, open files and mapped files, and memory and open
+             files of the gateway
 
-The first keys of `a` and `b` come one by one, to fill the state; hashed ones follow. For each batch
-after warming up it takes wall time (Spark's triggerExecution) and task CPU; of all of them the CPU
-of the collector's threads (Linux) and the beans' collection time. Live heap is what is in use after
-a forced collection, with the query stopped and its state still loaded; RSS is the process's peak.
+In `a` and `b`, each key first comes once, to fill the state; then keys are hashed. For each batch
+after the warm-up, the benchmark takes wall time (Spark's triggerExecution) and task CPU. For all
+these batches together, it takes the CPU of the collector's threads (Linux) and the collection time
+of Java's beans. Live heap is the heap after a forced collection, with the query stopped and its
+state still loaded. RSS is the peak of the process.
 
-The answers are checked: the counts in the state against the rows read, and in `c` what each batch
-put out against the other providers. The floor gives wrong answers. Times are printed beside what
-is required of them; they fail nothing. A ratio is the median of the rounds' ratios: what runs one
-after the other sees the same machine.
+The benchmark checks the answers: the counts in the state against the rows read, and in `c` each
+batch's output against the other providers. The floor gives wrong answers. Times are printed beside
+the requirements, and fail nothing. A ratio is the median of the rounds' ratios, because runs within
+one round see the same machine.
 
-`--providers cowstate unsynced` compares with …cowstate.fsync = false: what syncing files costs.
-`commit_ms` is the time of commits summed over the partitions, of which two commit side by side. So
-half of what commits take more, over the batch without syncing, is the share of syncing: where the
-machine does other work, too, it is steadier than the ratio of two batches.
+`--providers cowstate unsynced` compares with …cowstate.fsync = false: the cost of syncing files.
+`commit_ms` is the time of commits, summed over the partitions. Two partitions commit side by side.
+So the share of syncing is half of the additional commit time, divided by the batch without syncing.
+On a machine with other work, this share is steadier than the ratio of two batches.
 
 `disk` is cowstate with its state in mapped files. `answering` is a store that has one row for all
-keys and keeps nothing: Spark merges this row into each group, as it does with the rows of a real
-store, and not with `floor`. So it is the least that an aggregation can take in Spark's own plan.
+keys and keeps nothing. Spark merges this row into each group, as with the rows of a real store, but
+not with `floor`. So `answering` shows the least time of an aggregation in Spark's own plan.
 
-`spark_plans` is cowstate with …cowstate.changePlans = false: Spark's plan of a batch stays as it
-is, as it does for all other providers.
+`spark_plans` is cowstate with …cowstate.changePlans = false: Spark's plan of a batch stays
+unchanged, as with all other providers.
 
-`--free-memory` takes the rest of the machine's memory first. With `--scenario d --providers disk`
-and less than the state takes, the system cannot keep all mapped files in its cache.
+`--free-memory` first takes the rest of the machine's memory. With `--scenario d --providers disk`
+and less free memory than the state needs, the system cannot cache all mapped files.
 
-`huge_pages` is cowstate in a JVM that asks the system for large pages of memory for its heap
-(-XX:+UseTransparentHugePages), where the map's table and records are.
+`huge_pages` is cowstate in a JVM that asks the system for large memory pages for its heap
+(-XX:+UseTransparentHugePages). The map's table and records are on this heap.
 
-`--providers cowstate stored` compares with a state in an object store, which is a directory of the
-same disk: what the gateway costs. `provider_store.py` measures single commits.
+`--providers cowstate stored` compares with a state in an object store, which is a directory on the
+same disk: the cost of the gateway. `provider_store.py` measures single commits.
 
-Ratios are those of `cowstate`, or of the first provider that is named, to the others.
+Ratios compare `cowstate` with the other providers. Without `cowstate` in the run, ratios compare
+the first named provider with the others.
 """
 
 from __future__ import annotations
@@ -96,9 +98,11 @@ RESTARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A provider's figure over that of the peer, or of the faster of two, may be at most this.
+    """Upper bound of a provider's figure divided by the peer's figure, or by the faster of two
+    peers.
 
-    Without a peer the figure itself may be, with the load of the scenario (`--scale 1`).
+    Without a peer, the bound is for the figure itself, with the full load of the scenario (`--scale
+    1`).
     """
 
     scenario: str
@@ -133,7 +137,7 @@ REQUIREMENTS = (
 )
 
 Figures = dict[str, float]
-# What each provider gave, by round.
+# The results of each provider, by round.
 Runs = dict[str, list[dict[str, Any]]]
 
 
@@ -150,7 +154,7 @@ def run(task: Task) -> dict[str, Any]:
 
 
 def run_scenario(task: Task) -> dict[str, Any]:
-    """All phases of a scenario with one provider, from an empty folder."""
+    """Run all phases of a scenario with one provider, from an empty folder."""
     Path(task.folder).mkdir()
     try:
         result = run(task)
@@ -165,12 +169,13 @@ def run_scenario(task: Task) -> dict[str, Any]:
 
 
 def named(restart: str, first_batch: dict[str, Any]) -> Figures:
-    """What a restart took, under names of its own."""
+    """The figures of a restart, with `restart` as prefix of their names."""
     return {f"{restart}_{name}": value for name, value in first_batch.items()}
 
 
 def check_answers(scenario: str, results: dict[str, dict[str, Any]]) -> None:
-    """What each batch put out is the same with all providers, in the batches that all ran."""
+    """Check that each batch has the same output with all providers, for the batches that all
+    providers ran."""
     outputs = {name: r["answers"] for name, r in results.items() if name not in FLOORS}
     if len(outputs) < 2:
         return
@@ -194,7 +199,8 @@ def compared(runs: Runs) -> str:
 
 
 def ratios(runs: Runs, provider: str, *peers: str) -> Figures:
-    """A provider's figures over those of a peer, or of the faster of two, in the median round."""
+    """A provider's figures divided by a peer's figures, or by the faster of two peers, in the
+    median round."""
     ours = runs[provider]
     theirs = list(zip(*(runs[peer] for peer in peers), strict=True))
     ratio_by_name = {}
@@ -212,7 +218,7 @@ def ratios_by_peer(runs: Runs) -> dict[str, Figures]:
 
 
 def verdicts(scenario: str, runs: Runs) -> list[str]:
-    """The requirements of a scenario whose providers all ran, with what was measured."""
+    """The requirements of a scenario with the measured values, where all providers ran."""
     measured = ((needed, measure_of(needed, runs)) for needed in REQUIREMENTS)
     return [
         f"{needed.figure} of {needed.provider}{beside(needed.peers)}: {value:.{digits(needed)}f}, "
@@ -223,7 +229,8 @@ def verdicts(scenario: str, runs: Runs) -> list[str]:
 
 
 def measure_of(needed: Requirement, runs: Runs) -> float | None:
-    """None if a provider did not run, or the figure was not measured."""
+    """The measured value of a requirement; None if a provider did not run or the figure was not
+    measured."""
     if not {needed.provider, *needed.peers} <= runs.keys():
         return None
     if needed.peers:
@@ -232,18 +239,18 @@ def measure_of(needed: Requirement, runs: Runs) -> float | None:
 
 
 def beside(peers: tuple[str, ...]) -> str:
-    """What a figure is divided by, if it is."""
+    """The divisor of a figure, as text; empty without peers."""
     faster = f"the faster of {' and '.join(peers)}" if len(peers) > 1 else "".join(peers)
     return f" / {faster}" if peers else ""
 
 
 def digits(needed: Requirement) -> int:
-    """A ratio has two behind the point; a figure has none."""
+    """Decimal places: two for a ratio, none for a figure."""
     return 2 if needed.peers else 0
 
 
 def share_of_syncing(runs: Runs) -> float:
-    """The share of a batch that syncs nothing, in the median round."""
+    """The share of syncing in a batch without syncing, in the median round."""
     pairs = zip(runs["cowstate"], runs["unsynced"], strict=True)
     return statistics.median(
         (synced["commit_ms"] - unsynced["commit_ms"]) / CORES / unsynced["wall_ms"]
@@ -319,7 +326,7 @@ def arguments() -> argparse.Namespace:
 
 
 def chosen(letters: Iterable[str]) -> list[str]:
-    """The scenarios that letters stand for."""
+    """The scenarios behind the letters."""
     return [scenario for letter in letters for scenario in LETTERS[letter]]
 
 

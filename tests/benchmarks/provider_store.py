@@ -1,18 +1,18 @@
-"""What the gateway adds to a commit of the state store provider, and how many it takes at once.
+"""Additional time of commits through the gateway, and commits that the gateway takes at once.
 
     python tests/benchmarks/provider_store.py [--rounds 5] [--files 200] [--bytes 100000]
                                               [--latency-ms 30]
 
-Every run is a JVM of its own, without Spark, in which threads commit files as the stores of an
-executor do. In each round the direct path and the gateway run in turn, on one disk:
+Every run is a JVM of its own, without Spark, whose threads commit files like the stores of an
+executor. In each round the direct path and the gateway run in turn, on one disk:
 
-    alone     1 store: what the gateway takes more than the direct path, in the median and at the
-              95th percentile; in the median at most 5 ms
+    alone     1 store: the gateway's time beyond the direct path, in the median and at the 95th
+              percentile; the median should be at most 5 ms
     many      64 stores at once, on the local disk, beside the direct path
-    distant   64 stores at once, in a store that takes `--latency-ms` to put an object: how many
-              such times all of them take
+    distant   64 stores at once, in a store that takes `--latency-ms` to put an object: the time of
+              all 64 commits, divided by this latency
 
-The first tenth of the files warms up, the start of the gateway with it.
+The first tenth of the files warms up, including the start of the gateway.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_MORE_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Milliseconds: of each commit, and of each round of all stores."""
+    """Milliseconds of each commit, and of each round of all stores."""
 
     each: list[float]
     rounds: list[float]
@@ -54,7 +54,7 @@ class Commits:
 
     @property
     def slow(self) -> float:
-        """The 95th percentile."""
+        """The 95th percentile of the commits."""
         return statistics.quantiles(self.each, n=20)[-1]
 
     @property
@@ -64,7 +64,7 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """The compiled program, and what it is run with."""
+    """The compiled program, and the sizes of its runs."""
 
     jar: Path
     folder: Path
@@ -72,7 +72,7 @@ class Harness:
     size: int
 
     def run(self, kind: str, stores: int, python: Path | str = sys.executable) -> Commits:
-        """Commit into an empty directory."""
+        """Commit into an empty directory. Raises SystemExit if the program fails."""
         root = self.folder / "root"
         classpath = [str(spark_jars() / "*"), spark_state.jar_path(), str(self.jar)]
         files = max(self.files // stores, 20)
@@ -93,7 +93,7 @@ class Harness:
 
 
 class DistantStore:
-    """A store that takes a time to put an object."""
+    """A store with a fixed latency of put."""
 
     def __init__(self, store: ObjectStore, seconds: float) -> None:
         self._store = store
@@ -108,7 +108,7 @@ class DistantStore:
 
 
 def serve_distant_store(latency_ms: float) -> None:
-    """Be the gateway of a store that is far away."""
+    """Run the gateway of a distant store."""
     from spark_state.gateway import server, stored_objects
 
     def opened(url: str, options: Mapping[str, Any]) -> Any:
@@ -119,7 +119,7 @@ def serve_distant_store(latency_ms: float) -> None:
 
 
 def distant_python(folder: Path, latency_ms: float) -> Path:
-    """A program that an executor takes for its Python, and that serves a store far away."""
+    """Write a program that an executor runs in place of Python, and that serves a distant store."""
     python = folder / "distant-python"
     call = f"provider_store.serve_distant_store({latency_ms})"
     python.write_text(
@@ -156,7 +156,7 @@ def measure(harness: Harness, rounds: int, python: Path, latency_ms: float) -> d
 
 
 def median_difference(by_kind: dict[str, list[float]]) -> float:
-    """By how much the gateway is slower, in the median round."""
+    """The additional time of the gateway over the direct path, in the median round."""
     pairs = zip(by_kind["gateway"], by_kind["direct"], strict=True)
     return statistics.median(gateway - direct for gateway, direct in pairs)
 

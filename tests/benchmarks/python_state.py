@@ -2,20 +2,21 @@
 
     python tests/benchmarks/python_state.py [--rounds 3] [--warm 12] [--rows 50000] [--cases …]
 
-Three queries read the same files: `identity` (mapInArrow that hands rows on: the floor), one of
-cowstate, and its peer, one of Spark's own (RocksDB provider with changelog checkpointing). Without
-`--cases` these are `keys44k`, `hot1000` and `wide`: transform_with_state and transformWithState
-(`row_api`). Others run if `--cases` names them, or all with `--cases all`: lists, maps, time to
-live, timers (one registered and one fired for each key), rules of a broadcast stream, Arrow
-batches, and the pandas API. Spark has no peer for rules and Arrow: there it is its row API.
+Three queries read the same files: `identity` (mapInArrow that passes rows through: the floor), a
+query of cowstate, and its peer, a query of Spark (RocksDB provider with changelog checkpointing).
+Without `--cases` the cases are `keys44k`, `hot1000` and `wide`: transform_with_state and
+transformWithState (`row_api`). `--cases` names other cases, or all of them with `--cases all`:
+lists, maps, time to live, timers (one registered and one fired for each key), rules of a broadcast
+stream, Arrow batches, and the pandas API. Spark has no peer for rules and Arrow, so the peer there
+is Spark's row API.
 
-In every round each query runs two micro-batches of every case, alternating, so that all see the
-same machine. Before them it runs one to warm up, and `--warm` of them in the first round: a query
-that has run for a minute has its plan compiled by the JVM, and the compiler takes as much CPU as
-some batches. Per batch it measures wall seconds (from the file's arrival to its
-commit) and CPU seconds of all processes (JVM, Python workers, state hosts), and prints medians and
-ratios, and how the hosts' time was shared between restore, process, write and publish. The state
-calls are timed in this process, on 44,000 keys.
+In every round each query runs two micro-batches of every case. The queries alternate, so that all
+see the same machine. Before the two micro-batches, a query runs one micro-batch to warm up, and
+`--warm` micro-batches in the first round: after about a minute the JVM has compiled the query's
+plan, and the compiler takes as much CPU as some batches. The benchmark measures for each batch the
+wall seconds (from the arrival of the file to the commit) and the CPU seconds of all processes (JVM,
+Python workers, state hosts). It prints medians and ratios, and the shares of restore, process,
+write and publish in the hosts' time. The state calls are timed in this process, on 44,000 keys.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds of each measured batch, and milliseconds of the hosts by step, of all batches."""
+    """Seconds of each measured batch, and the hosts' milliseconds by step, summed over the measured
+    batches."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Measured:
 
 def batch_of(case: Case, seed: int) -> pa.Table:
     chance = random.Random(seed)
-    # 50,000 draws from 190,000 keys hold about 44,000 distinct ones.
+    # 50,000 draws from 190,000 keys hold about 44,000 distinct keys.
     keys = case.keys or int(case.rows * 3.8)
     columns: dict[str, pa.Array] = {
         "key": pa.array([f"key{chance.randrange(keys):07d}" for _ in range(case.rows)])
@@ -76,7 +78,8 @@ def batch_of(case: Case, seed: int) -> pa.Table:
 
 
 def cpu_seconds(root: psutil.Process) -> float:
-    """User and system seconds of the JVM, its workers and the state hosts, dead ones included."""
+    """User and system seconds of the JVM, its workers and the state hosts, including ended
+    processes."""
     processes = {process.pid: process for process in root.children(recursive=True)}
     for process in psutil.process_iter():
         try:
@@ -95,7 +98,7 @@ def cpu_seconds(root: psutil.Process) -> float:
 
 
 class Contender:
-    """One query over its own folder of files."""
+    """A query over its own folder of files."""
 
     def __init__(self, spark: SparkSession, folder: Path, case: Case, plan: str) -> None:
         self._spark = spark
@@ -110,7 +113,7 @@ class Contender:
         self._schema = spark.read.parquet(str(first)).schema
 
     def run(self, warm: list[pa.Table], batches: list[pa.Table], measured: Measured) -> None:
-        """Start, run the batches to warm up, then the measured ones; stop."""
+        """Start the query, run the warm-up batches, then the measured batches, and stop."""
         source = self._spark.readStream.schema(self._schema).parquet(str(self._input))
         query = (
             self._plan(source)
@@ -173,7 +176,7 @@ def state_call_micros(keys: int = 44_000, repeats: int = 5) -> dict[str, float]:
 
 
 def frame_micros(frames: int = 5_000, repeats: int = 5) -> float:
-    """Microseconds of CPU of one output DataFrame as the processors for pandas make it."""
+    """CPU microseconds of one output DataFrame, in the form that the pandas processors make."""
 
     def seconds() -> float:
         began = time.process_time()
@@ -234,7 +237,7 @@ def summary(case: Case, measured: dict[str, Measured]) -> dict[str, dict[str, fl
 
 
 def chosen_cases(rows: int, names: list[str]) -> list[Case]:
-    """The cases of these names; the usual ones if there are none. Raises SystemExit."""
+    """The cases with these names; without names, the default cases. Raises SystemExit."""
     cases_by_name = {case.name: case for case in cases(rows)}
     if names == ["all"]:
         return list(cases_by_name.values())

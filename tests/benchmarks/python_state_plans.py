@@ -1,7 +1,7 @@
 """The plans that `python_state.py` measures: cowstate's operator, Spark's own, and none.
 
-Each processor makes the state calls of its kind once for each key, and emits a row for it, so that
-all plans of a case have the same output.
+Each processor makes the state calls of its kind once for each key, and emits a row for the key, so
+that all plans of a case have the same output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Plan = Callable[[DataFrame], DataFrame]
 
 
 class CountRows(StatefulProcessor):
-    """One exists, get and update a key; emits the count."""
+    """Processor with one exists, get and update per key. Emits the count."""
 
     ttl_ms: int | None = None
 
@@ -45,13 +45,13 @@ class CountRows(StatefulProcessor):
 
 
 class CountForAnHour(CountRows):
-    """The same with a time to live."""
+    """CountRows with a time to live."""
 
     ttl_ms = TTL_MS
 
 
 class CountWithTimers(CountRows):
-    """The same, and one timer a key that is registered and fires in the same batch."""
+    """CountRows with one timer per key, which is registered and fires in the same batch."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs())
@@ -64,7 +64,7 @@ class CountWithTimers(CountRows):
 
 
 class AppendRows(CountRows):
-    """One append a key to a list; emits how many rows it appended."""
+    """Processor with one append to a list per key. Emits the number of appended rows."""
 
     def init(self, handle: Any) -> None:
         self._rows = handle.getListState("rows", "v string")
@@ -76,7 +76,8 @@ class AppendRows(CountRows):
 
 
 class CountInMap(CountRows):
-    """One getValue and updateValue of a map for each row; emits the last count."""
+    """Processor with one getValue and one updateValue of a map for each row. Emits the last
+    count."""
 
     def init(self, handle: Any) -> None:
         self._counts = handle.getMapState("counts", "digit string", "n bigint")
@@ -92,7 +93,7 @@ class CountInMap(CountRows):
 
 
 class CountByRules(CountRows):
-    """CountRows with a rule for each key that comes with a broadcast stream."""
+    """CountRows that also reads a rule for each key. Rules come from a broadcast stream."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -133,10 +134,10 @@ class CountRowsInArrow(ArrowStatefulProcessor):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Rows of one micro-batch, and what handles them.
+    """The rows of one micro-batch, and the plans that process the rows.
 
-    `keys`: how many there are; 0 draws about 44,000 distinct ones of 50,000 rows from a large
-    range. `ours` and `peer`: names of PLANS. `by_default`: whether it runs if no case is named.
+    `keys`: the number of keys; 0 draws about 44,000 distinct keys for 50,000 rows, from a large
+    range. `ours` and `peer`: names of PLANS. `by_default`: True if the case runs without `--cases`.
     """
 
     name: str
@@ -149,12 +150,12 @@ class Case:
 
     @property
     def plans(self) -> tuple[str, str, str]:
-        """The floor, cowstate and its peer."""
+        """The names of the floor, of cowstate's plan and of its peer."""
         return "identity", self.ours, self.peer
 
 
 def cases(rows: int) -> list[Case]:
-    """All cases, with micro-batches of so many rows."""
+    """All cases, with micro-batches of `rows` rows."""
     kinds = [
         Case(f"{kind}44k", rows, 0, 1, f"cowstate_{kind}", f"row_api_{kind}", False)
         for kind in ("list", "map", "ttl", "timers")
@@ -174,7 +175,7 @@ def cases(rows: int) -> list[Case]:
 
 
 def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The floor: rows to Python and back."""
+    """Pass rows to Python and back: the floor."""
     for batch in batches:
         count = pa.array([1] * batch.num_rows, pa.int64())
         yield pa.RecordBatch.from_arrays([batch.column("key"), count], ["key", "count"])
@@ -195,7 +196,8 @@ def _cowstate(processor: Any, time_mode: str = "None") -> Plan:
 
 
 def _in_rocksdb(plan: Plan) -> Plan:
-    """A plan of cowstate whose state is in RocksDB; the case's peer may be the one on the heap."""
+    """A plan of cowstate with state in RocksDB. The case's peer may be the plan with state on the
+    heap."""
 
     def planned(df: DataFrame) -> DataFrame:
         df.sparkSession.conf.set("spark.cowstate.backend", "rocksdb")

@@ -3,15 +3,17 @@
     python tests/benchmarks/rescale.py [--keys 4500000] [--rounds 3] [--memory 4g] [--numbers 6 2]
                                        [--providers cowstate rocksdb]
 
-In each round a query counts and sums by key, on cowstate and on RocksDB (with changelogs), with the
-same input: all keys come once, then 3% of them in each of ten batches. It begins with two
-partitions. Then it is stopped and gets other numbers of them, one after the other, each in a JVM of
-its own (local[2]), in which it then runs a batch. A time is that of the call alone, `rescale.apply`
-or `StreamingCheckpointManager.repartition`, in a session that has done nothing before.
+In each round a query counts and sums by key, on cowstate and on RocksDB (with changelogs). Both get
+the same input: each key once, then 3% of the keys in each of ten batches. The query begins with two
+partitions. Then the query is stopped and gets other numbers of partitions, one after the other.
+Each change is in a JVM of its own (local[2]), which then runs a batch. A time covers only the call
+of `rescale.apply` or `StreamingCheckpointManager.repartition`, in a session that has done nothing
+before.
 
-The counts in the state are checked against the rows read. A ratio is the median of the rounds'
-ratios: what runs one after the other sees the same machine. Required is at most a third.
-`peak_rss_mb` is that of the JVM, `state_mb` the size of the state's files before.
+The benchmark checks the counts in the state against the rows read. A ratio is the median of the
+rounds' ratios, because runs within one round see the same machine. The ratio should be at most a
+third. `peak_rss_mb`: the peak RSS of the JVM. `state_mb`: the size of the state's files before the
+change.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ Runs = dict[str, list[dict[int, dict[str, float]]]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a process does: fill the state, or, if `number` is one, give it so many partitions."""
+    """The task of a process: fill the state if `number` is None, else change to `number`
+    partitions."""
 
     provider: str
     keys: int
@@ -85,7 +88,7 @@ def start_session(step: Step) -> SparkSession:
 
 
 def run_batches(spark: SparkSession, step: Step, rows: int, batches: int) -> dict[str, Any]:
-    """Let the query run so many batches; the progress of the last one."""
+    """Let the query run `batches` batches. Returns the progress of the last batch."""
     machine = Machine(spark)
     stream = Stream(machine, count_and_sum(spark, step.load, rows), "update", step.checkpoint)
     stream.wait_for(batches)
@@ -109,7 +112,7 @@ def change(spark: SparkSession, step: Step) -> dict[str, float]:
     if step.provider == "cowstate":
         rescale.apply(spark, location, step.number, lambda done, total: None, force=True)
     else:
-        # The last batch was stopped; its input comes again.
+        # The query was stopped after the last batch; its input comes again.
         manager.repartition(location, step.number, enforce_exactly_once_sink=False)
     seconds = time.monotonic() - began
     peak_rss_mb = Machine(spark).rss_mb("VmHWM")
@@ -118,7 +121,7 @@ def change(spark: SparkSession, step: Step) -> dict[str, float]:
 
 
 def check_counts(spark: SparkSession, step: Step, last: dict[str, Any]) -> None:
-    """The counts in the state sum up to the rows read, over as many keys as there are."""
+    """Check that the counts in the state sum up to the rows read, over all keys and partitions."""
     reader = spark.read.format("statestore").option("batchId", last["batchId"])
     state = reader.load(str(step.checkpoint))
     totals = state.agg(F.count("*"), F.sum("value.count"), F.max("partition_id")).collect()[0]
@@ -128,7 +131,7 @@ def check_counts(spark: SparkSession, step: Step, last: dict[str, Any]) -> None:
 
 
 def do(step: Step, result: Path) -> None:
-    """In a process of its own, which ends its JVM at once."""
+    """Do a step in this process, write the result, and kill the JVM."""
     spark = start_session(step)
     measured = (fill if step.number is None else change)(spark, step)
     result.write_text(json.dumps(measured))
@@ -164,7 +167,7 @@ def medians(runs: Runs, provider: str, number: int) -> dict[str, float]:
 
 
 def report(runs: Runs, numbers: list[int]) -> dict[str, float]:
-    """Print what was measured; the ratios by number."""
+    """Print the measurements, and return the ratios by change of the number of partitions."""
     ratios = {}
     before = FIRST_NUMBER
     for number in numbers:

@@ -1,28 +1,28 @@
-"""The checkpoint protocol with very many subtasks, each in a host of its own, on a store that is
-counted. Spark does not run, and there is no state: what is measured is the protocol.
+"""The checkpoint protocol with very many subtasks, each in a host of its own, on a counting store.
 
     python tests/benchmarks/scale.py [--parallelism 16 256 1024 10000] [--retained 1 100 1000]
                                      [--rate 300] [--handles 8] [--sample 400] [--out FILE]
                                      [--plot FILE]
 
-Subtasks are threads that run the protocol as the engine does: what the epoch starts from, a file of
-changes, the barrier, and completing the epoch. They begin their turns one after the other, `--rate`
-a second, and at least within a second, as the tasks of a batch end. The store is in memory, has
-S3's pages of 1,000 names, and takes the time that requests to S3 take (`Latencies` in
-tests/support/stores/counted_store.py). For each number of subtasks and each number of epochs that
-the store retains, three things are measured:
+Spark does not run, and there is no state: the benchmark measures only the protocol. Subtasks are
+threads that run the protocol as the engine does: find the base of the epoch, write a file of
+changes and the barrier, and complete the epoch. The turns of subtasks begin one after the other,
+`--rate` a second, spread over at least a second, like the ends of a batch's tasks. The store is in
+memory, has S3's pages of 1,000 names, and takes the time of requests to S3 (`Latencies` in
+tests/support/stores/counted_store.py). For each number of subtasks and each number of retained
+epochs, the benchmark measures three steps:
 
-    epoch    an epoch of a query that runs
-    restore  a new run with as many subtasks: until each one knows its files, and has read one
+    epoch    an epoch of a running query
+    restore  a new run with as many subtasks: until each subtask knows its files and has read a file
     rescale  a new run with twice as many subtasks
 
-Subtasks of a restore do not meet, so `--sample` of them are run, and counted for all.
+Subtasks of a restore do not interact, so only `--sample` subtasks run, and stand for all.
 
-Printed are, for a subtask, its requests, the names that listings show it, and the bytes of
-barriers, groups and manifests that it writes and reads; the seconds that its requests take (median
-and most); and the dollars of the requests of all. The columns `before` are of the protocol before,
-in which each subtask listed the files and barriers of all, and read the manifest of all. They are
-computed, and not run.
+The benchmark prints per subtask the requests, the names in listings, and the bytes of barriers,
+groups and manifests written and read; the seconds of a subtask's requests (median and most); and
+the dollars of all subtasks' requests. The columns `before` show the former protocol, in which each
+subtask listed the files and barriers of all subtasks, and read the manifest of all. These columns
+are computed, not measured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ THREADS = 256
 
 @dataclass(frozen=True)
 class Before:
-    """What the protocol before took of a subtask."""
+    """Requests, listed names and read bytes of a subtask in the former protocol."""
 
     requests: float
     listed: float
@@ -60,8 +60,8 @@ class Before:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one step took, of `subtasks` subtasks in all; `counts` are of `counted` of them.
-    `barrier_bytes`: of a barrier; `before`: what the protocol before took."""
+    """The cost of one step. `subtasks`: all subtasks of the run. `counted`: the subtasks that
+    `counts` cover. `barrier_bytes`: the size of a barrier."""
 
     step: str
     subtasks: int
@@ -73,24 +73,28 @@ class Measured:
     barrier_bytes: float
 
     def of_subtask(self, total: float) -> float:
-        """The share of a subtask."""
+        """The share of one subtask in a total."""
         return total / self.counted
 
     def dollars(self, prices: Prices) -> float:
-        """What the requests of all subtasks cost."""
+        """The price of all subtasks' requests."""
         return self.of_subtask(self.counts.dollars(prices)) * self.subtasks
 
     def before(self) -> Before:
-        """An epoch listed the retained manifests, read the newest one, put two objects, and listed
-        the files and barriers of all. A restore listed the runs twice, the manifests twice and the
-        epochs twice, and read the store's description, the manifest of all, and a file."""
-        # A run with twice as many subtasks reads what half as many have written.
+        """The cost of the step in the former protocol.
+
+        An epoch listed the retained manifests, read the newest manifest, put two objects, and
+        listed the files and barriers of all subtasks. A restore listed the runs twice, the
+        manifests twice and the epochs twice, and read the store's description, the manifest of all
+        subtasks, and a file.
+        """
+        # A run with twice as many subtasks reads the files of half as many writers.
         writers = self.subtasks // 2 if self.step == "rescale" else self.subtasks
         manifest = writers * self.barrier_bytes
         pages = _pages(self.retained)
         if self.step == "epoch":
             listed = self.retained + 2 * writers
-            # The last one reads the barriers of all, and writes the manifest.
+            # The last subtask reads the barriers of all subtasks, and writes the manifest.
             by_last = manifest / writers
             requests = 3 + pages + _pages(2 * writers) + 1
             return Before(requests, listed, manifest + by_last)
@@ -102,7 +106,8 @@ def _pages(names: int) -> int:
 
 
 class Subtask(LoneSubtask):
-    """Keeps as many files as `handles`: a snapshot would have replaced the older ones."""
+    """A LoneSubtask whose base has `handles` files, as many as a real chain keeps: snapshots
+    replace older files."""
 
     handles = 8
 
@@ -120,7 +125,7 @@ class Subtask(LoneSubtask):
 
 
 class Simulation:
-    """A store with `retained` epochs of an operator, and the subtasks of its run."""
+    """A store with `retained` epochs of an operator, and the subtasks of the operator's run."""
 
     def __init__(self, parallelism: int, retained: int, rate: float, sample: int) -> None:
         self.store = CountedStore(latencies=Latencies(), sleeps=False)
@@ -140,7 +145,7 @@ class Simulation:
             self.store.fill(f"{EpochDirectory(epoch, 1)}/changelog-00000", b"")
 
     def epoch(self) -> Measured:
-        """Let the query run an epoch."""
+        """Let the query run an epoch, and measure the epoch."""
         self.store.sleeps = True
         before = self.store.counted()
         seconds = self._epoch(self._rate)
@@ -155,7 +160,7 @@ class Simulation:
         return self._turns(turns, rate)
 
     def restored(self, step: str, parallelism: int) -> Measured:
-        """Let a new run begin, with a host for each subtask."""
+        """Let a new run begin with a host for each subtask, and measure the restores."""
         operator = replace(self.operator, run_id=step, parallelism=parallelism)
         self.store.sleeps = False
         number_of_hosts = min(parallelism, self._sample)
@@ -192,8 +197,8 @@ class Simulation:
         )
 
     def _turns(self, turns: Sequence[Callable[[], object]], rate: float) -> list[float]:
-        """Let subtasks take their turns, so many a second; 0: one after the other. Returns how long
-        the requests of each one took."""
+        """Let subtasks take their turns, `rate` a second; with rate 0, one after the other. Returns
+        the seconds of each subtask's requests."""
         spread = max(1.0, len(turns) / rate) if rate else 0.0
         begin = time.monotonic()
 
@@ -227,7 +232,7 @@ def line(measured: Measured, prices: Prices) -> str:
 
 
 def plot(results: Sequence[Measured], path: Path) -> None:
-    """Requests, names and bytes of a subtask, over the number of subtasks."""
+    """Plot requests, names and bytes of a subtask over the number of subtasks."""
     import matplotlib as mpl
 
     mpl.use("Agg")

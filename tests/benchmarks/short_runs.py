@@ -1,12 +1,12 @@
-"""What the first epoch after a restore takes in runs of one epoch: parts against whole snapshots.
+"""Cost of the first epoch after a restore, in runs of one epoch: parts against whole snapshots.
 
     python tests/benchmarks/short_runs.py [--keys 200000] [--changed 0.05] [--runs 60] [--out FILE]
 
-Two stores of one subtask get the same epochs, in turn, each epoch from a host of its own that
-restores the state, as scheduled runs do. In one store the first epoch names a part of a snapshot
-when one is due, in the other one the whole snapshot, as it would without parts. Measured are the
-seconds of each epoch with its restore, and the rows that are written in snapshots. Printed are
-medians, the longest epoch beyond the median, and ratios.
+Two stores of one subtask get the same epochs, in turn. Each epoch runs in a host of its own that
+restores the state, as in scheduled runs. In one store the first epoch names a part of a snapshot
+when a part is due. In the other store the first epoch names the whole snapshot, as without parts.
+The benchmark measures the seconds of each epoch with its restore, and the rows written in
+snapshots. It prints medians, the longest epochs, and ratios.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Measured:
 def run_epoch(
     folder: Path, epoch: int, rows: list[tuple[str, int]], few_entries: int, measured: Measured
 ) -> None:
-    """One run of one epoch."""
+    """Do one run of one epoch."""
     with (
         mock.patch.object(snapshot_policy, "FEW_ENTRIES", few_entries),
         Maintenance() as maintenance,

@@ -1,19 +1,20 @@
-"""Where the provider's state may be, beyond the heap: designs against each other, in one run.
+"""Places for the provider's state beyond the heap: designs against each other, in one run.
 
     python tests/benchmarks/state_memories.py [--keys 10000000] [--updates 450000] [--batches 12]
                                               [--words 20] [--memory 1g] [--contenders …]
 
-Each contender has a JVM of its own without Spark. It loads `--keys` rows, whose values have
-`--words` words of 8 bytes, and runs batches that read and write `--updates` of them, drawn at
-random, in one thread. `heap` has as much memory as it needs, the others `--memory`:
+Each contender has a JVM of its own without Spark. The contender loads `--keys` rows, whose values
+have `--words` words of 8 bytes. Then one thread runs batches that read and write `--updates` random
+rows each. `heap` has as much memory as it needs, the other contenders have `--memory`:
 
     heap             the paged map on the heap
-    mapped           the paged map in mapped files; records are changed in the newest pages only
-    mapped_in_place  the same, with records changed where they are
+    mapped           the paged map in mapped files; records change only in the newest pages
+    mapped_in_place  the paged map in mapped files; records change in place
     sorted_runs      a log-structured merge tree of own files: a run for each batch, merged by eight
     rocksdb          the RocksDB of Spark's jars, without a write-ahead log
 
-Printed are the seconds of the load, the median and the slowest batch, and ratios to `rocksdb`.
+The benchmark prints the seconds of the load, the median and the slowest batch, and ratios to
+`rocksdb`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OPENED = ("java.nio", "sun.nio.ch", "java.lang")
 
 
 def measure(jar: Path, contender: str, arguments: argparse.Namespace) -> dict[str, float]:
-    """Milliseconds of the load and of batches."""
+    """Seconds of the load, and milliseconds of the median and the slowest batch."""
     memory = "16g" if contender == "heap" else arguments.memory
     sizes = (arguments.keys, arguments.updates, arguments.batches, arguments.words)
     classpath = os.pathsep.join([str(jar), spark_state.jar_path(), str(spark_jars() / "*")])

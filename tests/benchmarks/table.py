@@ -3,22 +3,22 @@
     python tests/benchmarks/table.py [--rounds 2] [--keys 4000000] [--out FILE]
 
 A streaming aggregation (count and sum by key; RocksDB provider, changelog checkpointing) fills its
-state with `--keys` keys, and after that changes a fifth of them a batch; what each batch changed
-goes into a table. State and table then hold the same rows, and are read in turn:
+state with `--keys` keys, and then changes a fifth of the keys in each batch. The changes of each
+batch go into a table. State and table then hold the same rows, and are read in turn:
 
     snapshot     spark.read.format("statestore") : spark.read.format("cowstate"), all columns
     change feed  the same with readChangeFeed, over the batches after the fill; without preimages,
-                 which Spark's has not either
-    preimages    the change feed with them, for which the state at its start is read; the ratio is
-                 of the rows that are the same in both
+                 because Spark's feed has no preimages
+    preimages    the change feed with preimages, for which the state at its start is read; the ratio
+                 is of the rows that are the same in both feeds
 
 Then one stream of rows is written, in turn, to parquet files and to a table:
 
-    sink         new keys only, and keys of which each comes again in every batch
+    sink         new keys only, and the same keys again in every batch
 
-Times are of Spark actions (sums over all columns) and of batches (triggerExecution), medians; the
-answers of both sides are compared. Ratios are printed beside what is required; they fail nothing.
-A merge into Delta is not measured: delta-spark from PyPI comes without its jar.
+Times are of Spark actions (sums over all columns) and of batches (triggerExecution), as medians.
+The benchmark compares the answers of both sides. Ratios are printed beside the requirements, and
+fail nothing. A merge into Delta is not measured: delta-spark from PyPI comes without its jar.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def numbers(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def run(writer: Any, last_batch: int) -> list[float]:
-    """Run a query up to a batch; the milliseconds of each of its batches."""
+    """Run a query up to a batch. Returns the milliseconds of each batch."""
     query = writer.start()
     while (query.lastProgress or {"batchId": -1})["batchId"] < last_batch:
         if query.exception():
@@ -83,7 +83,7 @@ def run(writer: Any, last_batch: int) -> list[float]:
 
 
 def fill(spark: SparkSession, folder: Path, keys: int) -> None:
-    """The state and the table, with the same rows after the same batches."""
+    """Fill the state and the table with the same rows in the same batches."""
     rows = numbers(spark, keys // FILL)
     key = F.when(F.col("value") < keys, F.col("value")).otherwise(
         F.pmod(F.xxhash64("value"), F.lit(keys))
@@ -120,7 +120,7 @@ def of_table(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float]]:
-    """Seconds of Spark's reader and of ours."""
+    """Seconds of Spark's reader and of cowstate's reader, by figure."""
     theirs, expected = seconds(
         lambda: sums(of_statestore(spark, folder), "value.count", "value.sum")
     )

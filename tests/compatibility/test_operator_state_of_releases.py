@@ -1,4 +1,4 @@
-"""Operator state of earlier releases must stay readable. `write_operator_state.py` wrote it."""
+"""Operator state of earlier releases stays readable. `write_operator_state.py` wrote the files."""
 
 from __future__ import annotations
 

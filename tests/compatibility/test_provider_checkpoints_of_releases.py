@@ -1,6 +1,6 @@
-"""The provider's checkpoints of earlier releases must stay readable, by Spark and without it.
+"""Test that provider checkpoints of earlier releases stay readable, by Spark and without Spark.
 
-`write_provider_checkpoint.py` wrote each of them.
+`write_provider_checkpoint.py` wrote each checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stores written by earlier releases must stay readable. `write_store.py` wrote each of them."""
+"""Test that stores of earlier releases stay readable. `write_store.py` wrote each store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.compatibility.write_store import EPOCHS, PROCESSORS, ROWS
 from tests.support.operators.subtasks import Host, operator
 
 FOLDER = Path(__file__).parent
-# What each key comes to after an epoch that adds the value 1 to each of them once more.
+# The output of each key for an epoch that adds the value 1 once more.
 EMITTED = {"totals": (EPOCHS + 1, EPOCHS + 1), "collections": (EPOCHS + 1, 1)}
 FIXTURES = [
     (states, path)

@@ -1,4 +1,4 @@
-"""Tables written by earlier releases must stay readable. `write_table.py` wrote each of them."""
+"""Test that tables of earlier releases stay readable. `write_table.py` wrote each table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ each_release = pytest.mark.parametrize("release", sorted(path.name for path in F
 
 
 def widened(rows: dict[int, Values]) -> dict[int, Values]:
-    """Rows of an older version with the column that came later."""
+    """Rows of an older version, with null in columns that later versions added."""
     return {key: (*values, *[None] * (3 - len(values))) for key, values in rows.items()}
 
 

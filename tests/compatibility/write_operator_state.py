@@ -1,6 +1,6 @@
 """Writes the snapshots of a release: python -m tests.compatibility.write_operator_state FOLDER
 
-Three subtasks of a source: list, union and broadcast state, with a type of every kind.
+Three subtasks of a source have list, union and broadcast state, with a type of every kind.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python -m tests.compatibility.write_provider_checkpoint FOLDER
 
-For each checkpoint format one query, in `format-1` and `format-2`: five batches that count and add
-up a few rows by key in two partitions, with a snapshot of the third, and with row checksums in
-format 2. Kept is what a test needs: offsets, commits, metadata and state without `.crc` files.
+A query runs once for each checkpoint format, in `format-1` and `format-2`. Five batches count and
+add up a few rows by key in two partitions, with a snapshot of the third batch. Format 2 has row
+checksums. Only the files for the tests are kept: offsets, commits, metadata and state, without
+`.crc` files.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ FORMATS = (1, 2)
 KEPT = ("offsets", "commits", "metadata", "state")
 KEYS = ("a", "ä longer key", None)
 
-# Those of both partitions; version n + 1 is what batch n made.
+# The snapshots of both partitions. Batch n makes version n + 1.
 _SNAPSHOTS = f"checkpoint/state/0/*/{SNAPSHOT_BATCH + 1:019}-*.snapshot.arrow"
 _STATE_STORE = "spark.sql.streaming.stateStore"
-# Key, then rows, sum and the greatest pair of text and number.
+# Key -> number of rows, sum, and the greatest pair of text and number.
 State = dict[str | None, tuple[int, Decimal, tuple[str, int]]]
 
 
 def rows_of(batch: int) -> list[tuple[str | None, int]]:
-    """Each batch has rows of all keys but one."""
+    """The rows of a batch. A batch has a row of each key, except the key at place `batch % 4`."""
     return [(key, 10 * batch + place) for place, key in enumerate(KEYS) if place != batch % 4]
 
 
 def state_after(batch: int) -> State:
-    """What the store holds after a batch."""
+    """The content of the store after a batch."""
     state: State = {}
     for key, number in (row for earlier in range(batch + 1) for row in rows_of(earlier)):
         count, total, _ = state.get(key, (0, Decimal(0), ("", 0)))
@@ -50,7 +51,7 @@ def state_after(batch: int) -> State:
 
 
 def write(spark: SparkSession, folder: Path, checkpoint_format: int) -> None:
-    """The checkpoint of one format, in `folder`."""
+    """Write the checkpoint of one format into `folder`."""
     spark.conf.set(f"{_STATE_STORE}.checkpointFormatVersion", str(checkpoint_format))
     spark.conf.set(f"{_STATE_STORE}.rowChecksum.enabled", str(checkpoint_format == 2).lower())
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,7 +72,7 @@ def _run_batches(spark: SparkSession, scratch: Path, checkpoint_format: int) -> 
     for batch in range(BATCHES):
         rows = [{"key": key, "number": number} for key, number in rows_of(batch)]
         pq.write_table(pa.Table.from_pylist(rows, schema), source / f"{batch}.parquet")
-        # Every batch is a run of its own; the one that is to have a snapshot waits for it.
+        # Every batch is a run of its own. The run of SNAPSHOT_BATCH waits for the snapshot.
         has_snapshot = batch == SNAPSHOT_BATCH
         spark.conf.set(f"{_STATE_STORE}.minDeltasForSnapshot", "1" if has_snapshot else "100")
         events = spark.readStream.schema("key string, number bigint").parquet(str(source))

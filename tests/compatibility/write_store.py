@@ -2,8 +2,8 @@
 
 STATES is `totals`, a value state, or `collections`, a list and a map state.
 
-Two subtasks, twelve epochs; every epoch adds a row of value 1 to each of ten keys, and epoch 5 was
-run twice. The snapshot policy is set so that the newest checkpoint rests on a snapshot and
+The store has two subtasks and twelve epochs. Every epoch adds a row of value 1 to each of ten keys,
+and epoch 5 ran twice. With this snapshot policy, the newest checkpoint has a snapshot and
 changelogs.
 """
 

@@ -1,8 +1,8 @@
 """Writes the tables that a release keeps: python -m tests.compatibility.write_table FOLDER
 
 `plain`: eight versions with updates, deletes, a column that comes later, files that a commit
-folded, and a compaction; the tasks that wrote are in event time. `sequenced`: late rows, and
-deletes that outlast them. What each version holds is in `PLAIN` and `SEQUENCES`.
+folded, and a compaction. The writing tasks report event-time watermarks. `sequenced`: late rows,
+and deletes that win over late rows. `PLAIN` and `SEQUENCES` give the content of each version.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _SEQUENCED: list[list[Row]] = [
 
 
 def _states(batches: list[list[Row]], width: int) -> list[dict[int, Values]]:
-    """What plain upserts leave after each batch; columns that come later are null before."""
+    """The expected state after each batch of plain upserts. Columns that come later are null
+    before."""
     state: dict[int, Values] = {}
     states = []
     for rows in batches:
@@ -70,7 +71,7 @@ SEQUENCES: list[dict[int, Values]] = [
 
 
 def write_plain(folder: Path) -> None:
-    """The table with all that tables without a sequence have."""
+    """Write the table with all features of tables without a sequence."""
     query = ScriptedTable(open_object_store(str(folder)))
     bounds = MergeBounds(1 << 30, FOLDED)
     for batch, rows in enumerate(_BATCHES):
@@ -93,7 +94,7 @@ def write_plain(folder: Path) -> None:
 
 
 def write_sequenced(folder: Path) -> None:
-    """The table whose rows have a sequence."""
+    """Write the table whose rows have a sequence."""
     job = ScriptedTable(open_object_store(str(folder)), "job", SEQUENCED, is_query=False)
     for batch, rows in enumerate(_SEQUENCED):
         table = file_table(rows, sequenced=True)

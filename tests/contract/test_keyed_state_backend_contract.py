@@ -1,4 +1,4 @@
-"""What every backend of keyed state promises, run against each of them."""
+"""The contract of keyed state backends, run against each backend."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Place:
-    """Where a store is, and how to open it."""
+    """The URL of a store, and the options to open the store."""
 
     url: str
     storage_options: Mapping[str, Any]

@@ -1,5 +1,8 @@
-"""What every object store promises, run against each kind: memory, disk, S3 over HTTP, a file
-system that knows no conditional create, and one with hosts."""
+"""The contract of object stores, run against each kind of store.
+
+The kinds are memory, disk, S3 over HTTP, a file system without conditional create, and a file
+system with hosts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from tests.support.stores.stale_store import ListingsOfAMinuteAgo
 
 
 class UnconditionalFileSystem(MemoryFileSystem):
-    """Overwrites whatever `mode` says, as some file systems do."""
+    """A file system that overwrites with any `mode`, as some file systems do."""
 
     protocol = "unconditional"
     store: ClassVar[dict[str, Any]] = {}
@@ -39,7 +42,7 @@ class UnconditionalFileSystem(MemoryFileSystem):
 
 
 class WholeFileSystem(MemoryFileSystem):
-    """Answers with whole objects to whoever asks for a range, as some HTTP servers do."""
+    """A file system that returns a whole object for a range, as some HTTP servers do."""
 
     protocol = "whole"
     store: ClassVar[dict[str, Any]] = {}
@@ -50,7 +53,7 @@ class WholeFileSystem(MemoryFileSystem):
 
 
 class StrictFileSystem(MemoryFileSystem):
-    """Refuses a range that begins where an object ends, with an error of its own."""
+    """A file system that refuses a range beyond an object's end, with an error of its own."""
 
     protocol = "strict"
     store: ClassVar[dict[str, Any]] = {}
@@ -78,7 +81,7 @@ def s3() -> Iterator[S3Server]:
 
 
 def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
-    """An empty store."""
+    """An empty store of a kind."""
     if kind == "s3":
         server: S3Server = request.getfixturevalue("s3")
         return open_object_store(f"{server.new_bucket()}/some/store", server.storage_options)
@@ -96,7 +99,7 @@ def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Objec
 
 
 class TestObjectStores(ObjectStoreContract):
-    """Each kind of store that there is."""
+    """Tests of each kind of store."""
 
     @pytest.fixture(params=["memory", "file", "s3", "retrying", "strict", "hosted"])
     def kind(self, request: pytest.FixtureRequest) -> str:
@@ -115,7 +118,7 @@ class TestObjectStores(ObjectStoreContract):
 
 
 class TestStoresOfOnePathOnSeveralHosts:
-    """Nothing but the authority of their URLs tells them apart."""
+    """Tests of stores whose URLs differ only in the authority."""
 
     @pytest.mark.parametrize("other", ["me@{}2:8020", "you@{}:8020", "me@{}:9000", "me@{}"])
     def test_they_do_not_share_objects(self, other: str) -> None:
@@ -156,7 +159,8 @@ class TestStoresOfOnePathOnSeveralHosts:
 
 
 class TestFileSystemsWithoutRanges(TestObjectStores):
-    """They keep all promises but one: a short object looks like a range of itself."""
+    """Tests of file systems that ignore ranges. The stores keep all promises but one: a short
+    object looks like a range of itself."""
 
     @pytest.fixture
     def kind(self) -> str:
@@ -169,7 +173,8 @@ class TestFileSystemsWithoutRanges(TestObjectStores):
 
 
 class TestFileSystemsWithoutConditionalCreate(TestObjectStores):
-    """They keep all promises but one: writers have names of their own (I1)."""
+    """Tests of file systems that always overwrite. The stores keep all promises but one: a taken
+    name is not refused. Writers have names of their own (I1), so no writer overwrites."""
 
     @pytest.fixture
     def kind(self) -> str:
@@ -182,7 +187,7 @@ class TestFileSystemsWithoutConditionalCreate(TestObjectStores):
 
 
 class TestStoresWithOldListings(ObjectStoreContract):
-    """A client of a network file system with a cache sees at once what it did itself."""
+    """Tests of a network file system with a cache. A client sees its own changes at once."""
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -202,7 +207,8 @@ class TestStoresWithOldListings(ObjectStoreContract):
 
 
 class TestTheStoreOfTests(ObjectStoreContract):
-    """What other tests run on keeps the contract, but for the time of day."""
+    """Tests of the store that other tests use. The store keeps the contract, except for the time of
+    day."""
 
     @pytest.fixture
     def store(self) -> ObjectStore:

@@ -1,5 +1,8 @@
-"""What a directory of state files promises the provider, run against each kind: by the Java API of
-files, through Spark's checkpoint file manager, through the gateway in a directory and on S3."""
+"""The contract of directories of state files for the provider, run against each kind.
+
+The kinds are: the Java API of files, Spark's checkpoint file manager, and the gateway in a
+directory and on S3.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KINDS = ("local", "managed", "gateway on a directory", "gateway on S3")
-# From the first on, a file is read in ranges, and from the second on it is spooled to a disk.
+# A file of LARGE bytes or more is read in ranges. A file of SPOOLED bytes or more is spooled to
+# disk.
 LARGE, SPOOLED = (1 << 20) + 17, (4 << 20) + 17
 
 
@@ -99,7 +103,7 @@ def test_many_threads_write_at_once(directory: Directory) -> None:
 def test_a_sweep_passes_over_a_file_that_goes_after_the_listing(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """A link to nothing is listed, and is not there when it is asked for its time."""
+    """A dangling link appears in the listing, and is missing when the sweep asks for its time."""
     directory = Directory(provider_jvm, "local", tmp_path.as_uri())
     directory.run("put b.arrow 10")
     (published,) = tmp_path.rglob("b.arrow")

@@ -1,8 +1,8 @@
-"""Notebooks as they are stored: executed, with what their cells show to a reader.
+"""Stored notebooks: executed, with the outputs that the cells show to a reader.
 
-`python -m tests.notebooks.executed_notebook` executes all of them and stores the outputs;
-`make notebooks` calls it. What a cell shows may differ from run to run (times, say) if it is tagged
-`varies`.
+`python -m tests.notebooks.executed_notebook` executes all notebooks and stores the outputs; `make
+notebooks` calls this command. The output of a cell with the tag `varies` may differ from run to
+run, for example in times.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def varies(cell: nbformat.NotebookNode) -> bool:
-    """Whether the outputs of a cell may differ from run to run."""
+    """True if the outputs of a cell may differ from run to run."""
     return VARIES in cell.metadata.get("tags", [])
 
 
 def kinds(cell: nbformat.NotebookNode) -> list[Any]:
-    """What sorts of outputs a cell has: the name of a stream, or the types of an object's data."""
+    """The kinds of a cell's outputs: the name of a stream, or the types of an object's data."""
     return [
         output.name if output.output_type == "stream" else sorted(output.data)
         for output in cell.outputs
@@ -54,7 +54,7 @@ def kinds(cell: nbformat.NotebookNode) -> list[Any]:
 
 
 def texts(cell: nbformat.NotebookNode) -> list[str]:
-    """What a cell shows as text; pictures are not text."""
+    """The texts that a cell shows, without pictures."""
     return [
         output.text if output.output_type == "stream" else output.data["text/plain"]
         for output in cell.outputs
@@ -63,7 +63,7 @@ def texts(cell: nbformat.NotebookNode) -> list[str]:
 
 
 def main() -> None:
-    """Executes and stores every notebook."""
+    """Execute and store every notebook."""
     for path in NOTEBOOKS:
         with tempfile.TemporaryDirectory(prefix="cowstate-notebooks-") as folder:
             nbformat.write(executed(path, Path(folder)), path)

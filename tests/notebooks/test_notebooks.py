@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, and is stored with what it shows."""
+"""Test that every notebook runs from top to bottom, and is stored with its output."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Which backend keeps the state of the operators that the tests of a file run in Spark.
+"""The backend that keeps operator state in the tests of a file that run in Spark.
 
-Every test of an operator that does not name a backend must hold on each of them. To run all of them
-on both takes too long for every run: so a file runs on one, by a checksum of its name, which is the
-same everywhere and for ever, and the files of `ON_BOTH`, which have the operator's main paths, run
-on both. `TEST_BACKEND=rocksdb` runs all of them on that backend, and no other tests.
+Every test of an operator that names no backend must hold on each backend. Every test on both
+backends would take too long in every run. So each file runs on one backend. A checksum of the
+file's name chooses the backend, so the choice is the same everywhere and always. The files of
+`ON_BOTH` test the operator's main paths and run on both backends. `TEST_BACKEND=rocksdb` runs all
+these files on RocksDB, and no other tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 BACKENDS = ("heap", "rocksdb")
 ON_BOTH = frozenset({"test_transform_with_state.py", "test_collection_states.py"})
-# They choose backends themselves.
+# The tests of these files choose backends themselves.
 _CHOOSING = frozenset(
     {
         "test_backends.py",
@@ -25,14 +26,17 @@ _CHOOSING = frozenset(
         "test_savepoints.py",
     }
 )
-# They run Spark's operators on the provider.
+# The tests of these files run Spark's operators on the provider.
 _WITHOUT_OPERATORS = "test_provider"
-_OF_OPERATORS = re.compile(r"transform_?with_?state|tests\.support\.streams", re.IGNORECASE)
+_OF_OPERATORS = re.compile(
+    r"transform_?with_?state|tests\.support\.applications\.streams", re.IGNORECASE
+)
 _VARIABLE = "TEST_BACKEND"
 
 
 def only_backend() -> str | None:
-    """The backend that this run is about; None if it is about all tests."""
+    """The only backend of this test run; None for a run of all tests. Raises ValueError for an
+    unknown backend."""
     chosen = os.environ.get(_VARIABLE)
     if chosen is not None and chosen not in BACKENDS:
         raise ValueError(f"{_VARIABLE} is {chosen!r}; allowed are {', '.join(BACKENDS)}")
@@ -40,7 +44,7 @@ def only_backend() -> str | None:
 
 
 def backends_of(file: Path, only: str | None) -> tuple[str, ...]:
-    """Those that the operators of a test file run on; none if they are chosen in the file, or it
+    """The backends for the operators of a test file. Empty if the file chooses backends itself, or
     has no operators."""
     has_none = file.name.startswith(_WITHOUT_OPERATORS)
     if has_none or file.name in _CHOOSING or not _OF_OPERATORS.search(file.read_text()):

@@ -1,8 +1,8 @@
-"""Seeds of tests of random values: one that is drawn for each run, and others for soaks.
+"""Seeds for tests with random values: a random seed in each run, and fixed seeds for soak tests.
 
-The environment variable TEST_SEED repeats a run. With CI set the seed is the same every time, as
-the examples of Hypothesis are. Seeds are drawn while a test runs, because all workers of a test run
-must collect the same tests.
+The environment variable TEST_SEED repeats a run. With CI set, the seed is the same every time, like
+the examples of Hypothesis. The test draws the seed while it runs, because all xdist workers must
+collect the same tests.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _SEED_OF_CI = "1"
 
 
 def seeds(soaks: int) -> list[Any]:
-    """Parameters of a test: None, for a seed to draw, and the seeds of so many soaks."""
+    """Parameters of a test: None for a random seed, and the seeds of `soaks` soak tests."""
     soaked = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(soaks)]
     return [pytest.param(None, id="drawn"), *soaked]
 
 
 def drawn(seed: int | None) -> int:
-    """The seed of a parameter; if it is None, one that is drawn and printed."""
+    """The seed of a parameter. For None, draw a seed and print it."""
     if seed is not None:
         return seed
     chosen = _SEED_OF_CI if "CI" in os.environ else str(randbelow(1 << 32))

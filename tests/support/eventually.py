@@ -1,4 +1,4 @@
-"""Waiting for what another thread does."""
+"""Wait for the effect of another thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until it is true. Raises AssertionError."""
+    """Wait until the condition is true. Raises AssertionError after PATIENCE_SECONDS."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"

@@ -1,4 +1,4 @@
-"""What a test run uses of the operating system, and what of it is still there afterwards."""
+"""The operating-system resources of a test run, and the leftovers after the run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import psutil
 
-# fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process,
-# as do the loop's own threads (asyncio_0 and so on), where clients do what would block it;
+# fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process.
+# The loop's own threads (asyncio_0 and so on) run blocking calls of clients and live as long.
 # xdist's threads belong to the test runner.
 LASTING_THREADS = ("fsspecIO", "asyncio_", "execnet", "pytest_timeout")
-# matplotlib keeps the font files that it has used open.
+# matplotlib keeps used font files open.
 LASTING_FILES = "mpl-data"
 HOST_MODULE = "spark_state.host"
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Names of the resources that are in use; empty sets mean none."""
+    """Names of the resources in use; an empty set means none."""
 
     threads: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
@@ -70,7 +70,8 @@ def _described(process: psutil.Process) -> str:
 def _is_our_host(process: psutil.Process) -> bool:
     """True for a state host whose socket lies in this run's temporary folder.
 
-    Hosts leave the process tree that started them, so they are not found as children.
+    A host leaves the process tree of its starter, so a search among child processes does not find
+    hosts.
     """
     try:
         words = process.cmdline()
@@ -94,13 +95,13 @@ def _processes(process: psutil.Process) -> frozenset[str]:
 
 
 def in_use() -> Leftovers:
-    """What this process and its descendants use at this moment."""
+    """The resources that this process and its descendants use now."""
     process = psutil.Process()
     return Leftovers(_threads(), _files(process), _sockets(process), _processes(process))
 
 
 def await_leftovers(earlier: Leftovers, patience_seconds: float) -> Leftovers:
-    """What is in use beyond `earlier`, once that is nothing or patience is at its end."""
+    """Wait until nothing beyond `earlier` is in use, or patience ends. Returns the leftovers."""
     deadline = time.monotonic() + patience_seconds
     while (left := in_use() - earlier) != Leftovers() and time.monotonic() < deadline:
         time.sleep(0.2)

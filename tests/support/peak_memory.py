@@ -1,4 +1,4 @@
-"""The most memory that a call needs, of Arrow and of Python with numpy."""
+"""The peak memory of a call, of Arrow and of Python with numpy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-# Buffers that outlive a call go back to its pool, which nothing else keeps alive.
+# A buffer that outlives a call goes back to its pool. Only this list keeps the pools alive.
 _POOLS: list[pa.MemoryPool] = []
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Call, and return the sum of both peaks. Mapped files are not counted."""
+    """Call, and return the sum of the peaks of Arrow and of Python. Mapped files do not count."""
     usual = pa.default_memory_pool()
     counting = pa.proxy_memory_pool(usual)
     _POOLS.append(counting)

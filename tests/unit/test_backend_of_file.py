@@ -1,4 +1,4 @@
-"""The choice of a backend for each test file of operators."""
+"""Every test file of operators gets a backend."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def test_each_backend_has_a_quarter_of_the_files_or_more() -> None:
         assert 4 * len(files) >= len(OPERATORS)
 
 
+def test_a_file_that_has_operators_by_its_stream_only_gets_a_backend() -> None:
+    assert SPARK / "test_run_identity.py" in OPERATORS
+
+
 def test_the_main_files_run_on_both() -> None:
     assert {path.name for path in OPERATORS if backends_of(path, None) == BACKENDS} == ON_BOTH
 
@@ -28,7 +32,7 @@ def test_a_file_that_chooses_or_has_no_operator_is_left_alone() -> None:
 
 
 def test_a_choice_in_a_file_has_a_name_of_its_own() -> None:
-    """`backend` is a fixture of the whole run, on which the session depends."""
+    """`backend` is a fixture of the whole test run, on which the session depends."""
     for path in sorted(SPARK.glob("test_*.py")):
         assert 'parametrize("backend"' not in path.read_text(), path.name
 

@@ -1,4 +1,4 @@
-"""Every class of error in the packages: one root, and whole on the other side of a process."""
+"""All error classes of the packages have one root and survive pickling to another process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from checkpoint_store.errors import CowstateError, TableMismatchError, VersionMi
 from checkpoint_store.operators.completed_checkpoint import Run
 
 PACKAGES = (checkpoint_store, spark_state, datasources, cowstate)
-# setup.py runs its module before the package is installed.
+# setup.py runs the module of this error before the package is installed.
 WITHOUT_THE_ROOT = {"ScalaCompilerError"}
-# A value of each type that a field of an error has; as annotations are written.
+# A value of each type of an error's field; the keys are spelled like annotations.
 VALUES: dict[str, Any] = {
     "str": "s3://bucket/store",
     "str | None": "state",
@@ -72,14 +72,14 @@ ERRORS: list[type[Any]] = [defined for defined in RAISED if issubclass(defined, 
 
 
 def values_of(error_class: type[Any]) -> dict[str, Any]:
-    """A value for each field of the class, none for a class that has only a message."""
+    """Return a value for each field of the class; no values for a class with only a message."""
     if not dataclasses.is_dataclass(error_class):
         return {}
     return {field.name: VALUES[str(field.type)] for field in dataclasses.fields(error_class)}
 
 
 def instances(error_class: type[Any]) -> list[Exception]:
-    """An error made with positional arguments, and one made with keywords."""
+    """Return an error made with positional arguments, and an error made with keywords."""
     values = values_of(error_class)
     if not values:
         return [error_class("what happened")]
@@ -87,7 +87,7 @@ def instances(error_class: type[Any]) -> list[Exception]:
 
 
 def own_values(error: BaseException) -> dict[str, Any]:
-    """What an error holds, but for PySpark's reader of its own conditions."""
+    """Return an error's values without PySpark's reader of error conditions."""
     return {name: value for name, value in vars(error).items() if name != "_error_reader"}
 
 

@@ -1,4 +1,4 @@
-"""The leak check finds what it looks for."""
+"""The leak check finds every kind of leftover."""
 
 from __future__ import annotations
 

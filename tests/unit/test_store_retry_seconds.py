@@ -1,4 +1,4 @@
-"""However a store is opened, it is tried for as long as the user said, and the error says so."""
+"""Every way to open a store retries for the user's number of seconds, and the error says so."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
 from tests.support.operators.subtasks import Host, operator
 
-# These tests wait for real seconds.
+# These tests wait in real time.
 pytestmark = pytest.mark.process
 
 COLUMNS = StructType().add("id", LongType())
 
 
 class AwayFileSystem(MemoryFileSystem):
-    """It does not answer."""
+    """A file system that does not answer."""
 
     protocol = "away"
 

@@ -1,4 +1,4 @@
-"""Less memory than the machine has."""
+"""A limit for the machine's free memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CHUNK = b"\1" * 2**20
 
 @contextmanager
 def free_memory_of(gib: float | None) -> Iterator[None]:
-    """Hold so much memory that about `gib` GiB are available to others; None holds nothing.
+    """Hold memory so that about `gib` GiB are available to other processes. None holds nothing.
 
-    Held pages were written to, so a system without swap cannot take them back. Raises ValueError
-    if there is less already, or if the system has swap.
+    Held pages were written to, so a system without swap cannot take back the pages. Raises
+    ValueError if less is available already, or if the system has swap.
     """
     if gib is None:
         yield

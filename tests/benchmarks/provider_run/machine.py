@@ -1,4 +1,4 @@
-"""A query in this process's JVM, and what the JVM and its operating system measure."""
+"""A query in this process's JVM, and measurements by the JVM and the operating system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GATEWAY = "spark_state.gateway.server"
 
 
 class Machine:
-    """What the JVM and its operating system know of it."""
+    """Measurements of the JVM, from the JVM itself and from the operating system."""
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
@@ -31,7 +31,8 @@ class Machine:
         self.stores: Any = getattr(gateway.jvm, SPARK_STATE).StateStore
 
     def collector_ms(self) -> tuple[float, float]:
-        """CPU of the collector's threads, and the time of its collections, until now."""
+        """CPU milliseconds of the collector's threads, and milliseconds of collections, until
+        now."""
         ticks = 0
         for thread in (self._proc / "task").glob("*/stat"):
             name, fields = thread.read_text().split("(", 1)[1].rsplit(")", 1)
@@ -48,7 +49,7 @@ class Machine:
         return float(bean.getHeapMemoryUsage().getUsed()) / 2**20
 
     def rss_mb(self, name: str) -> float:
-        """VmRSS or VmHWM, its peak."""
+        """The process's VmRSS, or VmHWM, which is the peak of VmRSS."""
         status = (self._proc / "status").read_text()
         match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
         assert match is not None
@@ -64,7 +65,7 @@ class Machine:
         return [process for process in below if GATEWAY in (process.info["cmdline"] or [])]
 
     def task_cpu_ms(self, run: str) -> dict[int, float]:
-        """CPU of the tasks of each batch of a run of a query."""
+        """CPU milliseconds of the tasks of each batch in a query's run."""
         self._context.listenerBus().waitUntilEmpty()
         stages = self._context.statusStore().stageList(None, False, False, self._doubles, None)
         cpu_by_batch: dict[int, float] = {}
@@ -97,7 +98,7 @@ class Stream:
         return str(self._query.runId)
 
     def wait_for(self, batches: int) -> None:
-        """Until so many batches of this run are done."""
+        """Wait until `batches` batches of this run are done."""
         while (
             self._first is None or self._jquery.lastProgress().batchId() < self._first + batches - 1
         ):
@@ -112,12 +113,13 @@ class Stream:
         return [json.loads(progress.json) for progress in self._query.recentProgress]
 
     def stop(self) -> None:
-        """The state stays loaded: maintenance, which would unload it, ends too."""
+        """Stop maintenance, then the query. Maintenance would unload the state, so the state stays
+        loaded."""
         self._machine.stores.stopMaintenanceTask()
         self.end()
 
     def end(self) -> None:
-        """Stop the query. Maintenance goes on, and unloads the state in time: Spark may wait for
-        minutes if it is ended in the middle of its work."""
+        """Stop the query. Maintenance goes on, and unloads the state in time. A stop in the middle
+        of maintenance could make Spark wait for minutes."""
         self._query.stop()
         self._machine.wait_for_tasks()

@@ -51,7 +51,7 @@ SNAPSHOT_FILES = {
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
-# Spark keeps what its pages show of a thousand jobs, which would hide what else grows.
+# Spark's UI keeps a thousand jobs, whose memory would hide other growth.
 KEPT_FOR_PAGES = {
     f"spark.{what}": "20"
     for what in ("ui.retainedJobs", "ui.retainedStages", "sql.ui.retainedExecutions")
@@ -61,7 +61,7 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is to do: `phase` is run, restart, snapshot or soak."""
+    """The task of a process. `phase` is run, restart, snapshot or soak."""
 
     phase: str
     scenario: str
@@ -81,7 +81,7 @@ class Task:
 
     @property
     def store(self) -> Path:
-        """Where the state of `stored` is."""
+        """The folder with the state of the provider `stored`."""
         return Path(self.folder) / "store"
 
     @property
@@ -95,7 +95,7 @@ def start_session(task: Task) -> SparkSession:
     java_options = [f"--add-opens={name}=ALL-UNNAMED" for name in opened]
     if task.provider == "huge_pages":
         java_options.append("-XX:+UseTransparentHugePages")
-    # Snapshots have a phase of their own in what is restarted.
+    # In scenarios with restarts, snapshots have a phase of their own.
     interval = {"snapshot": "2s", "soak": "10s"}.get(task.phase, "60s")
     if SCENARIOS[task.scenario].restarts and task.phase != "snapshot":
         interval = "3600s"
@@ -110,7 +110,8 @@ def start_session(task: Task) -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
         f"{STATE_STORE}.maintenanceInterval": interval,
-        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
+        # The stop of maintenance holds a lock. A maintenance thread may wait for the lock until
+        # this timeout.
         f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
         f"{STATE_STORE}.maintenanceForceShutdownTimeout": "5s",
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
@@ -125,7 +126,8 @@ def start_session(task: Task) -> SparkSession:
 
 
 def end_session(spark: SparkSession, task: Task) -> None:
-    """End the JVM at once: RocksDB's maintenance would keep it for minutes. No query runs now."""
+    """Kill the JVM: RocksDB's maintenance would keep the JVM alive for minutes. No query runs
+    now."""
     gateway: Any = spark.sparkContext._gateway
     gateway.proc.kill()
     gateway.proc.wait()
@@ -133,7 +135,7 @@ def end_session(spark: SparkSession, task: Task) -> None:
 
 
 def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
-    """The counts in the state sum up to the rows read, over as many keys as there are."""
+    """Check that the counts in the state sum up to the rows read, and that all keys are there."""
     load = task.load
     keys = sum(operator["numRowsTotal"] for operator in last["stateOperators"])
     assert keys == load.keys, f"{task.provider} holds {keys} keys of {load.keys}"
@@ -146,28 +148,28 @@ def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
 
 
 def metric_of(progress: dict[str, Any], name: str) -> int:
-    """A metric of cowstate, summed over all stores; those of other providers have none."""
+    """A metric of cowstate, summed over all stores; 0 for other providers."""
     operators = progress["stateOperators"]
     return sum(o.get("customMetrics", {}).get(name, 0) for o in operators)
 
 
 def commit_ms(progress: dict[str, Any]) -> int:
-    """What stores took to commit, summed over all of them."""
+    """The milliseconds of commits, summed over all stores."""
     return metric_of(progress, "cowstateCommitMs")
 
 
 def load_ms(progress: dict[str, Any]) -> float:
-    """What stores took to load, for each core: as many load side by side."""
+    """The milliseconds of store loads, per core, because each core loads a store at a time."""
     return metric_of(progress, "cowstateLoadMs") / CORES
 
 
 def mapped_mb(progress: dict[str, Any]) -> float:
-    """The files of local directories in which the states are."""
+    """MiB of the mapped files with the states, in local directories."""
     return metric_of(progress, "cowstateMappedBytes") / 2**20
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
-    """By batch, number and checksum of the rows put out."""
+    """Number and checksum of the output rows, by batch."""
     answers: dict[str, list[Any]] = {}
     for batch in progress:
         answer = batch.get("observedMetrics", {}).get("answers")
@@ -234,7 +236,7 @@ def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """Go on until maintenance has written a snapshot of every partition."""
+    """Continue the query until maintenance has written a snapshot of every partition."""
     scenario, machine = SCENARIOS[task.scenario], Machine(spark)
     df = scenario.build(spark, task.load, task.load.rows)
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
@@ -252,7 +254,8 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """Heap, RSS, open files, and sizes of mapped files and of what is kept, every few batches."""
+    """Sample heap, RSS, open files, sizes of mapped files and of kept files, and the gateway, every
+    few batches."""
     scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
     df = scenario.build(spark, load, load.rows)
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
@@ -282,7 +285,7 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def quarters(samples: dict[str, list[float]]) -> dict[str, float]:
-    """The mean of the last quarter over that of the first."""
+    """The mean of the last quarter of the samples, divided by the mean of the first quarter."""
     shares = {}
     for name, values in samples.items():
         count = max(1, len(values) // 4)

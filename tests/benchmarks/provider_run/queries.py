@@ -1,4 +1,4 @@
-"""The queries that are measured, and how much each of them gets."""
+"""The measured queries, and the number of keys, rows and batches of each query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SOAK_BATCHES = 500
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of it. `prefill_rows`: rows of a batch while the state fills."""
+    """The load of a query. `rows`: rows of a batch. `prefill_rows`: rows of a batch while the state
+    fills. `warm`, `measured`: numbers of batches."""
 
     keys: int
     rows: int
@@ -39,9 +40,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A query. `counts`: its state counts the rows read; `restarts`: first batches are measured.
+    """A query of the benchmark.
 
-    `fills`: its state has each key once, and is filled first, as it is with `counts`.
+    `counts`: the state counts the rows read. `restarts`: first batches after a restart are
+    measured. `fills`: the state has each key once, and is filled first, as with `counts`.
     """
 
     build: Callable[[SparkSession, Load, int], DataFrame]
@@ -57,13 +59,14 @@ class Scenario:
 
 
 def rows_of(spark: SparkSession, rows: int, first_ms: int = 0) -> DataFrame:
-    """`value` counts up; a batch's `timestamp` is a second after that of the one before."""
+    """A stream of rows. `value` counts up. Each batch's `timestamp` is a second after the batch
+    before."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
     return source.option("advanceMillisPerBatch", 1000).option("startTimestamp", first_ms).load()
 
 
 def key_of(load: Load) -> Column:
-    """Each key once, then hashed ones."""
+    """The key of a row: first each key once, then hashed keys."""
     hashed = F.pmod(F.xxhash64("value"), F.lit(load.keys))
     return F.when(F.col("value") < load.keys, F.col("value")).otherwise(hashed).alias("key")
 
@@ -74,7 +77,7 @@ def count_and_sum(spark: SparkSession, load: Load, rows: int) -> DataFrame:
 
 
 def many_sums(spark: SparkSession, load: Load, rows: int) -> DataFrame:
-    """184 bytes of a record for each key, with its header."""
+    """Sums with a record of 184 bytes for each key, with the record's header."""
     sums = (F.sum(F.col("value") + number).alias(f"sum{number}") for number in range(17))
     return rows_of(spark, rows).groupBy(key_of(load)).agg(F.count("*").alias("count"), *sums)
 
@@ -86,13 +89,14 @@ def count_and_text(spark: SparkSession, load: Load, rows: int) -> DataFrame:
 
 
 def distinct_keys(spark: SparkSession, load: Load, rows: int) -> DataFrame:
-    """None of them becomes too old while it runs. Rows of the moment 0 would be late."""
+    """Distinct keys, none of which becomes too old during the run. Rows at timestamp 0 would be
+    late."""
     events = rows_of(spark, rows, first_ms=1000).withWatermark("timestamp", "1 day")
     return events.withColumn("key", key_of(load)).dropDuplicatesWithinWatermark(["key"])
 
 
 def with_answers(df: DataFrame) -> DataFrame:
-    """Number and checksum of the rows put out, in the progress of each batch."""
+    """The query with number and checksum of the output rows in the progress of each batch."""
     checksum = F.bit_xor(F.xxhash64(*df.columns)).alias("checksum")
     return df.observe("answers", F.count("*").alias("rows"), checksum)
 
@@ -105,7 +109,7 @@ def session_windows(spark: SparkSession, load: Load, rows: int) -> DataFrame:
 
 
 def stream_join(spark: SparkSession, load: Load, rows: int) -> DataFrame:
-    """Each row on the right meets the one on the left that came three batches before."""
+    """A join in which each row on the right meets the row on the left from three batches before."""
     left = rows_of(spark, rows).selectExpr("value AS id", "timestamp AS shown")
     right = rows_of(spark, rows).selectExpr(f"value - 3 * {rows} AS ref", "timestamp AS clicked")
     joined = left.withWatermark("shown", "1 second").join(

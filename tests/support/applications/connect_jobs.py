@@ -2,8 +2,8 @@
 
     python -m tests.support.applications.connect_jobs URL FOLDER JOB {…}
 
-Each prints what it gives as JSON, in its last line. `URL` may be a local master: then `configure`
-starts a server in this process.
+Each job prints its result as JSON in the last line of the output. `URL` may be a local master: then
+`configure` starts a server in this process.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ JOBS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-# Suffix of the name of each query's checkpoint: Hadoop would read it as a pattern of names.
+# Suffix of the name of each query's checkpoint. Hadoop would read the suffix as a glob pattern.
 CHECKPOINT_SUFFIX = " checkpoint [1] {a,b}*?"
 
 
 class Fires(RunningTotals):
-    """Emits what RunningTotals does, and Row(key, rows=-1, total) half a second later."""
+    """RunningTotals that also emits Row(key, rows=-1, total) half a second after each row."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -83,7 +83,7 @@ def started(output: DataFrame, folder: Path, name: str, **trigger: Any) -> Any:
 
 
 def run(output: DataFrame, folder: Path, name: str) -> Any:
-    """Run until all is processed; the rows are in `folder/name`."""
+    """Run until all input is processed. The output rows are in `folder/name`."""
     query = started(output, folder, name)
     query.awaitTermination()
     return query
@@ -102,7 +102,7 @@ def run_in_arrow(spark: SparkSession, folder: Path) -> None:
 
 
 def run_existing(spark: SparkSession, folder: Path, form: str, enabled: bool) -> None:
-    """A job as it was written for Spark's own operator, on cowstate or on Spark."""
+    """Run a job written for Spark's own operator, on cowstate or on Spark."""
     if enabled:
         spark_state.enable(spark)
     else:
@@ -112,7 +112,8 @@ def run_existing(spark: SparkSession, folder: Path, form: str, enabled: bool) ->
 
 
 def through_a_view(spark: SparkSession, folder: Path) -> list[str]:
-    """Operators that follow each other; to the client the first one is only the name of a view."""
+    """Run two operators in a row. The client knows the first operator only as the name of a
+    view."""
     spark_state.enable(spark)
     by_rows(source(spark, folder)).createOrReplaceTempView("first")
     second = by_rows(spark.sql("SELECT key, total AS value FROM first"))
@@ -121,7 +122,7 @@ def through_a_view(spark: SparkSession, folder: Path) -> list[str]:
 
 
 class Heard(StreamingQueryListener):
-    """Keeps the names of operators in the progress of each batch, as events tell them."""
+    """Listener that keeps the operator names from the progress events of each batch."""
 
     def __init__(self) -> None:
         self.operators: dict[int, list[str]] = {}
@@ -143,7 +144,7 @@ class Heard(StreamingQueryListener):
 
 @contextmanager
 def counted_jobs(spark: SparkSession) -> Iterator[list[Any]]:
-    """An entry for each job whose rows the client collects, wherever it does."""
+    """Record an entry for each job whose rows the client collects."""
     frames: Any = type(spark.range(1))
     jobs: list[Any] = []
 
@@ -159,7 +160,8 @@ def counted_jobs(spark: SparkSession) -> Iterator[list[Any]]:
 
 
 def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """The progress of a query with two operators, and of one without, wherever a client sees it."""
+    """The progress of a query with two operators and of a query without operators, from all sources
+    that a client has: listener, lastProgress, recentProgress and spark_state.progress."""
     spark_state.enable(spark)
     plain = run(source(spark, folder), folder, "plain")  # before an operator is planned
     listener = Heard()
@@ -188,7 +190,7 @@ def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 
 def in_processing_time(spark: SparkSession, folder: Path, keys: int) -> list[list[Any]]:
-    """Until the timers of so many keys have fired; no rows come meanwhile."""
+    """Run until the timers of `keys` keys have fired. No input rows arrive meanwhile."""
     grouped = source(spark, folder).groupBy("key")
     output = spark_state.transform_with_state(
         grouped, Fires(), TOTALS_SCHEMA, "append", "ProcessingTime"
@@ -235,7 +237,7 @@ def with_broadcast(spark: SparkSession, folder: Path) -> None:
 
 
 def keys(spark: SparkSession, folder: Path) -> dict[str, list[Any]]:
-    """Keys of several forms, of a batch DataFrame."""
+    """Output of a batch DataFrame for grouping keys of several forms."""
     df = spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], ROWS)
     dotted, aliased = df.withColumnRenamed("key", "a.key"), df.alias("x")
     grouped = {
@@ -258,8 +260,8 @@ def keys(spark: SparkSession, folder: Path) -> dict[str, list[Any]]:
 
 
 def on_spark_instead(spark: SparkSession, folder: Path) -> list[Any]:
-    """A key with a collation, in a session where Spark runs what cowstate cannot: the warning, and
-    whether the plan has Spark's operator."""
+    """Plan a key with a collation, in a session with fallback to Spark. Returns the warning, and
+    True if the plan has Spark's operator."""
     spark_state.enable(spark, fallback="spark")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -270,7 +272,7 @@ def on_spark_instead(spark: SparkSession, folder: Path) -> list[Any]:
 
 
 def with_artifact(spark: SparkSession, folder: Path) -> None:
-    """A processor in a module that only the client has, until it sends it."""
+    """Run a processor from a module that only the client has, until the client sends the module."""
     module = folder / "modules" / "processors_of_client.py"
     module.parent.mkdir()
     module.write_text(
@@ -289,7 +291,7 @@ def with_artifact(spark: SparkSession, folder: Path) -> None:
 
 
 def refusals(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
-    """The errors of what cannot work: the classes, and the message."""
+    """The errors of calls that must fail: the classes and the message of each error."""
     df = source(spark, folder)
     store = str(spark.conf.get("spark.cowstate.store"))
 
@@ -353,7 +355,8 @@ def _error(call: Callable[[], Any]) -> list[str]:
 
 
 def configured(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What a session of `configure` has more: the provider, tables of the catalog, update mode."""
+    """Results that need a session from `configure`: the provider, tables of the catalog, update
+    mode."""
     counts = source(spark, folder).groupBy("key").count()
     writer = counts.writeStream.format("cowstate").option("keys", "key").outputMode("update")
     writer = writer.option("checkpointLocation", str(folder / "counts-checkpoint"))
@@ -383,7 +386,7 @@ def configured(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 
 def tables(spark: SparkSession, folder: Path) -> list[Any]:
-    """Source and sink without the jar."""
+    """Read and write tables without the jar."""
     rows = spark.createDataFrame([("a", 1), ("b", 2)], ROWS)
     rows.write.format("cowstate").option("keys", "key").mode("append").save(str(folder / "table"))
     writer = source(spark, folder).writeStream.format("cowstate").option("keys", "key")

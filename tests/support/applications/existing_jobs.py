@@ -1,4 +1,4 @@
-"""Jobs as they were written for Spark's own transformWithState, and nothing of cowstate in them."""
+"""Jobs written for Spark's own transformWithState. The code has nothing of cowstate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTPUT = StructType(
 
 
 class Sums(StatefulProcessor):
-    """Uses a state of each kind."""
+    """Processor that uses a value state, a list state and a map state."""
 
     def init(self, handle: Any) -> None:
         self.total = handle.getValueState("total", "total bigint")
@@ -49,7 +49,7 @@ class Sums(StatefulProcessor):
 
 
 class SumsOfFrames(Sums):
-    """The same in the pandas API."""
+    """Sums in the pandas API."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         frames = list(rows)
@@ -60,7 +60,8 @@ class SumsOfFrames(Sums):
 
 
 class LastSeen(StatefulProcessor):
-    """Emits how many rows a key had, 20 s in event time after its newest row; in the pandas API."""
+    """Processor in the pandas API that emits a key's number of rows. The timer fires 20 s in event
+    time after the key's newest row."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -87,21 +88,21 @@ class LastSeen(StatefulProcessor):
 
 
 def last_seen(df: DataFrame) -> DataFrame:
-    """The job in event time."""
+    """The LastSeen job, in event time."""
     return df.groupBy("key").transformWithStateInPandas(
         LastSeen(), "key string, rows bigint, total bigint", "Append", "eventTime"
     )
 
 
 def by_rows(df: DataFrame) -> DataFrame:
-    """The job of the row API."""
+    """The Sums job in the row API."""
     return df.groupBy("key").transformWithState(
         statefulProcessor=Sums(), outputStructType=OUTPUT, outputMode="Update", timeMode="None"
     )
 
 
 def by_frames(df: DataFrame) -> DataFrame:
-    """The job of the pandas API."""
+    """The Sums job in the pandas API."""
     return df.groupBy("key").transformWithStateInPandas(
         SumsOfFrames(), "key string, total bigint, kinds bigint, last bigint", "append", "none"
     )

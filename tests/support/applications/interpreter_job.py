@@ -2,9 +2,9 @@
 
     python tests/support/applications/interpreter_job.py FOLDER SESSION STEP …
 
-SESSION   plain: a session of Spark's; unnamed: one of `configure`, without a master
-STEP      operator, table, stream: what is run, in this order. An operator of a stream is planned
-          as on a cluster, where a task looks at the store
+SESSION   plain: a session of Spark's; unnamed: a session of `configure`, without a master
+STEP      operator, table, stream: the steps to run, in this order. An operator of a stream is
+          planned as on a cluster, where a task looks at the store
 --executor-lacks-cowstate   on a cluster of one executor, whose interpreter has no cowstate
 """
 
@@ -24,7 +24,7 @@ from spark_state.spark.operator import store_check
 
 
 class Count(StatefulProcessor):
-    """Counts the rows of a key."""
+    """Processor that counts the rows of a key."""
 
     def init(self, handle: Any) -> None:
         pass
@@ -51,7 +51,7 @@ def session(kind: str, folder: str, executor_lacks_cowstate: bool) -> SparkSessi
 
 @contextmanager
 def told(step: str) -> Iterator[None]:
-    """An error of a step is printed, with the step, and the next one is run."""
+    """Print an error of a step, with the step's name, and go on with the next step."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""A whole application for tests that need their own driver.
+"""A whole application, for tests that need a driver of their own.
 
     python -m tests.support.applications.job FOLDER …
 
-Runs the stream in FOLDER until everything fed is processed and stops. Tests feed the folder before
-and read the sink afterwards; they kill this process, its executors or its hosts meanwhile.
+The application runs the stream in FOLDER until all input is processed, and stops. Tests feed the
+folder before, kill the driver, executors or hosts meanwhile, and read the sink afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if arguments.store_options:
-        # Spark reads it where the JVM starts.
+        # Spark reads the redaction pattern when the JVM starts.
         os.environ["JAVA_TOOL_OPTIONS"] = f"-D{REDACTION_KEY}={REDACTION_OF_SPARK}|storeOptions"
     spark = start_spark(arguments.master, arguments.folder)
     spark.conf.set("spark.cowstate.parallelism", arguments.parallelism)

@@ -1,10 +1,10 @@
-"""A whole application with all that an operator has.
+"""A whole application that uses every feature of an operator.
 
     python -m tests.support.applications.ledger_job FOLDER
 
-Payments come on one stream and rules on another; accounts begin with an initial state, have a timer
-after each batch, and entries that expire. Tests feed FOLDER before, kill the application at any
-moment, and compare its state with a batch computation.
+Payments arrive on one stream and rules on another stream. Accounts begin with an initial state, and
+have a timer after each batch and entries that expire. Tests feed FOLDER before, kill the
+application at any moment, and compare the state with a batch computation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ TTL_MS = 50
 
 
 class Ledger(KeepsAccount):
-    """Sums payments, each by the factor of its kind, and counts what else becomes of an account."""
+    """Processor that sums payments, each times the factor of its kind, and counts all events of an
+    account."""
 
     told_names = TOLD
     open_schema = "value bigint"
@@ -73,7 +74,7 @@ class Ledger(KeepsAccount):
 
 
 def ledger(spark: SparkSession, folder: Path) -> tuple[Stream, DataFrame]:
-    """The stream of payments, and the operator on it."""
+    """The stream of payments, and the operator on the stream."""
     payments = Stream(spark, folder, settings={})
     rules = Stream(spark, folder / "rules", settings={})
     initial = spark.read.schema("key string, total bigint").parquet(str(folder / "initial.parquet"))

@@ -2,9 +2,9 @@
 
     python -m tests.support.applications.provider_application FOLDER
 
-Counts and sums the values of each key over the files in FOLDER/input, one file an epoch, on
-cowstate's provider. Tests feed the folder before and read the sink afterwards; they kill this
-process or its executors meanwhile.
+The query counts and sums the values of each key over the files in FOLDER/input, one file per epoch,
+on cowstate's provider. Tests feed the folder before, kill this process or its executors meanwhile,
+and read the sink afterwards.
 """
 
 from __future__ import annotations

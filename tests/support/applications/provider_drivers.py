@@ -1,4 +1,4 @@
-"""Drivers of `provider_application`, what they read and put out, and the processes below them."""
+"""Drivers of `provider_application`: their input and output, and their child processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 def feed(folder: Path, epochs: int, first: int = 0) -> list[Row]:
-    """Files for so many epochs, from the first one of them on; the rows in them."""
+    """Write the files of `epochs` epochs, from epoch `first` on. Returns the rows of the files."""
     fed: list[Row] = []
     for number in range(first, first + epochs):
         rows = random_rows(number, count=200, keys=80)
@@ -31,7 +31,7 @@ def feed(folder: Path, epochs: int, first: int = 0) -> list[Row]:
 
 
 def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
-    """The file for an epoch."""
+    """Write the file of an epoch."""
     (folder / "input").mkdir(parents=True, exist_ok=True)
     keys, values = zip(*rows, strict=True)
     table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
@@ -43,7 +43,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def store_in(folder: Path) -> str:
-    """The setting that keeps the state in a store there."""
+    """The setting that keeps the state in a store in `folder`."""
     return f"{STORE}={(folder / 'store').as_uri()}"
 
 

@@ -1,4 +1,4 @@
-"""Streams of rows (key, value) from files, run epoch by epoch, with what they should come to."""
+"""Streams of rows (key, value) from files, run epoch by epoch, and the expected results."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Totals = dict[str, tuple[int, int]]
 
 
 def random_rows(seed: float, count: int, keys: int) -> list[Row]:
-    """`count` rows over at most `keys` keys, the same for the same seed."""
+    """`count` rows over at most `keys` keys. The same seed gives the same rows."""
     chance = random.Random(seed)
     return [(f"key{chance.randrange(keys)}", chance.randrange(1000)) for _ in range(count)]
 
 
 def totals_of(rows: list[Row]) -> Totals:
-    """The batch computation: key -> (rows, sum of values)."""
+    """The expected totals, by a batch computation: key -> (rows, sum of values)."""
     counts: Counter[str] = Counter(key for key, _ in rows)
     sums: Counter[str] = Counter()
     for key, value in rows:
@@ -43,13 +43,13 @@ def totals_of(rows: list[Row]) -> Totals:
 
 
 class Stream:
-    """A query over files in a folder, one file an epoch; started again it goes on.
+    """A query over files in a folder, one file per epoch. A query that starts again goes on.
 
-    `settings` are those that the query starts with. With Spark's own, a batch takes twice as long.
-    `trigger` is the query's.
+    `settings`: the Spark settings at the start of the query. With Spark's own settings a batch
+    takes twice as long. `trigger`: the query's trigger.
 
-    Output of epoch n goes to `output/epoch=n`, replaced when n runs again, so that what is there
-    is what an idempotent sink would hold.
+    The output of epoch n goes to `output/epoch=n`. A second run of epoch n replaces the folder, so
+    the folders hold the content of an idempotent sink.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Stream:
         self._newest = 0.0
 
     def feed(self, rows: list[Row]) -> None:
-        """Add one file, that is one epoch, of rows."""
+        """Add one file of rows, which is one epoch."""
         table = pa.table(
             {
                 "key": pa.array([key for key, _ in rows], pa.string()),
@@ -76,7 +76,7 @@ class Stream:
         )
         hidden = self.folder / "next.parquet"
         pq.write_table(table, hidden)
-        # Spark reads files in the order of their times, in milliseconds.
+        # Spark reads files in the order of their modification times, in milliseconds.
         self._newest = max(time.time(), self._newest + 0.01)
         os.utime(hidden, (self._newest, self._newest))
         hidden.rename(self.input / f"{self._files:05d}.parquet")
@@ -88,7 +88,7 @@ class Stream:
         return reader.parquet(str(self.input))
 
     def operator(self, processor: StatefulProcessor | None = None, **options: Any) -> DataFrame:
-        """The operator on this stream; `options` go to transform_with_state."""
+        """The operator on this stream. `options` go to transform_with_state."""
         return spark_state.transform_with_state(
             self.source().groupBy("key"),
             processor or RunningTotals(),
@@ -104,14 +104,16 @@ class Stream:
         sink: Callable[[DataFrame, int], None] | None = None,
         output_mode: str = "update",
     ) -> Any:
-        """Run until everything fed is processed; returns the ended query, raises its error."""
+        """Run until all fed rows are processed. Returns the ended query, raises the query's
+        error."""
         writer = (self.operator() if output is None else output).writeStream
         return self._run(writer.foreachBatch(sink or self.keep).outputMode(output_mode))
 
     def run_unseen(
         self, sink: Callable[[DataFrame, int], None], output: DataFrame | None = None
     ) -> Any:
-        """As run, for a sink that cowstate does not see, as if it had been set in Scala."""
+        """Run with a foreachBatch function that cowstate does not see, as if Scala code had set the
+        function."""
         seen: Any = DataStreamWriter.foreachBatch
         writer = (self.operator() if output is None else output).writeStream
         plain = getattr(seen, "__wrapped__", seen)
@@ -128,11 +130,12 @@ class Stream:
         return query
 
     def committed(self) -> int:
-        """How many batches Spark's commit log has."""
+        """The number of batches in Spark's commit log."""
         return sum(1 for path in (self.checkpoint / "commits").glob("[0-9]*"))
 
     def roll_back(self, epoch: int) -> None:
-        """Let `epoch` run again from its recorded offsets, and forget the ones after it."""
+        """Delete commits from `epoch` on, and offsets after `epoch`. The next run repeats `epoch`
+        with the recorded offsets."""
         for folder, first in (("commits", epoch), ("offsets", epoch + 1)):
             for path in (self.checkpoint / folder).iterdir():
                 number = path.name.removeprefix(".").removesuffix(".crc")
@@ -140,19 +143,19 @@ class Stream:
                     path.unlink()
 
     def keep(self, batch: DataFrame, epoch: int) -> None:
-        """The idempotent sink."""
+        """Write a batch as an idempotent sink does."""
         batch.write.mode("overwrite").parquet(str(self.folder / "output" / f"epoch={epoch}"))
 
     def restart_from(self, batch: int) -> None:
-        """As "Restart from an earlier batch" in docs/how-to/troubleshoot.md tells. The next run
-        begins with this batch."""
+        """Do the steps of "Restart from an earlier batch" in docs/how-to/troubleshoot.md. The next
+        run begins with `batch`."""
         self.roll_back(batch)
         for output in (self.folder / "output").iterdir():
             if int(output.name.removeprefix("epoch=")) >= batch:
                 shutil.rmtree(output)
 
     def kept(self) -> list[tuple[int, str, int, int]]:
-        """Everything in the sink: (epoch, key, rows, total)."""
+        """All rows in the sink: (epoch, key, rows, total)."""
         return [
             (int(path.name.removeprefix("epoch=")), row["key"], row["rows"], row["total"])
             for path in sorted((self.folder / "output").iterdir())
@@ -164,12 +167,12 @@ class Stream:
         return {key: (rows, total) for _, key, rows, total in sorted(self.kept())}
 
     def stores(self) -> list[Path]:
-        """The stores that this stream's operators keep below the session's root."""
+        """The stores of this stream's operators, below the session's root."""
         metadata = json.loads((self.checkpoint / "metadata").read_text())
         root = Path(self.spark.conf.get("spark.cowstate.store", "").removeprefix("file://"))
         return sorted((root / metadata["id"]).iterdir())
 
     def store(self) -> Path:
-        """The only one of `stores`."""
+        """The only store in `stores`."""
         (store,) = self.stores()
         return store

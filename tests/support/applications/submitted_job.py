@@ -1,10 +1,10 @@
 """A program that spark-submit starts: submitted_job.py FOLDER STEP …, in a folder for its files.
 
 STEP      count: a stream of counts into a table, in output mode update, in a session of `configure`
-          stock: a checkpoint that another provider began goes on in a session of Spark's
+          stock: a checkpoint of another provider goes on, in a session of Spark's
           transform: Spark's own transformWithState, planned in a session of Spark's
-          plain: `configure` is called while a session of Spark's runs, which is stopped then
-Each step prints what came out.
+          plain: `configure` is called while a session of Spark's runs; the session is then stopped
+Each step prints its result.
 """
 
 from __future__ import annotations

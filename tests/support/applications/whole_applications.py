@@ -1,4 +1,4 @@
-"""Applications in processes of their own, which tests kill with all that belongs to them."""
+"""Applications in processes of their own. Tests kill an application with all its processes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def start(module: str, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
-    """`python -m module arguments…`; what it says goes behind what is in `log`."""
+    """Start `python -m module arguments…`. The output to stderr is appended to `log`."""
     with log.open("ab") as errors:
         command = [sys.executable, "-m", module, *arguments]
         return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
 
 
 def kill(driver: subprocess.Popen[bytes]) -> int:
-    """Kill a driver, its JVM, its Python processes and its state hosts, which are no children of
-    it; the driver's exit code, 0 if it had ended before."""
+    """Kill a driver, its JVM, its Python processes and its state hosts, which are no child
+    processes of the driver. Returns the driver's exit code, 0 if the driver had ended before."""
     processes: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(driver.pid)

@@ -1,7 +1,7 @@
-"""The store of an operator, and all that readers, a restart and its clean-up may ask of it.
+"""The store of an operator, and all questions of readers, restarts and clean-up to the store.
 
 run-a   epochs 0 to 5, a snapshot at 2; epochs 4 and 5 are rolled back
-run-b   epochs 4 to 6; of 5 one subtask came twice, 6 has no manifest: its last writer died
+run-b   epochs 4 to 6; in epoch 5 a subtask ran twice; 6 has no manifest: its last writer died
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ State = dict[int, int]
 
 
 def _changes_in(epoch: int) -> State:
-    """What the epochs of the live timeline changed: a key of each subtask."""
+    """The changes of an epoch in the live timeline: one key of each subtask."""
     return {epoch % 4: epoch, 4 + epoch % 3: 10 * epoch}
 
 
@@ -79,13 +79,13 @@ def _rows(rows: pa.Table) -> State:
 
 
 def _stream(store: DamagedStore, start: int) -> Answer:
-    """The epoch at which a stream arrives from another one, and the rows on the way."""
+    """The epoch at which a stream from epoch `start` arrives, and the rows between both epochs."""
     end, rows = streamed(store.objects, STREAMED, {"version": start, "after": "version"})
     return end["version"], rows
 
 
 def _restore(store: DamagedStore, epoch: int) -> Answer:
-    """What an epoch starts from: the epoch before it, and the state."""
+    """The base of an epoch: the number of the epoch before, and the state."""
     checkpoints = CompletedCheckpointStore(store.objects)
     checkpoints.open(KEYED)
     base = checkpoints.latest_before(epoch)
@@ -94,7 +94,8 @@ def _restore(store: DamagedStore, epoch: int) -> Answer:
 
 
 def _run(store: DamagedStore, epoch: int) -> Answer:
-    """The newest state once a new run has run an epoch, and what was damaged is as it was."""
+    """Let a new run run an epoch, restore the damaged objects from a backup, and return the newest
+    state."""
     if epoch <= NEWEST:
         take_back(store.objects, epoch)
     run = KeyedOperator(store.objects, "run-c")
@@ -116,7 +117,7 @@ def _sweep(objects: DictObjectStore) -> None:
 OPERATOR = AskedStore(
     intact=_written(),
     newest=NEWEST,
-    # The newest has no manifest, so retention does not count it.
+    # The newest epoch has no manifest, so retention does not count the epoch.
     kept=range(NEWEST - RETAINED, NEWEST + 1),
     state_at=_state_at,
     time_of=_time_of,

@@ -1,10 +1,10 @@
-"""Events of channels and what a gate makes of them, as short words.
+"""Short words for the events of channels and for the outputs of a gate.
 
-a1     a record of channel a; its value is the word, and it has 10 bytes
+a1     a record of channel a; its value is the word, and its size is 10 bytes
 a|5    the barrier of epoch 5 on channel a
 a.     the end of channel a
-(5)    out: epoch 5 is aligned
-(5-)   out: epoch 5 is aborted
+(5)    output: epoch 5 is aligned
+(5-)   output: epoch 5 is aborted
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def word(output: GateOutput[str]) -> str:
 
 
 def feed(gate: InputGate[str], words: str) -> str:
-    """What a gate lets through for the events of `words`; its invariants hold at each output."""
+    """The gate's outputs for the events of `words`, as words. Invariants are checked at each
+    output."""
     return words_of(gate, gate.process(events_of(words)))
 
 
@@ -60,7 +61,7 @@ def words_of(gate: InputGate[str], outputs: Iterable[GateOutput[str]]) -> str:
 
 
 class CountedBuffers:
-    """Buffers of any size, as spills; knows how many are open and what they hold."""
+    """Factory of buffers of any size, like spills. Counts open buffers and their bytes."""
 
     def __init__(self) -> None:
         self.opened = 0
@@ -77,7 +78,7 @@ class CountedBuffers:
 
 
 class ListBuffer:
-    """An EventBuffer that gives up an event when it is replayed, as a file does not."""
+    """An EventBuffer that drops an event at replay; a buffer in a file keeps the event."""
 
     def __init__(self, buffers: CountedBuffers) -> None:
         self.events: list[ChannelEvent[str]] = []

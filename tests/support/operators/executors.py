@@ -1,4 +1,4 @@
-"""A process that stands for an executor, as state hosts see one."""
+"""A process that stands for an executor in the eyes of a state host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_state.host.executor import Executor, running_executor
 
 @contextmanager
 def stand_in_executor() -> Iterator[Executor]:
-    """A process in place of an executor's JVM, which ends with the `with`."""
+    """Start a process in place of an executor's JVM. The process ends with the `with` block."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         running = running_executor(process.pid)

@@ -17,7 +17,8 @@ from checkpoint_store.states.state_history import StateShape, StateVersion, Vers
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a file; `values` None is a delete. `state` None: of the history's shape."""
+    """A row of a file. `values` None means a delete. `state` None means the state of the history's
+    shape."""
 
     key: tuple[Any, ...]
     values: Mapping[str, Any] | None
@@ -28,7 +29,7 @@ class Row:
 
 @dataclass
 class FakeStateHistory:
-    """Versions that a test commits. A file holds its rows by the shape that it was written with."""
+    """Versions that a test commits. A file keeps its rows in the shape at the time of the write."""
 
     shape: StateShape
     max_parallelism: int = 8
@@ -39,7 +40,7 @@ class FakeStateHistory:
     _versions: dict[int, StateVersion] = field(default_factory=dict)
 
     def commit(self, version: int, rows: Sequence[Row], timestamp_ms: int = 0) -> StateVersion:
-        """A version with one more file, on top of the newest."""
+        """Commit a version with one more file, on top of the newest version."""
         handle = self.write(version, rows)
         newest = self._versions[max(self._versions)].state if self._versions else ()
         info = VersionInfo(version, timestamp_ms)
@@ -48,7 +49,7 @@ class FakeStateHistory:
         return state_version
 
     def write(self, version: int, rows: Sequence[Row]) -> StateHandle:
-        """A file, which holds its rows in their order within a key group."""
+        """Write a file. Rows keep their order within a key group."""
         rows = sorted(rows, key=lambda row: row.key_group)
         name = f"{version}-{len(self._files)}.arrow"
         self._files[name] = _table(rows, self.shape).to_batches(max_chunksize=self.batch_rows)
@@ -62,7 +63,7 @@ class FakeStateHistory:
         self._versions[version] = StateVersion(old.info, old.shape, old.changes, state)
 
     def delete(self, version: int) -> None:
-        """The version is not there any more; its files are."""
+        """Delete a version, but keep its files."""
         del self._versions[version]
 
     def versions(self) -> list[int]:
@@ -91,7 +92,8 @@ class FakeStateHistory:
 
 
 def _table(rows: Sequence[Row], shape: StateShape) -> pa.Table:
-    """The rows as files have them; see spark_state.keyed_state.state_rows."""
+    """The rows as a table with the columns of state files; see
+    spark_state.keyed_state.state_rows."""
     keys = parse_spark_schema(shape.key_schema_json).fields
     row_type = parse_spark_schema(shape.value_schema_json).arrow
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {

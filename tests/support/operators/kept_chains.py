@@ -1,6 +1,6 @@
-"""What a subtask writes and keeps over many epochs, counted without a store.
+"""The files that a subtask writes and keeps over many epochs, simulated without a store.
 
-Decisions are those of snapshot_policy; files are handles whose rows have a byte each.
+snapshot_policy makes the decisions. Files are only handles, and each row counts as one byte.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from spark_state.checkpointing.snapshot_policy import (
 )
 from spark_state.host.pending_snapshot import Replaced
 
-# To count bytes takes longer than the rest of an epoch.
+# Counting bytes takes longer than the rest of an epoch, so only every third epoch is counted.
 _LOOK_EPOCHS = 3
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """A snapshot that is being written: what it replaces, and its files by their key groups."""
+    """A snapshot in progress: the handles that it replaces, and its files by key groups."""
 
     replaced: Replaced
     files: list[tuple[KeyGroupRange, StateHandle]]
@@ -43,10 +43,11 @@ class _Begun:
 
 @dataclass
 class KeptChain:
-    """The files of a subtask with so many `entries` in its key groups, over its runs.
+    """The files of a subtask over its runs. `entries`: the number of entries in each key group.
 
-    A snapshot that an epoch begins is named `delay` epochs later, if the run goes on for so long.
-    `most_needed`: the most bytes that a restore at any time needs; `most_read`: those of its files.
+    An epoch names a snapshot `delay` epochs after the snapshot began, if the run lasts so long.
+    `most_needed`: maximum of the bytes that a restore needs. `most_read`: maximum of the bytes of
+    all files that a restore reads.
     """
 
     entries: Counts
@@ -79,14 +80,15 @@ class KeptChain:
 
     @property
     def amplification(self) -> float:
-        """All bytes that were written, over those of changelogs."""
+        """Write amplification: all written bytes divided by the bytes of changelogs."""
         return (self.changed + self.in_snapshots + self.in_merged) / self.changed
 
     def _kept(self, handles: Handles) -> KeptState:
         return KeptState.of(self.own, handles, self._rows, self.entries.tolist(), adds=False)
 
     def run(self, epochs: Iterable[Counts]) -> None:
-        """A host restores the state and runs epochs, which change so many rows of key groups."""
+        """Restore the state in a host, and run epochs. Each epoch has the number of changed rows of
+        each key group."""
         part = part_due(self._kept(self.chain), self.min_changelogs)
         if part is not None:
             files = self._snapshot([part])
@@ -125,7 +127,8 @@ class KeptChain:
         return handle.kind == "changelog" and handle.name not in self._merged
 
     def _merge(self, changelogs: Handles) -> StateHandle:
-        """Rows that were drawn at random: a few are of the same entry."""
+        """Merge changelogs. Changed entries are random, so a few rows of different changelogs are
+        of the same entry."""
         untouched = np.ones(len(self.entries))
         for handle in changelogs:
             untouched *= 1 - self._rows[handle.name] / self.entries

@@ -1,7 +1,7 @@
-"""A ScriptedOperator whose files are as the engine's, so that readers of states can read them.
+"""A ScriptedOperator that writes files in the engine's format, so that state readers can read them.
 
-Its one state, `count`, has the column `n`; the key column is `key`. A key is its own key group, so
-keys are 0 to 7, and of two subtasks the first has 0 to 3.
+The only state, `count`, has the column `n`; the key column is `key`. A key is its own key group, so
+keys are 0 to 7. Of two subtasks, the first subtask has keys 0 to 3.
 """
 
 from __future__ import annotations

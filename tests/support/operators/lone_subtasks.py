@@ -1,8 +1,8 @@
-"""Subtasks that each have a host of their own, and do with checkpoints what the engine does.
+"""Subtasks with a host each, which do the engine's steps on checkpoints.
 
-They have no state in memory: a test or a benchmark says what an epoch changes, and looks at what is
-in the store. `LoneSubtask` has the steps of an epoch one by one, so that many subtasks can take
-them in any order.
+The subtasks have no state in memory: a test or a benchmark gives the changes of an epoch, and reads
+the store. `LoneSubtask` has each step of an epoch as a method, so that many subtasks can take the
+steps in any order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ State = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator whose subtasks are alone, in one run."""
+    """An operator in one run, whose subtasks each have a host of their own."""
 
     run_id: str
     parallelism: int
@@ -55,7 +55,7 @@ class Operator:
         return AskedKeyGroups.of_subtask(self.max_parallelism, self.parallelism, subtask)
 
     def opened(self, store: ObjectStore) -> CompletedCheckpointStore:
-        """Its checkpoints, as a new host sees them."""
+        """The operator's checkpoints, opened as by a new host."""
         checkpoints = CompletedCheckpointStore(store, groups=self.groups)
         checkpoints.open(self.metadata)
         return checkpoints
@@ -63,7 +63,7 @@ class Operator:
 
 @dataclass
 class LoneSubtask:
-    """A subtask of a run. `own`: the barrier that it published last."""
+    """A subtask of a run. `own`: the last barrier that the subtask published."""
 
     store: ObjectStore
     operator: Operator
@@ -79,7 +79,7 @@ class LoneSubtask:
         self.asked = self.operator.asked(self.subtask)
 
     def base(self, epoch: int) -> CheckpointShare | None:
-        """What the epoch starts from."""
+        """The checkpoint share that the epoch starts from."""
         if self.own is not None and self.own.epoch == epoch - 1:
             own = self.own if self.is_completed else None
             return self.checkpoints.completed_at(
@@ -126,7 +126,7 @@ class LoneSubtask:
         return barrier
 
     def complete(self) -> bool:
-        """Complete the epoch if this was its last barrier."""
+        """Complete the epoch if this subtask's barrier was the last barrier of the epoch."""
         assert self.own is not None
         done = self.checkpoints.complete(
             self.own.epoch, self.run, self.operator.parallelism, self.subtask
@@ -135,7 +135,7 @@ class LoneSubtask:
         return done
 
     def run_epoch(self, epoch: int, changes: State, attempt: int = 1) -> None:
-        """All steps of an epoch."""
+        """Do all steps of an epoch."""
         self.publish(epoch, self.base(epoch), changes, attempt=attempt)
         self.complete()
 
@@ -146,20 +146,20 @@ def started(store: ObjectStore, operator: Operator) -> list[LoneSubtask]:
 
 
 def run_epoch(subtasks: Sequence[LoneSubtask], epoch: int, changes: State) -> None:
-    """Let the subtasks run an epoch, in this order."""
+    """Let the subtasks run an epoch, in the order of `subtasks`."""
     for subtask in subtasks:
         subtask.run_epoch(epoch, changes)
 
 
 def table_of(state: State) -> pa.Table:
-    """Rows as the engine writes them: sorted by key group and key."""
+    """Rows as the engine writes rows: sorted by key group and key."""
     rows = [{"_key_group": g, "key": g, "value": state[g]} for g in sorted(state)]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int, int]:
-    """The state that the subtasks of an operator, in new hosts, restore for an epoch. What each one
-    is given as its share is checked against the whole."""
+    """The state that an operator's subtasks, in new hosts, restore for an epoch. Each subtask's
+    share is compared with the whole checkpoint."""
     checkpoints = operator.opened(store)
     run = checkpoints.runs.registered(operator.run_id)
     whole = checkpoints.latest_before(epoch, run)

@@ -1,4 +1,4 @@
-"""A processor with operator state, and how tests see what its subtasks hold."""
+"""A processor with operator state, and the content of the state after an epoch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ NOTHING_SEEN = -1
 
 
 class NotesValues(StatefulProcessor):
-    """Notes each value in a list of the subtask, and replaces its union by how many it noted last.
+    """Processor that appends each value to a list state of the subtask, and replaces the union
+    state by the last value.
 
-    Emits Row(key, rows, total): the items of the list and of the union that it has. A negative
-    value is an error, once it has been noted; a value of 0 is not noted.
+    Emits Row(key, rows, total): the number of items in the list and in the union at the start of
+    the epoch. A negative value raises ValueError after the append. A value of 0 is not appended.
     """
 
     def init(self, handle: Any) -> None:
@@ -42,14 +43,14 @@ class NotesValues(StatefulProcessor):
 
 @dataclass(frozen=True)
 class Held:
-    """What a subtask holds after an epoch."""
+    """The operator state of a subtask after an epoch."""
 
     noted: list[int]
     counts: list[int]
 
 
 def held_by(host: Host) -> Held:
-    """What the host's subtask of NotesValues holds."""
+    """The operator state of the host's subtask of NotesValues."""
     assert host.session is not None
     backend = host.session.operator_state.backend
 

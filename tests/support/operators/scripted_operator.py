@@ -1,7 +1,7 @@
 """A small operator on a CompletedCheckpointStore: one integer of state per key group.
 
-It does what the engine does with checkpoints (base, files, barrier, manifest), step by step, so
-that tests can stop between any two steps and compare the restored state with a dict.
+The operator takes the engine's steps on checkpoints (base, files, barrier, manifest) one by one.
+Tests can stop between any two steps and compare the restored state with a dict.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ State = Mapping[int, int]
 
 
 def state_table(state: State) -> pa.Table:
-    """Rows as the engine writes them: sorted by key group and key."""
+    """Rows as the engine writes rows: sorted by key group and key."""
     rows = [{"_key_group": g, "key": g, "value": state[g]} for g in sorted(state)]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 class ScriptedOperator:
-    """One run of the operator. `checkpoints` is open; `report`: what each subtask's barrier says of
-    its epoch."""
+    """One run of the operator. `checkpoints` is open. `report`: the epoch report in each subtask's
+    barrier."""
 
     metadata = METADATA
     states = (StateSchema("count", "value", NO_COLUMNS),)
@@ -62,7 +62,8 @@ class ScriptedOperator:
     def run_epoch(
         self, epoch: int, changes: State, kind: StateFileKind = "changelog", attempt: int = 1
     ) -> CompletedCheckpoint | None:
-        """Run all subtasks of `epoch` from the newest checkpoint before it, and complete it."""
+        """Run all subtasks of `epoch` from the newest checkpoint before `epoch`, and complete
+        `epoch`."""
         base = self.checkpoints.latest_before(epoch)
         for subtask in range(self.parallelism):
             self.run_subtask(epoch, subtask, changes, base, kind=kind, attempt=attempt)
@@ -79,7 +80,8 @@ class ScriptedOperator:
         kind: StateFileKind = "changelog",
         attempt: int = 1,
     ) -> Barrier:
-        """Write the subtask's file and publish its barrier. `kind` snapshot: the whole state."""
+        """Write the subtask's file and publish the barrier. With `kind` snapshot the file has the
+        whole state."""
         own = key_group_range_of_subtask(MAX_PARALLELISM, self.parallelism, subtask)
         mine = {group: value for group, value in changes.items() if group in own}
         handles = () if base is None else base.handles_for(own)
@@ -115,7 +117,7 @@ class ScriptedOperator:
 
 
 def whole_range(parallelism: int) -> list[KeyGroupRange]:
-    """The ranges of all subtasks."""
+    """The key group ranges of all subtasks."""
     return [
         key_group_range_of_subtask(MAX_PARALLELISM, parallelism, subtask)
         for subtask in range(parallelism)
@@ -127,7 +129,7 @@ def restored(
     checkpoint: CompletedCheckpoint | None,
     ranges: Iterable[KeyGroupRange],
 ) -> dict[int, int]:
-    """The state that subtasks of these ranges restore, each applying its files in order."""
+    """The state that subtasks of these ranges restore. Each subtask applies its files in order."""
     state: dict[int, int] = {}
     if checkpoint is None:
         return state
@@ -136,14 +138,14 @@ def restored(
             for batch in checkpoints.files.read(handle, key_groups):
                 for row in batch.to_pylist():
                     assert row["_key_group"] in key_groups
-                    # A KeyedOperator has its value in a column of its state.
+                    # A KeyedOperator has the value in the column of its state.
                     value = row["value"] if "value" in row else row["count"]["n"]
                     state[row["_key_group"]] = value
     return state
 
 
 def state_before(store: ObjectStore, epoch: int, parallelism: int = 1) -> dict[int, int]:
-    """The state that a fresh process restores for `epoch`."""
+    """The state that a new process restores for `epoch`."""
     checkpoints = CompletedCheckpointStore(store)
     checkpoints.open(METADATA)
     return restored(checkpoints, checkpoints.latest_before(epoch), whole_range(parallelism))

@@ -1,4 +1,4 @@
-"""A store that a test writes epoch by epoch, as a live view reads it."""
+"""A store that a test writes epoch by epoch, for a live view to read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("count", pa.int6
 
 @dataclass(frozen=True)
 class Epoch:
-    """The whole state of an epoch: key -> the other values. The key columns are the first ones."""
+    """The whole state of an epoch: key -> other values. Key columns come first in the schema."""
 
     info: VersionInfo
     schema: pa.Schema
@@ -38,7 +38,8 @@ class Epoch:
 
 @dataclass
 class ScriptedReader:
-    """A VersionReader of what `commit` was given. `before` runs before each answer, by its name."""
+    """A VersionReader of the committed epochs. `before` runs before each answer and gets the
+    method's name."""
 
     schema: pa.Schema
     key_names: tuple[str, ...] = ("id",)
@@ -51,7 +52,7 @@ class ScriptedReader:
     _clock_ms: int = 1_700_000_000_000
 
     def commit(self, version: int, rows: Rows) -> VersionInfo:
-        """A new epoch, which replaces those from `version` on: a query that went back does that."""
+        """Commit an epoch and drop epochs from `version` on, as a query does that goes back."""
         with self._lock:
             self._clock_ms += 1000
             info = VersionInfo(version, self._clock_ms)
@@ -60,7 +61,7 @@ class ScriptedReader:
         return info
 
     def retain(self, epochs: int) -> None:
-        """Delete all but the newest epochs."""
+        """Delete all but the newest `epochs` epochs."""
         with self._lock:
             self._retained = self._retained[-epochs:] if epochs else []
 
@@ -78,7 +79,7 @@ class ScriptedReader:
         return _table(state.schema, [key + row for key, row in state.rows.items()])
 
     def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
-        """With preimages even if none are wanted: a state with a sequence gives them."""
+        """Changes with preimages even if the caller wants none, as from a state with a sequence."""
         self._called("changes")
         with self._lock:
             epochs = [e for e in self._retained if start <= e.info.version <= end]
@@ -104,7 +105,8 @@ class ScriptedReader:
 
 
 def _changed(before: Rows, after: Rows) -> list[tuple[Row, str]]:
-    """Images come in the order that readers do not expect, because only versions are ordered."""
+    """The changed rows and their change types. Postimages come before preimages, which readers do
+    not expect, because only versions are ordered."""
     changes = [(key + row, DELETE) for key, row in before.items() if key not in after]
     for key, row in after.items():
         if key not in before:
@@ -137,7 +139,7 @@ def rows(*ids: int, count: int = 0) -> dict[Row, Row]:
 
 
 def value(key: int, count: int = 0) -> dict[str, object]:
-    """What a view says of a key of `rows`."""
+    """The values that a view shows for a key of `rows`."""
     return {"name": f"n{key}", "count": count}
 
 

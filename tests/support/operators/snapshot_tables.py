@@ -1,4 +1,4 @@
-"""What a snapshot writes, as tables."""
+"""The files of a snapshot, as tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_state.testing.keyed_state_backend_contract import WrittenFiles
 
 
 def tables_of(snapshot: KeyedStateSnapshot) -> list[pa.Table]:
-    """The rows of each of its files."""
+    """The rows of each file of the snapshot."""
     written = WrittenFiles()
     snapshot.write(written)
     return [table for table, _ in written.files]

@@ -1,6 +1,7 @@
-"""Copy-on-write maps of chosen chains, and a look at their entries.
+"""Copy-on-write maps with chosen chains, and access to the entries of the maps.
 
-What a snapshot shares with its map cannot be seen from outside until it goes wrong.
+From outside, tests could not see the sharing of entries between a snapshot and its map until an
+error.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def content(entries: Map | Snapshot) -> dict[int, State]:
 
 
 def map_of_chain(*head_to_tail: int, capacity: int = 128) -> Map:
-    """The named keys in one chain in bucket 5, each with its name as its state."""
+    """A map with the named keys in one chain in bucket 5. The state of each key is [name]."""
     entries: Map = CopyOnWriteStateMap(list, capacity)
     for name in reversed(head_to_tail):
         entries.put(key(name, 5), None, [name])
@@ -54,7 +55,7 @@ def map_of_chain(*head_to_tail: int, capacity: int = 128) -> Map:
 
 
 def map_of_buckets(size: int, capacity: int) -> Map:
-    """Key i in bucket i, one each."""
+    """A map with key i in bucket i, one key per bucket."""
     entries: Map = CopyOnWriteStateMap(list, capacity)
     for name in range(size):
         entries.put(key(name), None, [name])

@@ -1,7 +1,8 @@
-"""A copy-on-write map beside the plain dict that it must agree with.
+"""A copy-on-write map beside a plain dict with the same expected content.
 
-Every operation runs on both and compares. States that the map hands out are changed on purpose,
-and each open snapshot keeps a deep copy of the dict of its moment, compared when it is released.
+Every operation runs on map and dict and compares the results. States from the map are changed on
+purpose. Each open snapshot keeps a deep copy of the dict from the time of the snapshot, and the
+release of the snapshot compares both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LONGEST_STATE = 4
 
 
 class ChosenHashKey:
-    """A key whose hash the test chooses, and that fails the test when it is copied."""
+    """A key whose hash the test chooses. A copy of the key fails the test."""
 
     __slots__ = ("code", "name")
 
@@ -46,7 +47,7 @@ class ChosenHashKey:
 
 @dataclass
 class OpenSnapshot:
-    """A snapshot, what it must hold, and what its reader has read of it so far."""
+    """A snapshot, the expected content, and the entries read so far."""
 
     snapshot: CopyOnWriteStateMapSnapshot[ChosenHashKey, Namespace, State]
     expected: dict[Identity, State]
@@ -54,7 +55,8 @@ class OpenSnapshot:
     read: list[tuple[Identity, State]] = field(default_factory=list)
 
     def read_some(self, entries: int | None) -> None:
-        """Read the next entries, or all that are left. A writer encodes them at once: copies."""
+        """Read the next entries, or all remaining entries for None. Copies the states, as a writer
+        encodes each state at once."""
         for key, namespace, state in islice(self.reader, entries):
             self.read.append(((key.name, namespace), list(state)))
 
@@ -73,7 +75,7 @@ class StateMapModel:
         assert self.map.get(key, namespace) == self.expected.get((key.name, namespace))
 
     def own(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        """Own, compare, and change what was returned."""
+        """Own a state, compare, and change the returned state."""
         state, expected = self.map.own(key, namespace), self.expected.get((key.name, namespace))
         assert state == expected
         if state is not None and expected is not None:
@@ -87,7 +89,7 @@ class StateMapModel:
         self.expected[key.name, namespace] = [item]
 
     def put_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        """As tables do, which find an entry once and then set it several times."""
+        """Put as tables do: find the entry once, then set the entry several times."""
         entry = self.map.find(key, namespace)
         if entry is None:
             entry = self.map.insert(key, namespace, [item])
@@ -112,7 +114,7 @@ class StateMapModel:
         assert before == self.expected.pop((key.name, namespace), None)
 
     def remove_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        """As tables do, which set an entry that they found, and then remove it."""
+        """Remove as tables do: find the entry, set the entry, then remove the entry."""
         entry = self.map.find(key, namespace)
         before = self.expected.pop((key.name, namespace), None)
         assert (None if entry is None else entry.state) == before
@@ -135,13 +137,13 @@ class StateMapModel:
         self.open.append(OpenSnapshot(snapshot, expected, iter(snapshot)))
 
     def look_up(self, place: int, key: ChosenHashKey, namespace: Namespace) -> None:
-        """Get from an open snapshot, and compare."""
+        """Get a value from an open snapshot, and compare."""
         opened = self.open[place % len(self.open)]
         expected = opened.expected.get((key.name, namespace))
         assert opened.snapshot.get(key, namespace) == expected
 
     def release(self, place: int) -> None:
-        """Read an open snapshot to its end, compare all of it, release it."""
+        """Read an open snapshot to its end, compare all entries, and release the snapshot."""
         opened = self.open.pop(place % len(self.open))
         opened.read_some(None)
         assert len(opened.read) == len(opened.snapshot) == len(opened.expected)
@@ -156,7 +158,7 @@ class StateMapModel:
         ]
 
     def close(self) -> None:
-        """Compare what is left."""
+        """Release all snapshots and compare the remaining content."""
         while self.open:
             self.release(0)
         self.iterate()

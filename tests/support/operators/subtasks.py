@@ -1,4 +1,4 @@
-"""Subtasks of an operator without Spark: state hosts' sessions over a store in a folder."""
+"""Subtasks of an operator without Spark: sessions of state hosts over a store in a folder."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def operator(
     api: ProcessorApi = ROW_API,
     **changes: Any,
 ) -> OperatorSpec:
-    """A spec of `RunningTotals` (or `processor`, of `api`) whose stores are below `folder`."""
+    """A spec of `RunningTotals` (or of `processor` in `api`) whose stores are below `folder`."""
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
     states = record_states(chosen, ParsedSchemas(), time_mode, api.handle_type)
@@ -130,7 +130,8 @@ def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
 
 
 def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | None = None) -> None:
-    """Take the query back to the batch after `committed`, as its driver does at the start."""
+    """Take the query back to the batch after `committed`, as the query's driver does at the
+    start."""
     url = str(folder / "query" / "totals")
     seen = seen or reached_in_store(url, 1.0, {}, checkpoint)
     way_back = WayBack(checkpoint, committed, is_under_way=False, seen=seen, must_have=committed)
@@ -139,7 +140,7 @@ def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | Non
 
 @dataclass(slots=True)
 class Host:
-    """One host process' session of one subtask. Several of them may serve one subtask."""
+    """One host process's session of one subtask. Several hosts may serve one subtask."""
 
     spec: OperatorSpec
     subtask: int = 0
@@ -174,14 +175,14 @@ class Host:
         return self
 
     def close(self) -> None:
-        """Give up the state, and its local files."""
+        """Give up the state, and the local files of the state."""
         if self.session is not None:
             self.session.close()
             self.session = None
         self.backends.close()
 
     def finish_maintenance(self) -> None:
-        """Wait for snapshots and housekeeping of the store that were begun."""
+        """Wait for running snapshots and for running housekeeping of the store."""
         assert self.session is not None
         assert self.maintenance is not None
         url = self.session._store.url
@@ -190,13 +191,13 @@ class Host:
 
     @property
     def checkpoints(self) -> CompletedCheckpointStore:
-        """The checkpoints of its store."""
+        """The checkpoints of the host's store."""
         assert self.session is not None
         return self.session._store.checkpoints
 
     @property
     def handles(self) -> Handles:
-        """The files that its state equals."""
+        """The files whose content equals the current state."""
         assert self.session is not None
         handles = self.session.state.handles
         assert handles is not None
@@ -209,17 +210,17 @@ class Host:
         attempt: int = 0,
         check: Callable[[], None] = lambda: None,
     ) -> Totals:
-        """Run an epoch with those of the rows that belong to the subtask; its output."""
+        """Run an epoch with the subtask's part of `rows`. Returns the output."""
         return self.run(epoch, self.own(table_of(rows, self.spec.max_parallelism)), attempt, check)
 
     def own(self, table: pa.Table) -> pa.Table:
-        """Those rows of the table that belong to the subtask."""
+        """The table's rows that belong to the subtask."""
         assert self.session is not None
         mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
         return table.filter(pa.array(mine, pa.bool_()))
 
     def own_key(self, key: str) -> bool:
-        """Whether a key belongs to the subtask."""
+        """True if a key belongs to the subtask."""
         return self.own(table_of([(key, 0)], self.spec.max_parallelism)).num_rows == 1
 
     def run(
@@ -229,7 +230,7 @@ class Host:
         attempt: int = 0,
         check: Callable[[], None] = lambda: None,
     ) -> Totals:
-        """Run an epoch over this table; its output."""
+        """Run an epoch over this table. Returns the output."""
         assert self.session is not None
         request = self.request(epoch, attempt or epoch + 1)
         claim = self.session.accept(request)

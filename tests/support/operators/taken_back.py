@@ -1,4 +1,4 @@
-"""Takes an operator back to an earlier epoch, as the driver of a query does before its first batch.
+"""Roll back an operator to an earlier epoch, as a query's driver does before its first batch.
 
 See take_back_in_store: the user has deleted the last batches from the checkpoint's logs.
 """
@@ -14,7 +14,7 @@ CHECKPOINT = "file:/checkpoint"
 
 
 def take_back(store: ObjectStore, epoch: int) -> None:
-    """Take the operator back, so that `epoch` is its next epoch, after all runs that have begun."""
+    """Roll back the operator after all runs that have begun, so that `epoch` is the next epoch."""
     runs, checkpoint = stored_runs(store), digest_of(CHECKPOINT)
     (attachment,) = attachments_of([runs], checkpoint, epoch - 1, is_under_way=False)
     attach(store, attachment, f"back-{len(runs.begun)}", CHECKPOINT)

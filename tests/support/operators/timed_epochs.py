@@ -45,7 +45,7 @@ class TimedEpochs:
         return backend
 
     def run(self, rows: Sequence[tuple[str, int]], now_ms: int) -> Output:
-        """The output of an epoch that is not sealed yet. `now_ms`: the batch's time and the
+        """The output of an epoch that is not sealed yet. `now_ms`: both the batch's time and the
         watermark."""
         plan = replace(self.spec.run_plan, shown_time=lambda _: TimerValues(now_ms, now_ms))
         spec = replace(self.spec, run_plan=plan)
@@ -56,7 +56,7 @@ class TimedEpochs:
             return [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
 
     def epoch(self, rows: Sequence[tuple[str, int]], now_ms: int) -> Output:
-        """The output of an epoch."""
+        """Run an epoch, save its changes as a file, and seal the epoch. Returns the output."""
         output = self.run(rows, now_ms)
         self.files.append(self.backend.changes())
         self.backend.seal()
@@ -64,7 +64,7 @@ class TimedEpochs:
         return output
 
     def restart(self, *, from_snapshot: bool = False) -> None:
-        """Go on with the state that the files, or a snapshot, have."""
+        """Go on with the state from the files, or from a snapshot."""
         files = tables_of(self.backend.snapshot()) if from_snapshot else self.files
         self.backend = self.new_backend()
         for table in files:

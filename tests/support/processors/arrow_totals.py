@@ -1,4 +1,4 @@
-"""RunningTotals as an ArrowStatefulProcessor, with all that an operator can be sent."""
+"""RunningTotals as an ArrowStatefulProcessor, with every kind of operator input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from spark_state import ArrowStatefulProcessor
 
 
 class ArrowTotals(ArrowStatefulProcessor):
-    """Counts and sums the rows of a key; emits (key, rows, total) per key and epoch."""
+    """Processor that counts and sums the rows of a key, and emits (key, rows, total) per key and
+    epoch."""
 
     def init(self, handle: Any) -> None:
         self._totals = handle.getValueState("totals", "rows bigint, total bigint")
@@ -33,7 +34,7 @@ class ArrowTotals(ArrowStatefulProcessor):
         )
 
     def added(self, keys: Any, counts: Any, sums: Any) -> pa.Table:
-        """The totals with these added; they are the state from now on."""
+        """Add counts and sums to the totals, store the new totals, and return the new totals."""
         before = self._totals.get_many(keys)
         totals = pa.table(
             {
@@ -46,8 +47,9 @@ class ArrowTotals(ArrowStatefulProcessor):
 
 
 class ArrowTotalsWhenIdle(ArrowTotals):
-    """Emits how often a key's rows count 20 s of event time after the first one, and forgets it.
-    Values are event times. A stream of rules says how often each row of a key counts."""
+    """Processor that emits a key's weighted number of rows and forgets the key, 20 s of event time
+    after the key's first row. Values are event times. A broadcast stream gives the weight of each
+    row of a key."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)

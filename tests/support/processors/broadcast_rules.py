@@ -1,4 +1,4 @@
-"""A processor that judges payments by rules that change, which come on a stream of their own."""
+"""A processor that checks payments against changing rules from a stream of their own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ALERTS = "card string, country string, amount bigint, most bigint, payments bigi
 
 
 class Judges(StatefulProcessor):
-    """Emits the payments of a card that are above the limit of their country, and how many payments
-    the card has made."""
+    """Processor that emits the payments of a card above the limit of the payment's country, with
+    the number of the card's payments so far."""
 
     def init(self, handle: Any) -> None:
         self._payments = handle.getValueState("payments", "n bigint")

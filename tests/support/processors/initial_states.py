@@ -1,4 +1,4 @@
-"""A processor that begins with an initial state, as rows and as DataFrames."""
+"""Processors that begin with an initial state, given as rows or as DataFrames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.support.processors.processors import RunningTotals
 
 
 class BeginsWith(RunningTotals):
-    """RunningTotals that begin with the rows of an initial state; each counts ten."""
+    """RunningTotals that begin with the rows of an initial state. Each initial row counts as ten
+    rows."""
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         count, total = self._totals.get() if self._totals.exists() else (0, 0)
@@ -19,7 +20,7 @@ class BeginsWith(RunningTotals):
 
 
 class BeginsWithFrames(BeginsWith):
-    """The same in the pandas form."""
+    """BeginsWith in the pandas API."""
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         for total in initialState["total"]:
@@ -34,8 +35,8 @@ class BeginsWithFrames(BeginsWith):
 
 
 class ExpiresWith(BeginsWith):
-    """BeginsWith that has a timer at the time of each row of the initial state. A timer emits
-    Row(key, rows=-1, total=time)."""
+    """BeginsWith with a timer at the time of each row of the initial state. A timer emits Row(key,
+    rows=-1, total=time)."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)

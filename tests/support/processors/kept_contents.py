@@ -1,7 +1,7 @@
-"""What the states and timers of a query's keys hold, as Spark's reader and cowstate's tell it.
+"""The states and timers of a query's keys, read by Spark's reader and by cowstate's reader.
 
-Both give for each key that has something: the tuple of a value, the tuples of a list in order, the
-tuples of a map by those of its user keys, or times in order.
+Both readers give an entry for each key with content. Value: a tuple. List: the tuples in order.
+Map: value tuples by user-key tuples. Timers: the times in order.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def in_store(store: Path, state: KeptState, epoch: int) -> Content:
 
 
 def timers_in_store(store: Path, timers: str, epoch: int) -> Content:
-    """The timers of cowstate after an epoch; `timers` is the state that holds them."""
+    """The timers of cowstate after an epoch. `timers`: the name of the state that holds the
+    timers."""
     content: Content = {}
     rows = open_store(str(store), state=timers).read(epoch).to_pylist()
     for row in sorted(rows, key=lambda row: row["expiry_ms"]):

@@ -1,4 +1,4 @@
-"""Processors that tests run; they travel to workers and hosts by value."""
+"""Processors that tests run. The processors travel to workers and hosts by value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ TOTALS_SCHEMA = "key string, rows bigint, total bigint"
 
 
 class RunningTotals(StatefulProcessor):
-    """Counts and sums the rows of a key; emits one Row(key, rows, total) per key and epoch."""
+    """Processor that counts and sums the rows of a key, and emits one Row(key, rows, total) per key
+    and epoch."""
 
     def init(self, handle: Any) -> None:
         self._totals = handle.getValueState("totals", "rows bigint, total bigint")
@@ -40,7 +41,7 @@ class RunningTotals(StatefulProcessor):
 
 
 class DoubledTotals(RunningTotals):
-    """As RunningTotals, but every value counts twice."""
+    """RunningTotals with every value doubled."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         doubled = (Row(value=2 * row.value) for row in rows)
@@ -48,7 +49,7 @@ class DoubledTotals(RunningTotals):
 
 
 class FailingAt(RunningTotals):
-    """Raises on a row whose value is negative."""
+    """RunningTotals that raises ValueError on a row with a negative value."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = list(rows)
@@ -59,7 +60,8 @@ class FailingAt(RunningTotals):
 
 
 class SeesTime(StatefulProcessor):
-    """Emits Row(key, rows, total): the batch's time and the watermark."""
+    """Processor that emits Row(key, rows, total), with the batch's time as rows and the watermark
+    as total."""
 
     def init(self, handle: Any) -> None:
         pass
@@ -73,9 +75,10 @@ class SeesTime(StatefulProcessor):
 
 
 class KeepsValues(StatefulProcessor):
-    """Keeps all values of a key in a list and counts them in a map; a negative one is an error.
+    """Processor that keeps all values of a key in a list and counts the values in a map. A negative
+    value raises ValueError.
 
-    Emits Row(key, rows, total): how long the list is, and of how many different values.
+    Emits Row(key, rows, total): the length of the list, and the number of different values.
     """
 
     def init(self, handle: Any) -> None:
@@ -98,9 +101,10 @@ class KeepsValues(StatefulProcessor):
 
 
 class KeepsTotalsAndValues(KeepsValues):
-    """Keeps a total, too; all three states of a key must agree. A row whose value is 0 clears them.
+    """KeepsValues that also keeps a total. All three states of a key must agree. A row with value 0
+    clears all three.
 
-    Emits Row(key, rows, total): how many values there are since then, and their sum.
+    Emits Row(key, rows, total): the number and the sum of the values since the last clear.
     """
 
     def init(self, handle: Any) -> None:
@@ -124,7 +128,7 @@ class KeepsTotalsAndValues(KeepsValues):
 
 
 class Speaking(RunningTotals):
-    """Prints and logs."""
+    """RunningTotals that prints and logs."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -133,10 +137,10 @@ class Speaking(RunningTotals):
 
 
 class KillingOnce(RunningTotals):
-    """Kills a process, once, in the middle of the epoch that has a row with value `POISON`.
+    """RunningTotals that kills a process, once, in the epoch that has a row with value `POISON`.
 
-    `victim`: "host" (its own process) or "executor" (the JVM that its host belongs to);
-    `marker`: a file that says that it has happened. The row counts like any other.
+    `victim`: "host" (the processor's own process) or "executor" (the JVM of the host). `marker`: a
+    file that exists after the kill. The row counts like any other row.
     """
 
     def __init__(self, victim: str, marker: Path) -> None:
@@ -153,10 +157,11 @@ class KillingOnce(RunningTotals):
 
 
 class KillingAtDatabases(RunningTotals):
-    """Counts the last digits of a key's values in a map, too; and kills its host, once at each of
-    the points where it writes or restores a database. `markers`: a folder for a file a point."""
+    """RunningTotals that also counts the last digits of a key's values in a map. Kills its host
+    once at each of the `points`, where a database is written or restored. `markers`: a folder that
+    gets a file for each point of a kill."""
 
-    # Which call of a method kills, when the call is over.
+    # Module, class, method, and the number of the call after which the host is killed.
     points = (
         ("spark_state.rocksdb.database", "Database", "checkpoint", 1),
         ("checkpoint_store.files.database_file_store", "DatabaseFileStore", "_upload", 2),
@@ -180,7 +185,7 @@ class KillingAtDatabases(RunningTotals):
     def init(self, handle: Any) -> None:
         super().init(handle)
         self._digits = handle.getMapState("digits", "digit bigint", "times bigint")
-        if "--executor" in sys.argv:  # it is a host, which may have been told before
+        if "--executor" in sys.argv:  # in a host; a host may have patches already
             for module, owner, method, call in self.points:
                 self._kill_at(getattr(importlib.import_module(module), owner), method, call)
 
@@ -216,7 +221,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class LongTexts(RunningTotals):
-    """Keeps a text of `length` characters for each key; `calls`: a file that counts."""
+    """Processor that keeps a text of `length` characters for each key. `calls`: a file that grows
+    by one character per call."""
 
     def __init__(self, length: int, calls: Path | None = None) -> None:
         self._length = length

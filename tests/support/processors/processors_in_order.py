@@ -1,6 +1,6 @@
-"""Processors that take the rows of a key in the order of their values: a shuffle gives them in any.
+"""Processors that sort the rows of a key by value before processing.
 
-So different engines do the same.
+A shuffle gives rows in any order. With sorted rows, different engines give the same results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GAP_MS = 12
 
 
 class InOrder:
-    """Put before a processor's class."""
+    """Mixin that sorts the rows. The mixin comes before the processor's class."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         in_order = sorted(rows, key=lambda row: row.value)
@@ -30,21 +30,23 @@ class InOrder:
 
 
 class ScriptedInOrder(InOrder, Scripted):
-    """See Scripted."""
+    """Scripted with sorted rows."""
 
 
 class TotalsInOrder(InOrder, RunningTotals):
-    """See RunningTotals."""
+    """RunningTotals with sorted rows."""
 
 
 class ValuesInOrder(InOrder, KeepsValues):
-    """See KeepsValues."""
+    """KeepsValues with sorted rows."""
 
 
 class Sessions(StatefulProcessor):
-    """Counts the rows of a key, whose values are times in ms, until GAP_MS have passed without one.
+    """Processor that counts the rows of a key until GAP_MS ms have passed without a row. Values are
+    times in ms.
 
-    Emits Row(key, rows, total): the count and the time of the last row, 0 while it goes on.
+    Emits Row(key, rows, total): the count, and the time of the last row, or 0 while the session is
+    open.
     """
 
     def init(self, handle: Any) -> None:

@@ -1,4 +1,4 @@
-"""Random rows for processors in queries: runs of batches, at the times that a watermark has."""
+"""Random rows for processors in queries: batches of rows at the times of a watermark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DELAY_MS = 5
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of a batch. Those of `late` are dropped; `watermark_ms` is the batch's."""
+    """The rows of a batch. Spark drops the rows in `late`. `watermark_ms`: the batch's
+    watermark."""
 
     watermark_ms: int
     rows: list[Row]
@@ -22,11 +23,12 @@ class Batch:
 
 @dataclass
 class Timeline:
-    """Draws batches of rows (key, value), for all engines alike.
+    """Random batches of rows (key, value), the same for all engines.
 
-    A row's event time is its value divided by `lines`, and the watermark is DELAY_MS behind. Rows
-    are after the watermark of their batch, or not after that of the batch before. What is between
-    is late if the batch before had no rows, and engines differ in when they run such batches.
+    A row's event time is its value divided by `lines`. The watermark is DELAY_MS behind the latest
+    event time. Each row is either after the watermark of its batch, or not after the watermark of
+    the batch before. A row between both watermarks would be late only if the batch before had no
+    rows, and engines differ in when they run such empty batches.
     """
 
     chance: random.Random

@@ -1,7 +1,8 @@
-"""Random values of Python's, NumPy's and pandas' types, and whether a conversion kept them.
+"""Random values of Python, NumPy and pandas types, and a check that a conversion kept a value.
 
-`kept` is the oracle of tests that compare conversions with Spark's: a value that Spark has kept
-must be the same in cowstate, and a value that Spark has lost must be refused or kept there.
+`kept` is the oracle of tests that compare cowstate's conversions with Spark's. If Spark keeps a
+value, cowstate must give the same value. If Spark loses a value, cowstate must refuse or keep the
+value.
 """
 
 from __future__ import annotations
@@ -123,15 +124,15 @@ _KINDS |= {"timestamp_ntz": "time"} | {each: "nested" for each in TYPES if "<" i
 
 
 def random_value(rng: random.Random, field_type: str) -> Any:
-    """A value that the type may take, or nearly, or one of any other kind."""
+    """A random value: mostly of a kind that fits the type, sometimes of any other kind."""
     kind = rng.choice((_KINDS.get(field_type, "number"),) * 3 + ("library", *MAKERS))
     return rng.choice(MAKERS[kind])(rng)
 
 
 def kept(value: Any, got: Any, field_type: str, by_name: bool) -> bool:
-    """Whether `got`, a Python value of a column, is `value` with nothing lost but what the type
-    of the column cannot hold: decimals of a decimal, bits of a float. `by_name`: whether a Row is
-    a struct by the names of its fields, as in output, or by position, as in state."""
+    """True if `got`, a Python value of a column, is `value`. A loss counts only if the column's
+    type can hold the lost part: decimals of a decimal and bits of a float may be lost. `by_name`: a
+    Row becomes a struct by field names, as in output; otherwise by position, as in state."""
     if _is_null(value):
         return got is None
     if got is None:

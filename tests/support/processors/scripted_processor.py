@@ -1,10 +1,11 @@
-"""Random processors: a script of calls of states and timers, and a processor that follows it.
+"""Random processors: a script of calls of states and timers, and a processor that follows a script.
 
     script   lines, each a few calls            random_script
     line     chosen by a row's value, or by the time of a timer
-    call     name and arguments, as in CALLS; a call may have another one inside
+    call     name and arguments, as in CALLS; an argument may be another call
 
-Every row and every timer yields what its line has seen, so two runs are equal if their outputs are.
+Every row and every timer emits the results of its line. So two runs are equal if their outputs are
+equal.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class KeptState(NamedTuple):
 
 STATES = (KeptState("value", "value"), KeptState("list", "list"), KeptState("map", "map"))
 
-# What each call gets: a state of a kind, or an argument that a method of `_Author` draws.
+# The arguments of each call: a state of a kind, or the result of an `_Author` method of this name.
 WRITES: Mapping[str, tuple[str, ...]] = {
     "update": ("value", "number"),
     "clear": ("any",),
@@ -76,7 +77,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "look_up": ("map", "user_key"),
     "list_timers": (),
 }
-# Iterations during which something is written.
+# Iterations with a write in the middle.
 ITERATIONS: Mapping[str, tuple[str, ...]] = {
     "during_list": ("list", "write"),
     "during_map": ("map", "write"),
@@ -91,12 +92,12 @@ CALLS = {**WRITES, **READS, **ITERATIONS}
 
 
 class BrokenOffError(Exception):
-    """A processor's own error."""
+    """An error that the processor raises on purpose."""
 
 
 @dataclass(frozen=True)
 class _Author:
-    """Draws the arguments of calls."""
+    """Random arguments of calls."""
 
     chance: random.Random
     states: Sequence[KeptState]
@@ -114,7 +115,7 @@ class _Author:
         return self.chance.choice([0, 1, 2, 3, None])
 
     def numbers(self) -> list[int | None]:
-        # Spark refuses to put or to append none.
+        # Spark refuses to put or append an empty list.
         return [self.number() for _ in range(self.chance.randint(1, 3))]
 
     def user_key(self) -> int:
@@ -136,18 +137,19 @@ def random_script(
     longest: int = 4,
     states: Sequence[KeptState] = STATES,
 ) -> Script:
-    """A script of so many lines, of up to `longest` calls each."""
+    """A script of `lines` lines, with up to `longest` calls each."""
     author = _Author(chance, states)
     return [[author.call(CALLS) for _ in range(chance.randint(0, longest))] for _ in range(lines)]
 
 
 class Scripted(StatefulProcessor):
-    """A row runs the line of its value modulo the script's length, a timer that of its time. Each
-    name in CALLS is that of a method.
+    """Processor that follows a script. A row runs the line at its value modulo the script's length;
+    a timer runs the line at its time modulo the script's length. Each name in CALLS has a method of
+    the same name with a leading underscore.
 
-    `clock`: the time that delays are added to. `states` are declared, `deleted` ones deleted; a
-    call of a state that is not declared does nothing. `breaks_at`: the key and value of a row, or
-    the key and time of a timer, that raises.
+    `clock`: the time that delays are added to. `states`: the declared states. `deleted`: the
+    deleted states. A call of a state that is not declared does nothing. `breaks_at`: (key, value)
+    of a row, or (key, time) of a timer, that raises BrokenOffError.
     """
 
     def __init__(
@@ -197,7 +199,7 @@ class Scripted(StatefulProcessor):
         return Row(key=key, number=number, seen=repr(seen))
 
     def run(self, call: Call) -> Any:
-        """What a call returns."""
+        """Run a call and return the result."""
         name, *arguments = call
         if arguments and isinstance(arguments[0], KeptState):
             if arguments[0] not in self._states:
@@ -238,11 +240,11 @@ class Scripted(StatefulProcessor):
         return state.exists(), [tuple(item) for item in state.get()]
 
     def _look_at_map(self, state: Any) -> Any:
-        # Spark gives no order of entries.
+        # Spark gives the entries in any order.
         entries = sorted((tuple(k), tuple(v)) for k, v in state.iterator())
         keys = sorted(map(tuple, state.keys()))
         values = sorted(map(tuple, state.values()), key=repr)
-        # Without entries a map exists in PySpark's runner, and in Spark it does not.
+        # An empty map exists in PySpark's runner, and does not exist in Spark.
         return state.exists() if entries else None, entries, keys, values
 
     def _register(self, delay: int) -> None:

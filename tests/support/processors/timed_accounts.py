@@ -1,4 +1,4 @@
-"""What processors of the kill tests have in common: one timer a key, and an account of it."""
+"""Base class of the processors in the kill tests: one timer per key, and an account of the key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pyspark.sql.streaming import StatefulProcessor
 
 
 class KeepsAccount(StatefulProcessor):
-    """Has one timer a key, and counts in state what becomes of the key.
+    """A processor with one timer per key, and a state that counts the key's events.
 
-    `told_names`: what is counted, among it "registered", "deleted", "fired" and "closed".
-    `open_schema`: of the rows that are open until the timer fires.
+    `told_names`: the names of the counts, including "registered", "deleted", "fired" and "closed".
+    `open_schema`: the schema of the rows that are open until the timer fires.
     """
 
     told_names: ClassVar[tuple[str, ...]]
@@ -32,7 +32,7 @@ class KeepsAccount(StatefulProcessor):
         self._told.update(tuple(told.values()))
 
     def set_timer(self, ends_ms: int, told: dict[str, int]) -> None:
-        """Put the timer of the key off to a time, and count that."""
+        """Move the key's timer to a time, and count the change."""
         if self._ends.exists():
             self._handle.deleteTimer(self._ends.get()[0])
             told["deleted"] += 1
@@ -41,7 +41,7 @@ class KeepsAccount(StatefulProcessor):
         told["registered"] += 1
 
     def close_all(self) -> dict[str, int]:
-        """Count the timer that fires, and what is open; nothing is open afterwards."""
+        """Count the fired timer and the open rows, and clear the open rows. Returns the counts."""
         told = self.told()
         told["fired"] += 1
         told["closed"] += sum(1 for _ in self._open.get())

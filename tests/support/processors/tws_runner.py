@@ -18,8 +18,8 @@ LONG_AGO_MS = -(10**15)
 
 
 class _Copying:
-    """A list or map state whose iterators go over a copy, as those of Spark's own operator do. The
-    iterators of PySpark's runner meet what is written meanwhile, or fail."""
+    """A list or map state whose iterators go over a copy, like the iterators of Spark's own
+    operator. The iterators of PySpark's runner see writes during the iteration, or fail."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -58,7 +58,7 @@ class _WithCopies:
     """A processor whose states are `_Copying`."""
 
     def __init__(self, processor: StatefulProcessor) -> None:
-        # The one that is given learns of no states here, so it can still be pickled.
+        # The original processor gets no states, so it can still be pickled.
         self._processor = copy(processor)
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +75,8 @@ class TwsRunner:
         self.tester = TwsTester(
             _WithCopies(processor), timeMode=time_mode, eventTimeExtractor=no_row_is_late
         )
-        # It refuses timers for the past in event time; in Spark's own operator they fire at once.
+        # The runner refuses timers for the past in event time. In Spark's own operator, such timers
+        # fire at once.
         self.tester.handle.setWatermark(LONG_AGO_MS)
 
     def restart(self, processor: StatefulProcessor) -> None:
@@ -85,13 +86,13 @@ class TwsRunner:
         self.tester.processor = started
 
     def forget(self, states: Iterable[KeptState]) -> None:
-        """Clear states of all keys: there is no time to live here."""
+        """Clear the states for all keys. PySpark's runner has no time to live."""
         for state in states:
             self._states(state).clear()
 
     def epoch(self, rows: Rows, now_ms: int) -> list[Output]:
-        """The output of an epoch; `now_ms` is the batch's time and the watermark."""
-        # Not through its setters: they fire timers before the rows of the epoch.
+        """Run an epoch and return the output. `now_ms`: both the batch's time and the watermark."""
+        # The setters of the tester would fire timers before the rows of the epoch.
         self.tester._currentProcessingTimeMs = self.tester._currentWatermarkMs = now_ms
         by_key: dict[str | None, list[Row]] = {}
         for key, value in rows:
@@ -103,8 +104,8 @@ class TwsRunner:
         return [tuple(row) for row in output]
 
     def state(self, state: KeptState) -> Content:
-        """What the keys have; elements in order."""
-        # An empty map is kept here, and in Spark it does not exist.
+        """The state's content by key, with elements in order."""
+        # PySpark's runner keeps an empty map; in Spark an empty map does not exist.
         return {key: content for key, content in self._states(state).items() if content}
 
     def _states(self, state: KeptState) -> Content:
@@ -118,7 +119,7 @@ class TwsRunner:
         return content
 
     def timers(self) -> Content:
-        """The timers of the keys that have some."""
+        """The timers of all keys with timers."""
         timers = self.tester.handle._timers
         return {key: list(timers.listTimers(key)) for key in timers.getAllKeysWithTimers()}
 

@@ -1,4 +1,4 @@
-"""A job of transformWithState that begins on Spark's own operator and goes on on cowstate."""
+"""A transformWithState job that begins on Spark's own operator and continues on cowstate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BATCHES = (
 ON_SPARK = {
     **THROUGH_MANAGER,
     PROVIDER_KEY: ROCKSDB,
-    # In processing time Spark runs batches without rows, one after the other, and does not end.
+    # In processing time Spark runs batches without rows one after the other, and never ends.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 UNSAFE_ROWS = {f"{STATE_STORE}.encodingFormat": "unsaferow"}
@@ -51,7 +51,7 @@ AVRO = {
 
 
 class EveryState(StatefulProcessor):
-    """Has a state of each kind, and shows what is in them."""
+    """Processor with a value, a list and a map state, which emits the content of all three."""
 
     ttl_ms: int | None = None
 
@@ -87,7 +87,7 @@ class EveryState(StatefulProcessor):
 
 
 class EveryStateOfFrames(EveryState):
-    """The same in the pandas API."""
+    """EveryState in the pandas API."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         values = [int(value) for value in pd.concat(list(rows))["value"].sort_values()]
@@ -95,8 +95,8 @@ class EveryStateOfFrames(EveryState):
 
 
 class EveryTimedState(EveryState):
-    """Values live for an hour. A key that gets a small value has a timer that is due in the next
-    batch, and another one in an hour."""
+    """EveryState whose values live for an hour. A key with a small value gets a timer for the next
+    batch. Every key gets a timer in an hour."""
 
     ttl_ms = AN_HOUR_MS
 
@@ -115,7 +115,7 @@ class EveryTimedState(EveryState):
 
 
 class AdoptedJob:
-    """A stream with one processor. `folder` has its input, which copies share."""
+    """A stream with one processor. `folder` has the input; copies of the job share the input."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class AdoptedJob:
         return query_id
 
     def feed(self, rows: Any) -> None:
-        """A file, that is a batch."""
+        """Add a file, which is one batch."""
         number = self.stream._files
         self.stream.feed(list(rows))
         os.utime(self.stream.input / f"{number:05d}.parquet", (1_000 + number, 1_000 + number))
@@ -175,8 +175,7 @@ class AdoptedJob:
             spark_state.disable(self.spark)
 
     def copy(self, folder: Path) -> AdoptedJob:
-        """The same query with an id, a checkpoint and a sink of its own. It reads the same
-        input."""
+        """A copy of the query with its own id, checkpoint and sink, and the same input."""
         other = AdoptedJob(self.spark, folder, self.processor, self.mode, self.key)
         shutil.rmtree(other.stream.input)
         other.stream.input = self.stream.input
@@ -194,13 +193,13 @@ class AdoptedJob:
         return main(["adopt", str(self.checkpoint), *arguments])
 
     def shown(self) -> list[tuple[str, str]]:
-        """What is in the sink, whatever the batches."""
+        """The rows in the sink, from all batches."""
         rows = self.spark.read.schema(SEEN).parquet(f"{self.stream.folder}/output/*").collect()
         return sorted((str(row.key), row.seen) for row in rows)
 
 
 def store_of(job: AdoptedJob) -> str:
-    """Where the state of the job's operator is on cowstate."""
+    """The directory of the job's operator state on cowstate."""
     return f"{job.spark.conf.get('spark.cowstate.store')}/{job.query_id}/operator-0"
 
 

@@ -1,4 +1,4 @@
-"""Stateful queries whose checkpoint changes its provider, and what tests do to checkpoints."""
+"""Queries whose checkpoint changes to another provider, and test helpers for checkpoints."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ AGGREGATION = "aggregation with eviction"
 JOIN = "stream-stream join"
 SHAPE = EventShape(rows=60, keys=20)
 SEGMENTS = (2, 1, 1, 1)
-"""How many batches of input each run of a query gets."""
+"""The number of input batches of each run of a query."""
 
 
 def marked(events: DataFrame) -> DataFrame:
@@ -96,12 +96,12 @@ JOBS = {
     "stream-stream join": Job(joined, stores=SIDES, settings=NO_EMPTY_BATCHES),
     "aggregation without a key": Job(total, "update"),
 }
-"""The aggregation with eviction also runs batches without data; the others do not."""
+"""Only the aggregation with eviction runs batches without data."""
 
 
 @dataclass
 class Segments:
-    """The input of a job, cut into what each of its runs gets."""
+    """The input of a job, divided over the job's runs."""
 
     left: list[Path]
     right: list[Path]
@@ -116,14 +116,14 @@ class Segments:
         )
 
     def run(self, run: ProviderRun, batches: int) -> None:
-        """Let a query process so many more batches, and stop it."""
+        """Let a query process `batches` more batches, and stop the query."""
         part = slice(self.done, self.done + batches)
         self.done += batches
         run.run(self.left[part], self.right[part])
 
 
 class Seen(NamedTuple):
-    """What the last attempt of each batch wrote, and the state after the last two batches."""
+    """The output of each batch's last attempt, and the state after each of the last two batches."""
 
     outputs: dict[int, list[str]]
     states: Batches
@@ -143,14 +143,15 @@ def provider_of_last_batch(checkpoint: Path) -> str:
 
 
 def forget_last_commit(checkpoint: Path) -> int:
-    """As if the driver had died before it committed its last batch, whose number is returned."""
+    """Delete the commit of the last batch, as if the driver had died before the commit. Returns the
+    batch's number."""
     newest = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     delete(checkpoint / "commits" / str(newest))
     return newest
 
 
 def delete(file: Path) -> None:
-    """Delete a file with the checksum file that Hadoop keeps for it."""
+    """Delete a file and its Hadoop checksum file."""
     file.unlink()
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
@@ -164,7 +165,7 @@ def rewrite(file: Path, change: Callable[[str], str]) -> None:
 
 
 def set_in_log(file: Path, key: str, value: Any) -> None:
-    """Set a key of the configuration that an entry of the offset log has."""
+    """Set a configuration key in an entry of the offset log."""
 
     def change(text: str) -> str:
         lines = text.split("\n")
@@ -176,7 +177,8 @@ def set_in_log(file: Path, key: str, value: Any) -> None:
 
 
 def damage(file: Path) -> None:
-    """Change a byte in the middle, so that no checksum of Hadoop tells."""
+    """Change a byte in the middle of a file, and delete the Hadoop checksum, so that Hadoop sees no
+    damage."""
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 0xFF
     delete(file)
@@ -184,7 +186,7 @@ def damage(file: Path) -> None:
 
 
 def copied(checkpoint: Path, target: Path) -> Path:
-    """A copy of a checkpoint that has been quiet for some minutes."""
+    """A copy of a checkpoint whose files look five minutes old."""
     shutil.copytree(checkpoint, target)
     then = time.time() - 300
     for file in target.rglob("*"):
@@ -193,7 +195,7 @@ def copied(checkpoint: Path, target: Path) -> Path:
 
 
 def contents(folder: Path, without: Sequence[str] = ()) -> dict[str, bytes]:
-    """All files below a folder, those whose name ends as one of `without` left out."""
+    """The content of all files below a folder, except files whose name ends in one of `without`."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in folder.rglob("*")
@@ -203,7 +205,7 @@ def contents(folder: Path, without: Sequence[str] = ()) -> dict[str, bytes]:
 
 @dataclass
 class Adopted:
-    """A job that starts on one provider, and the command that changes it."""
+    """A job that starts on one provider, and the adopt command on the job's checkpoint."""
 
     run: ProviderRun
     segments: Segments
@@ -212,7 +214,7 @@ class Adopted:
     def new(
         cls, spark: SparkSession, name: str, provider: str, folder: Path, settings: Options
     ) -> Adopted:
-        """One that has not run yet."""
+        """A job that has not run yet."""
         run = ProviderRun(spark, JOBS[name], provider, folder / "run", settings)
         return cls(run, Segments.random(folder, seed=1))
 
@@ -221,7 +223,8 @@ class Adopted:
         return self.run.checkpoint
 
     def copy(self, folder: Path) -> Adopted:
-        """The same in another folder, with a copy of the checkpoint, reading the files there."""
+        """The same job in another folder, with a copy of the checkpoint. The copy reads the files
+        in its own folder."""
         outputs = defaultdict(list, {batch: [*rows] for batch, rows in self.run.outputs.items()})
         run = replace(self.run, folder=folder / "run", outputs=outputs)
         shutil.copytree(self.run.folder, run.folder)
@@ -239,7 +242,8 @@ class Adopted:
 
 
 class FirstSegments:
-    """Jobs that have processed the first segment. Each runs once, and tests go on from copies."""
+    """Jobs that have processed the first segment. Each job runs once, and tests continue from
+    copies."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -247,7 +251,8 @@ class FirstSegments:
         self._done: dict[tuple[str, str, str], Adopted] = {}
 
     def copy(self, name: str, provider: str, folder: Path, settings: Options) -> Adopted:
-        """A job in `folder`. Where its settings ask for snapshots, all the batches have them."""
+        """A copy of a job in `folder`. If the settings ask for snapshots, every batch has a
+        snapshot."""
         job = name, provider, json.dumps(settings, sort_keys=True)
         if job not in self._done:
             place = self._folder / str(len(self._done))
@@ -261,7 +266,8 @@ class FirstSegments:
 def refused(
     checkpoint: Path, message: str, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> None:
-    """The command ends with a message, dry or not, and changes nothing."""
+    """Check that the command fails with a message, with and without --apply, and changes
+    nothing."""
     before = contents(checkpoint)
     for apply in ([], ["--apply", "--force"]):
         assert main(["adopt", str(checkpoint), *apply, *arguments]) == 2

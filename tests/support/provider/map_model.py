@@ -1,4 +1,4 @@
-"""A script for a paged map of the provider, and the dict that the map must agree with."""
+"""A script for a paged map of the provider, and a dict with the map's expected content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.support.provider.provider_jvm import (
 
 @dataclass
 class MapModel:
-    """A script, the dict that it must agree with, and what each open view must show."""
+    """A script, a dict with the expected content of the map, and the expected content of each open
+    view."""
 
     script: Script = field(default_factory=Script)
     entries: dict[int, Value] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class MapModel:
         self._add(f"puts {','.join(map(str, keys))} {value}")
 
     def add_all(self, keys: Sequence[int], value: Value) -> None:
-        """Add those that are not there."""
+        """Add the keys that the map does not have yet."""
         for key in keys:
             if key not in self.entries:
                 self.entries[key] = value
@@ -73,7 +74,7 @@ class MapModel:
         self._add(f"open {name}")
 
     def open_old_rows(self, part: str, up_to: int) -> dict[int, Value]:
-        """Open a view of what is old, which is returned."""
+        """Open a view of the old entries. Returns the expected entries."""
         self.opened += 1
         name = f"view-{self.opened}"
         self.views[name] = old_entries(self.entries, part, up_to)
@@ -81,7 +82,7 @@ class MapModel:
         return self.views[name]
 
     def evict(self, part: str, up_to: int, stride: int) -> None:
-        """Remove what is old, and is a multiple of `stride`."""
+        """Remove the old entries whose key is a multiple of `stride`."""
         old = old_entries(self.entries, part, up_to)
         for key in old:
             if key % stride == 0:
@@ -89,23 +90,26 @@ class MapModel:
         self._add(f"evict {part} {up_to} {stride}", str(len(old)))
 
     def watch(self, place: int) -> None:
-        """Let another thread read an open view, if there is one, until it is released."""
+        """Let another thread read an open view until the release of the view. Does nothing without
+        open views."""
         if self.views:
             self._add(f"watch {self._view(place)}")
 
     def read(self, place: int, count: int) -> None:
-        """Read some more of an open view, if there is one, by its own reader."""
+        """Read `count` more entries with an open view's own reader. Does nothing without open
+        views."""
         if self.views:
             self._add(f"read {self._view(place)} {count}")
 
     def read_all(self, place: int) -> None:
-        """Read an open view from its beginning to its end, if there is one."""
+        """Read an open view from beginning to end. Does nothing without open views."""
         if self.views:
             name = self._view(place)
             self._add(f"entries {name}", shown(self.views[name]))
 
     def release(self, place: int) -> None:
-        """Release an open view, if there is one, after comparing all that was read of it."""
+        """Compare all that was read of an open view, and release the view. Does nothing without
+        open views."""
         if self.views:
             name = self._view(place)
             self._add(f"release {name}", shown(self.views.pop(name)))
@@ -114,7 +118,7 @@ class MapModel:
         return list(self.views)[place % len(self.views)]
 
     def end(self, with_prefix: bool) -> None:
-        """Compare what is left."""
+        """Release all views and compare the remaining content."""
         while self.views:
             self.release(0)
         self.open_view()

@@ -1,4 +1,4 @@
-"""Queries with each stateful operator that the provider serves, over two streams of events."""
+"""Queries with each stateful operator that the provider supports, over two streams of events."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def by_key_in_hash_tables(events: DataFrame, _: DataFrame) -> DataFrame:
 
 
 def by_moment_as_objects(events: DataFrame, _: DataFrame) -> DataFrame:
-    """An aggregate whose buffers are objects, of more keys than Spark has in a table of these."""
+    """An aggregate whose buffers are objects, over more keys than Spark keeps in an object hash
+    table."""
     return events.groupBy("key", "moment").agg(F.collect_list("amount").alias("amounts"))
 
 
@@ -103,7 +104,7 @@ def joined(how: str) -> Job:
 
 
 def joined_by_many_types(left: DataFrame, right: DataFrame) -> DataFrame:
-    """By keys of fixed and of variable length, some of which are null."""
+    """Join by keys of fixed and variable length, some with nulls."""
     keys = {
         "name": F.struct("key", F.length("key").alias("length")),
         "parts": F.array("key", F.lit(None)),
@@ -132,7 +133,7 @@ def joined_then_counted(left: DataFrame, right: DataFrame) -> DataFrame:
 def lengthen(
     key: tuple[Any, ...], parts: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Counts, keeps the newest text, and forgets a key that had no event for a while."""
+    """Count events, keep the newest text, and forget a key without events for a while."""
     events, text = state.get if state.exists else (0, "")
     timed_out = state.hasTimedOut
     if timed_out:
@@ -193,7 +194,7 @@ SCALA_JOBS = {
 
 
 def all_jobs(spark: SparkSession, provider_jvm: ProviderJvm) -> dict[str, tuple[Job, EventShape]]:
-    """The jobs in Python and those in Scala, which need their classes in the session."""
+    """The jobs in Python and the jobs in Scala. Adds the Scala classes to the session."""
     operators = provider_jvm.new("GroupStateOperators")
     jar = operators.getClass().getProtectionDomain().getCodeSource().getLocation().getPath()
     spark.sql(f"ADD JAR '{jar}'")
@@ -211,11 +212,12 @@ def grouped_in_scala(operators: Any, method: str, timeout: str) -> Job:
 
     if timeout != "ProcessingTime":
         return Job(build, "update")
-    # With a timeout by the clock there is always one more batch to run.
+    # A processing-time timeout always leaves one more batch to run.
     settings = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
     return Job(build, "update", compared=with_timeout_to_come, settings=settings)
 
 
 def with_timeout_to_come(value: Fields) -> Fields:
-    """Whether it lies ahead: when it is depends on the clock."""
+    """The value with True in place of a timeout in the future, because the exact time depends on
+    the clock."""
     return {**value, "timeoutTimestamp": value["timeoutTimestamp"] > time.time() * 1000}

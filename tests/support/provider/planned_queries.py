@@ -1,4 +1,4 @@
-"""Queries of which the provider changes the plans, and what their plans say."""
+"""Queries whose plans the provider changes, and access to the plans."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def distinct_within(stream: Stream) -> DataFrame:
 
 
 def joined(stream: Stream, how: str = "inner") -> DataFrame:
-    """Keys have several values, and rows meet those of the ten seconds around them."""
+    """A join with several values per key, where a row meets rows at most five seconds earlier or
+    later."""
     left, right = with_moments(stream).alias("l"), with_moments(stream).alias("r")
     return left.join(right, F.expr(f"l.key = r.key AND {apart('r')}"), how).select("l.key")
 
@@ -93,7 +94,7 @@ def joined_by_moment(stream: Stream) -> DataFrame:
 
 
 def stream_of_moments(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE) -> Stream:
-    """Each batch lies a while after the one before it."""
+    """A stream whose batches lie 100 seconds apart."""
     stream = Stream(spark, folder, settings)
     for batch in range(BATCHES):
         stream.feed([(f"key{n % 40}", 100 * batch + n % 7) for n in range(400)])
@@ -103,7 +104,8 @@ def stream_of_moments(spark: SparkSession, folder: Path, settings: Options = ON_
 def stream_of_lone_keys(
     spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE
 ) -> Stream:
-    """As `stream_of_moments`. Most keys have one row in a batch, and some have several."""
+    """A stream like `stream_of_moments`, in which most keys have one row per batch, and some keys
+    several."""
     stream = Stream(spark, folder, settings)
     for batch in range(BATCHES):
         keys = (f"{batch}-{n if n < 300 else n % 40}" for n in range(400))
@@ -116,7 +118,7 @@ def last_plan(query: StreamingQuery) -> Any:
 
 
 def metrics_of(plan: Any, operator: str, metric: str) -> list[int]:
-    """The metric of each operator of that name in a plan."""
+    """The metric of each operator with the name `operator` in a plan."""
     children = [plan.children().apply(place) for place in range(plan.children().size())]
     below = [count for child in children for count in metrics_of(child, operator, metric)]
     if plan.nodeName() != operator:

@@ -1,4 +1,4 @@
-"""Writes files of the provider with pyarrow, for tests that damage them or forge their metadata."""
+"""Writes provider files with pyarrow, for tests that damage files or forge their metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def unique(number: int) -> str:
 
 
 def changelog(version: int, base: int | None = None, generation: int = 1) -> ProviderFileName:
-    """The changelog whose unique is its version, upon the version before it unless told."""
+    """The name of a changelog. The changelog's unique is its version. The base is the version
+    before unless `base` is given."""
     before = version - 1 if base is None else base
     return ProviderFileName(version, generation, unique(version), unique(before) if before else "0")
 
@@ -35,7 +36,8 @@ def snapshot(version: int, generation: int = 1, attempt: int = 1) -> ProviderFil
 def rescaled(
     version: int, former: int, partitions: int, base: str, number: int = 0x100
 ) -> ProviderFileName:
-    """A rescaled file whose unique is the number and its version; in place of `base`."""
+    """The name of a rescaled file in place of `base`. The file's unique is `number` plus the
+    version."""
     made, attempt = unique(number + version), unique(number)
     return ProviderFileName(
         version, number >> 7, made, base, attempt=attempt, former=former, partitions=partitions
@@ -43,7 +45,8 @@ def rescaled(
 
 
 def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName:
-    """What the changelogs of the last `versions` versions up to `version` come to."""
+    """The name of the file that merges the changelogs of the last `versions` versions up to
+    `version`."""
     upon = changelog(version, version - versions, generation)
     return replace(upon, versions=versions, attempt=unique(generation))
 
@@ -54,7 +57,8 @@ def schema_json(name: str, type_name: str) -> str:
 
 
 def state_schema(key_json: str, value_json: str, version: str = "v2") -> bytes:
-    """The file in which Spark keeps the schemas of a store; in version 2 in pieces of 100 bytes."""
+    """The file with a store's schemas, in Spark's format. Version 2 cuts schemas into pieces of 100
+    bytes."""
     schemas = [key_json.encode(), value_json.encode()]
     if version == "v1":
         return b"".join(map(_utf, [b"v1", *schemas]))
@@ -80,7 +84,7 @@ def value_row(text: str) -> bytes:
 
 
 def footer_of(data: bytes) -> tuple[int, ArrowFooter]:
-    """Where the footer begins, and what it says."""
+    """The position of the footer, and the parsed footer."""
     end = len(data) - TAIL_BYTES
     begin = end - struct.unpack_from("<i", data, end)[0]
     return begin, parse_arrow_footer(data[begin:end])
@@ -98,8 +102,8 @@ def file_bytes(
     forged: Mapping[str, str] | None = None,
     sums: Sequence[int] | None = None,
 ) -> bytes:
-    """A file of rows of a number and a text (None: removed), in batches of two, that carry `sums`
-    if given."""
+    """A file of rows (number, text), in batches of two rows. Text None means removed. With `sums`,
+    the rows carry checksums."""
     arrays = _columns(rows)
     columns = [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())]
     metadata = {
@@ -134,7 +138,7 @@ def file_bytes(
 
 
 def sealed(data: bytes) -> bytes:
-    """The file with the checksum of its footer."""
+    """The file with the checksum of the footer filled in."""
     begin, footer = footer_of(data)
     place = begin + footer.value_places["cowstate.footer_crc32"]
     zeroed = data[:place] + b"0" * 8 + data[place + 8 :]

@@ -1,7 +1,7 @@
-"""What became of a provider's stores batch by batch, and what cowstate reads of them without Spark.
+"""Changes of a provider's stores by batch, compared with reads without Spark.
 
-Spark's change feed of a store is one read for all batches. The state after each batch follows from
-it.
+Spark's change feed of a store takes one read for all batches. The state after each batch follows
+from the feed.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def reader_of(run: ProviderRun, options: Options) -> StateReader:
 
 
 def rows_of(frame: DataFrame) -> list[Fields]:
-    """Its rows, with values as Arrow has them. PySpark 4.2's `toArrow` casts the batches to the
-    frame's schema, which fails where a value is null whose fields cannot be."""
+    """The rows of a frame, with values as in Arrow. PySpark 4.2's `toArrow` casts batches to the
+    frame's schema. The cast fails for a null value whose fields are not nullable."""
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)
     rows: list[Fields] = pa.Table.from_batches(batches).to_pylist()
     return rows
 
 
 def change_feed(run: ProviderRun, store: Options) -> list[Fields]:
-    """All changes of all batches that Spark's reader finds, in order."""
+    """All changes of all batches in order, from Spark's reader."""
     feed = {"readChangeFeed": "true", "changeStartBatchId": "0", **store}
     changes = run.read_state({**feed, "changeEndBatchId": str(run.batches[-1])})
     return rows_of(changes)
@@ -49,7 +49,8 @@ def change_feed(run: ProviderRun, store: Options) -> list[Fields]:
 
 @dataclass(frozen=True, slots=True)
 class StoreHistory:
-    """What each batch did to a store in the end: each key with its new value, or with None."""
+    """The net changes of each batch in a store: each key with its new value, or None for a
+    delete."""
 
     changes: dict[int, dict[Place, Fields | None]]
 
@@ -66,7 +67,7 @@ class StoreHistory:
         return cls(changes)
 
     def compared(self, compared_value: Callable[[Fields], Fields]) -> StoreHistory:
-        """With this instead of each value."""
+        """The history with `compared_value` applied to each value."""
         return StoreHistory(
             {
                 batch: {
@@ -90,7 +91,7 @@ class StoreHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Every batch of a run: what it wrote, and what it did to each store."""
+    """The outputs of every batch of a run, and the changes of every batch in each store."""
 
     outputs: dict[int, list[list[str]]]
     stores: list[StoreHistory]
@@ -100,11 +101,11 @@ class History:
         return cls(run.outputs, [StoreHistory.of_store(run, store) for store in run.job.stores])
 
     def compared(self, compared_value: Callable[[Fields], Fields]) -> History:
-        """With this instead of each value in a store."""
+        """The history with `compared_value` applied to each value in a store."""
         return History(self.outputs, [store.compared(compared_value) for store in self.stores])
 
     def states(self, batches: Sequence[int] | None = None) -> Batches:
-        """The content of all stores after these batches; after every one unless chosen."""
+        """The content of all stores after `batches`; after every batch if None."""
         entries: Batches = {batch: [] for batch in batches or self.outputs}
         for number, store in enumerate(self.stores):
             states = store.states()
@@ -116,15 +117,15 @@ class History:
         return {batch: sorted(rows) for batch, rows in entries.items()}
 
     def shrank(self) -> bool:
-        """Whether a batch left less state than there was."""
+        """True if a batch left less state than the batch before."""
         sizes = [len(entries) for entries in self.states().values()]
         return any(later < earlier for earlier, later in itertools.pairwise(sizes))
 
 
 def assert_history_is(expected: History, run: ProviderRun) -> None:
-    """Rows and state of every batch are those expected.
+    """Check the rows and the state of every batch of a run.
 
-    States that follow from the change feed are those that are read as a whole, too.
+    States computed from the change feed must also equal states that Spark reads as a whole.
     """
     assert History.of_run(run) == expected
     batches = [run.batches[1], run.batches[-1]]
@@ -132,7 +133,8 @@ def assert_history_is(expected: History, run: ProviderRun) -> None:
 
 
 def assert_readers_agree(run: ProviderRun, history: History) -> None:
-    """State and changes of every batch and store are, without Spark, what Spark read."""
+    """Check that state and changes of every batch and store, read without Spark, equal Spark's
+    reads."""
     batches = [*run.batches]
     for store, history_of_store in zip(run.job.stores, history.stores, strict=True):
         reader = reader_of(run, store)
@@ -158,7 +160,7 @@ def texts_by_key(state: Mapping[Place, Fields]) -> State:
 
 
 def upserts_of(changes: Mapping[Place, Fields | None]) -> Changes:
-    """What a batch did to each key, as the reader of upserts puts it."""
+    """The net changes of a batch in the form of the reader of upserts."""
     return sorted(
         ("delete", key, "None") if value is None else ("update_postimage", key, text(value))
         for (_, key), value in changes.items()
@@ -166,8 +168,8 @@ def upserts_of(changes: Mapping[Place, Fields | None]) -> Changes:
 
 
 def assert_join_side_agrees(run: ProviderRun, side: Options) -> None:
-    """Spark's reader leaves out what a join keeps for itself: the index of a row, and whether it
-    was matched."""
+    """Check the rows of a join side. Spark's reader leaves out a row's index and matched flag,
+    which a join keeps for itself."""
     last = run.batches[-1]
     rows = reader_of(run, side).read(last).drop_columns(["index", "matched"])
     assert sorted(map(text, rows.to_pylist())) == sorted(
@@ -198,7 +200,7 @@ def changes_of(reader: StateReader, start: int, end: int) -> Changes:
 
 
 def upserts(reader: StateReader, batches: Sequence[int]) -> dict[int, Changes]:
-    """What each of these batches but the first last did to each key."""
+    """The net changes of each batch after the first batch, without preimages."""
     return {
         after: sorted(
             (kind, key, "None" if kind == "delete" else values)
@@ -219,7 +221,7 @@ def _changes(reader: StateReader, start: int, end: int, *, preimages: bool) -> C
 
 
 def difference(before: State, after: State) -> Changes:
-    """What leads from one state to another."""
+    """The changes that turn one state into another."""
     changes = [("delete", key, before[key]) for key in before.keys() - after.keys()]
     changes += [("insert", key, after[key]) for key in after.keys() - before.keys()]
     for key in before.keys() & after.keys():

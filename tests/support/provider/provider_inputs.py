@@ -1,7 +1,7 @@
-"""Random events in batches: late ones, null keys, texts of any length; the same for the same seed.
+"""Random events in batches, the same for a seed: late events, null keys, texts of any length.
 
-The clock of batch n runs from minute n to minute n + 1. Most events are of that minute, some are a
-little late, and some so late that a watermark of a minute drops them.
+The clock of batch n runs from minute n to minute n + 1. Most events lie in this minute. Some events
+are a little late, and some are so late that a watermark of one minute drops them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class EventShape:
-    """How many events a batch has, over how many keys, and how many in a hundred have none."""
+    """The number of events in a batch, the number of keys, and the percentage of events with a null
+    key."""
 
     rows: int
     keys: int
@@ -58,7 +59,8 @@ def _event(chance: random.Random, batch: int, shape: EventShape) -> dict[str, ob
 
 
 def write_batches(folder: Path, seed: int, batches: int, shape: EventShape) -> list[Path]:
-    """One file for each batch, dated in order, so that a file source reads them in order."""
+    """Write one file for each batch. Modification times increase, so that a file source keeps the
+    order."""
     folder.mkdir(parents=True)
     schema = pa.schema(_ARROW_TYPES)
     chance = random.Random(seed)
@@ -73,7 +75,7 @@ def write_batches(folder: Path, seed: int, batches: int, shape: EventShape) -> l
 
 
 def deliver(files: list[Path], folder: Path) -> None:
-    """Copy files into the folder that a query reads, with their dates."""
+    """Copy files with their modification times into the folder that a query reads."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
         shutil.copy2(file, folder / file.name)

@@ -1,10 +1,10 @@
-"""Stateful queries over two streams of events, run with a state store provider batch by batch.
+"""Stateful queries over two streams of events, run on a state store provider batch by batch.
 
-A query runs over the first files, is stopped, and goes on from its checkpoint over the others. What
-it wrote and what Spark's own state reader says are kept by batch, to be compared with another
-provider's. Each read of a state costs as much as a batch of the query. A test that compares all
-batches takes one read of the change feed, `tests/support/provider/provider_histories.py`, and reads
-the states of a few batches.
+A query runs over the first files, stops, and continues from its checkpoint over the other files.
+The query's output and the state from Spark's reader are kept by batch, for comparison with another
+provider. Each read of a state costs as much as a batch of the query. A test that compares all
+batches reads the change feed once (`tests/support/provider/provider_histories.py`) and the states
+of a few batches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ JOIN_STORES: Sequence[Options] = [
     for name in ("keyToNumValues", "keyWithIndexToValue")
 ]
 
-# A manager that forks no processes, and fewer files: a batch takes half the time.
+# A file manager without child processes, and fewer files: a batch takes half the time.
 THROUGH_MANAGER: Options = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -48,7 +48,7 @@ THROUGH_MANAGER: Options = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
-# What Spark counts of an operator in a batch.
+# The row counts in Spark's progress of an operator in a batch.
 COUNTS = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
 
 Counts = dict[int, list[list[int]]]
@@ -58,7 +58,7 @@ Fields = dict[str, Any]
 
 
 class Entry(NamedTuple):
-    """A row of a store: where it is, and its key and value as text."""
+    """A row of a store: store number, partition, and key and value as text."""
 
     store: int
     partition: int
@@ -72,9 +72,10 @@ Batches = dict[int, list[Entry]]
 class Job:
     """A stateful query.
 
-    `build` makes it of two streams of events; `stores` are the options with which Spark's state
-    reader finds each of its stores; `shrinks`: some batches leave less state than there was;
-    `compared` gives what two runs have in common of a value; `settings` are those it needs.
+    `build` makes the query from two streams of events. `stores`: the options of Spark's state
+    reader for each store. `shrinks`: True if some batches leave less state than before. `compared`
+    reduces a value to the part that two runs have in common. `settings`: Spark settings that the
+    query needs.
     """
 
     build: Callable[[DataFrame, DataFrame], DataFrame]
@@ -87,7 +88,8 @@ class Job:
 
 @contextmanager
 def configured(spark: SparkSession, settings: Options) -> Iterator[None]:
-    """The session with these settings, for as long as a `with` lasts."""
+    """Set `settings` in the session during a `with` block, and restore the old settings
+    afterwards."""
     before = {key: spark.conf.get(key, None) for key in settings}
     try:
         for key, value in settings.items():
@@ -103,7 +105,8 @@ def configured(spark: SparkSession, settings: Options) -> Iterator[None]:
 
 @contextmanager
 def maintenance_of(spark: SparkSession) -> Iterator[None]:
-    """Maintenance as often as the queries in a `with` ask for, not as the session's first did."""
+    """Stop maintenance before and after a `with` block, so that queries in the block start
+    maintenance with their own interval."""
     assert spark._jvm is not None
     stores = spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore
     stores.stop()
@@ -114,12 +117,13 @@ def maintenance_of(spark: SparkSession) -> Iterator[None]:
 
 
 def in_order(rows: list[Row]) -> list[str]:
-    """Rows as text, which null and any type can be sorted as."""
+    """Sorted rows as text. Unlike rows with nulls or mixed types, texts can be sorted."""
     return sorted(repr(row) for row in rows)
 
 
 def text(row: Mapping[str, Any]) -> str:
-    """The values of a row in order: columns may have one name in Spark, and others here."""
+    """The values of a row in order, as text. Column names are left out, because Spark and cowstate
+    use different names."""
     return repr(tuple(row.values()))
 
 
@@ -127,7 +131,8 @@ def text(row: Mapping[str, Any]) -> str:
 class ProviderRun:
     """A job with its provider and its checkpoint, in a folder of its own.
 
-    `actions` is how often the sink computes each batch; `outputs` has the rows of each time.
+    `actions`: how often the sink computes each batch. `outputs`: the rows of each computation, by
+    batch.
     """
 
     spark: SparkSession
@@ -156,7 +161,7 @@ class ProviderRun:
             self.outputs[number].append(in_order(batch.collect()))
 
     def start(self, left: list[Path], right: list[Path]) -> StreamingQuery:
-        """Start or go on with these files, one of each side a batch."""
+        """Start or continue the query with these files. A batch takes one file of each side."""
         deliver(left, self.folder / "left")
         deliver(right, self.folder / "right")
         settings = {PROVIDER_KEY: self.provider, **self.job.settings, **self.settings}
@@ -171,28 +176,28 @@ class ProviderRun:
             )
 
     def note_counts(self, query: StreamingQuery) -> None:
-        """Take over what Spark counted in the batches of a query."""
+        """Take over Spark's counts in the batches of a query."""
         for batch in query.recentProgress:
             self.counts[batch["batchId"]] = [
                 [operator[name] for name in COUNTS] for operator in batch["stateOperators"]
             ]
 
     def run(self, left: list[Path], right: list[Path]) -> None:
-        """As `start`, until these files are processed; stop."""
+        """Run until these files are processed, and stop."""
         run_together([self], left, right)
 
     def run_with_restart(self, left: list[Path], right: list[Path]) -> None:
         run_together_with_restart([self], left, right)
 
     def read_state(self, options: Options) -> DataFrame:
-        """What Spark's own reader finds in the checkpoint."""
+        """The state in the checkpoint, from Spark's own reader."""
         return self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
 
     def _entries(self, state: DataFrame, store: int) -> dict[int, list[Entry]]:
-        """By batch; the state has it as a column."""
+        """The entries by batch. `state` has the batch as a column."""
         by_batch: dict[int, list[Entry]] = defaultdict(list)
         columns = state.select("batch", "partition_id", "key", "value")
-        # Compiling the union of small reads takes longer than they do.
+        # Compiling a union of small reads takes longer than the reads.
         with configured(self.spark, {"spark.sql.codegen.wholeStage": "false"}):
             rows = columns.toArrow().to_pylist()
         for row in rows:
@@ -201,12 +206,12 @@ class ProviderRun:
         return by_batch
 
     def state_entries(self, options: Options) -> list[Entry]:
-        """The content of the job's only store as read with these options."""
+        """The content of the job's only store, read with these options."""
         state = self.read_state(options).withColumn("batch", F.lit(0))
         return sorted(self._entries(state, 0)[0])
 
     def states(self, batches: Sequence[int]) -> Batches:
-        """The content of all stores after each of these batches."""
+        """The content of all stores after each batch in `batches`."""
         entries: Batches = {batch: [] for batch in batches}
         for place, store in enumerate(self.job.stores):
             states = [
@@ -224,7 +229,8 @@ class ProviderRun:
 
 
 def run_together(runs: Sequence[ProviderRun], left: list[Path], right: list[Path]) -> None:
-    """As `ProviderRun.run`, all at once: a query alone waits for its files most of the time."""
+    """Run several jobs at once until all files are processed. A single query waits for files most
+    of the time."""
     queries: list[StreamingQuery] = []
     try:
         queries.extend(run.start(left, right) for run in runs)

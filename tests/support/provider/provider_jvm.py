@@ -1,7 +1,8 @@
 """Scripts for the provider's classes, run in the JVM of the shared session.
 
-A script is a list of lines, sent in one call; each line gives one line of result. What the lines
-may say is in `tests/support/provider/scala`, which is compiled when it or the provider has changed.
+A script is a list of lines, sent in one call. Each line gives one line of result.
+`tests/support/provider/scala` defines the lines, and is compiled again after a change of this
+folder or of the provider.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WORD_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of so many words of 8 bytes, each told by the seed and its place."""
+    """A value of `words` words of 8 bytes. Seed and position determine each word."""
 
     words: int
     seed: int
@@ -39,25 +40,27 @@ class Value:
         return f"{self.words}:{self.seed}"
 
     def to_bytes(self) -> bytes:
-        """The row in the JVM's bytes."""
+        """The value's row in the JVM's bytes."""
         words = [(self.seed + place * STEP) % (1 << 64) for place in range(self.words)]
         return struct.pack(f"<{self.words}Q", *words)
 
 
 def key_bytes(number: int) -> bytes:
-    """The row of the key of this number, in the JVM's bytes."""
+    """The row of the key with this number, in the JVM's bytes."""
     more = number % 3
     words = [0, prefix_of(number), number, (32 << 32) | more * WORD_BYTES, *[number] * more]
     return struct.pack(f"<{len(words)}Q", *words)
 
 
 def prefix_of(number: int) -> int:
-    """Few prefixes that many odd keys have, and many that at most four even keys have."""
+    """The prefix of a key. Odd keys share 13 prefixes with many keys each; an even key shares its
+    prefix with at most three other even keys."""
     return number % 13 if number % 2 else 100 + number // 8
 
 
 def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int, Value]:
-    """Those whose time, that of the key or of the value, is `up_to` or before."""
+    """The entries with a time of at most `up_to`. `part`: "key" or "value", the source of the
+    time."""
 
     def time_of(number: int, value: Value) -> int | None:
         if part == "key":
@@ -69,18 +72,18 @@ def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int
 
 
 def shown(entries: Mapping[int, Value]) -> str:
-    """Entries as the JVM shows them."""
+    """Entries in the JVM's text form."""
     return " ".join(sorted(f"{number}={value}" for number, value in entries.items()))
 
 
 def shown_prefix(entries: Mapping[int, Value], prefix: int) -> str:
-    """As `shown`, of the keys with this prefix."""
+    """The entries with this key prefix, in the JVM's text form."""
     return shown({n: value for n, value in entries.items() if prefix_of(n) == prefix})
 
 
 @dataclass
 class Script:
-    """Lines, and for each the result that it must have; None for one that is only looked at."""
+    """Lines, each with its expected result. Results with expectation None are not checked."""
 
     lines: list[str] = field(default_factory=list)
     expected: list[str | None] = field(default_factory=list)
@@ -90,7 +93,7 @@ class Script:
         self.expected.append(expected)
 
     def run_on(self, target: Any) -> list[str]:
-        """The results, after comparing them."""
+        """Run the lines, compare the results with the expected results, and return the results."""
         results: list[str] = target.run("\n".join(self.lines)).split("\n") if self.lines else []
         assert len(results) == len(self.lines)
         for step, result in enumerate(results):
@@ -112,7 +115,7 @@ class ProviderJvm:
         self._loader = java.net.URLClassLoader(urls, parent)
 
     def new(self, name: str, *arguments: bool | int | str) -> Any:
-        """A new object of one of the drivers' classes."""
+        """A new object of a driver class."""
         constructor = self._loader.loadClass(f"{PACKAGE}.{name}").getConstructors()[0]
         values = self._array(self._gateway.jvm.java.lang.Object, arguments)
         return constructor.newInstance(values)
@@ -126,7 +129,7 @@ class ProviderJvm:
 
 
 def scripts_jar() -> Path:
-    """The drivers of scripts, compiled for the installed Spark and the provider as it is now."""
+    """The drivers of scripts, compiled for the installed Spark and the current provider."""
     sources = sorted(SOURCES.glob("*.scala"))
     provider = Path(spark_state.jar_path())
     compiled_from = hashlib.sha256(pyspark.__version__.encode())

@@ -19,29 +19,30 @@ RETRY_SECONDS = f"{STATE_STORE}.cowstate.storeRetrySeconds"
 
 @dataclass(frozen=True, slots=True)
 class ProviderStore:
-    """A store. `options` are for fsspec, without credentials; those come from the environment."""
+    """A store. `options` are for fsspec, without credentials. Credentials come from the
+    environment."""
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def settings(self) -> Options:
-        """For a query that keeps its state there."""
+        """The settings of a query that keeps its state in the store."""
         return {STORE: self.url, **self.access}
 
     @property
     def access(self) -> Options:
-        """For one that the checkpoint tells of the store."""
+        """The settings of a query that finds the store's URL in its checkpoint."""
         return {STORE_OPTIONS: json.dumps(self.options)} if self.options else {}
 
     @property
     def objects(self) -> ObjectStore:
-        """All that is in it, for tests to look at."""
+        """The objects in the store, for tests to inspect."""
         return open_object_store(self.url, self.readable)
 
     @property
     def readable(self) -> dict[str, Any]:
-        """The options of a reader in the process of the tests, which has no such environment."""
+        """The options of a reader in the test process, whose environment has no credentials."""
         return {**self.options, "key": "test", "secret": "test"} if self.options else {}
 
 
@@ -50,6 +51,6 @@ def directory_store(folder: Path) -> ProviderStore:
 
 
 def s3_store(server: S3Server) -> ProviderStore:
-    """In a bucket of its own."""
+    """A store in a bucket of its own."""
     options = {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
     return ProviderStore(f"{server.new_bucket()}/states", options)

@@ -16,7 +16,8 @@ from tests.support.provider.provider_file_bytes import (
 
 NUMBERS = schema_json("number", "long")
 TEXTS = schema_json("text", "string")
-# What each batch changes, the same in every partition, which adds its number times 100 to keys.
+# The changes of each batch, the same in every partition. A partition adds 100 times its number to
+# the keys.
 CHANGES: list[list[Row]] = [
     [(1, "a"), (2, "b"), (3, "c")],
     [(2, None), (1, "aa"), (1, "aaa")],
@@ -54,7 +55,8 @@ def put(store: ObjectStore, partition: int, name: ProviderFileName, rows: list[R
 
 
 def write_metadata(store: ObjectStore, *names: str, query_id: str = "query") -> None:
-    """What Spark notes of a query and of its only operator, which has these stores."""
+    """Write Spark's metadata of a query and of the query's only operator, which has the stores
+    `names`."""
     store.put("metadata", json.dumps({"id": query_id}).encode())
     infos = [
         {"storeName": name, "numColsPrefixKey": 0, "numPartitions": PARTITIONS} for name in names

@@ -1,4 +1,4 @@
-"""Directories of state files in the JVM of the tests, and scripts on them."""
+"""Directories of state files in the JVM of the tests, and scripts on the directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.support.provider.provider_jvm import ProviderJvm
 
 
 class Directory:
-    """A directory of a kind: local, managed or gateway. `DirectoryScript.scala` has the lines."""
+    """A directory of a kind: local, managed or gateway. `DirectoryScript.scala` defines the script
+    lines."""
 
     def __init__(
         self,

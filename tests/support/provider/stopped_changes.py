@@ -1,4 +1,4 @@
-"""A process that ends between two of its changes."""
+"""A process that ends between two changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 
 class StoppedError(BaseException):
-    """The process ends here: nothing after it is written."""
+    """Marks the end of the process: nothing is written afterwards."""
 
 
 def stop_after(patch: pytest.MonkeyPatch, writes: int, changing: dict[type, list[str]]) -> None:
-    """Let only so many changes happen. `changing`: the names of the methods that change something,
-    by class."""
+    """Let only `writes` changes happen, then raise StoppedError. `changing`: the names of the
+    methods that change something, by class."""
     left = writes
 
     def limited(change: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What commands read of the checkpoint of a stopped query, made without files."""
+"""Checkpoint contents of a stopped query, without files, for tests of commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_state.spark.provider.query_checkpoint import LogEntry, StatefulOperat
 
 
 def log_entry(path: str, content: Mapping[str, Any], last_line: str = "0") -> LogEntry:
-    """A file with these contents, as Spark writes it."""
+    """A log file with this content, in Spark's format."""
     text = json.dumps(content, separators=(",", ":"))
     return LogEntry(path, f"v1\n{text}\n{last_line}", dict(content))
 

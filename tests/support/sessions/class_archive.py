@@ -1,8 +1,9 @@
 """Writes the archive of classes of test sessions: python -m tests.support.sessions.class_archive
 
-A session runs a bit of everything and ends, and its JVM keeps the classes that it loaded, as they
-are after loading and checking. A session that has them starts on half the work. The archive lies in
-the virtual environment, because it belongs to the environment's Spark. `make pytest` calls this.
+A session runs an operator, a table and the provider, and ends. The session's JVM then writes the
+loaded and verified classes into the archive. A session with the archive starts with half the work.
+The archive lies in the virtual environment, because the archive fits only the environment's Spark.
+`make pytest` calls this program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A server of Spark Connect in a process of its own, and clients in theirs.
+"""A server of Spark Connect in a process of its own, and clients in their own processes.
 
-PySpark is of one kind in a process, classic or Connect, so tests, whose sessions are classic, run
-neither. `python -m tests.support.sessions.connect_server [key=value …]` is the server: it prints
-its port, and ends with its input. A client runs a job of `connect_jobs`.
+A process can have only a single kind of PySpark, classic or Connect. The sessions of tests are
+classic, so neither server nor client runs in the test process. `python -m
+tests.support.sessions.connect_server [key=value …]` is the server. The server prints its port, and
+ends at the end of its input. A client runs a job of `connect_jobs`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_SECONDS = 400
 PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
-# Small, and as patient as the session of other tests.
+# A small server with the long timeouts of the other tests' session.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -37,12 +38,13 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server: its URL, or a local master if each client starts one."""
+    """The URL of a server, or a local master if each client starts a server."""
 
     url: str
 
     def run(self, job: str, folder: Path, **arguments: Any) -> Any:
-        """What a job gives. Its output is in an AssertionError if it fails."""
+        """Run a job and return its result. Raises AssertionError with the job's stderr if the job
+        fails."""
         command = [
             sys.executable,
             "-m",
@@ -70,7 +72,7 @@ class Connection:
 
 @contextmanager
 def connect_server(folder: Path, settings: Mapping[str, str]) -> Iterator[Connection]:
-    """A server with these settings, too; its log is in `folder`."""
+    """Start a server with SETTINGS and `settings`. The server's log is in `folder`."""
     options = [f"{key}={value}" for key, value in {**SETTINGS, **settings}.items()]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
@@ -96,12 +98,12 @@ def connect_server(folder: Path, settings: Mapping[str, str]) -> Iterator[Connec
 
 def _environment() -> dict[str, str]:
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    # With SPARK_TESTING a client that starts its server finds the port that was free.
+    # With SPARK_TESTING set, a client that starts its own server uses a free port.
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_TESTING": "1"}
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Wait for a process that is about to end, and end it and its JVM if it does not."""
+    """Wait for a process that is about to end. Kill the process and its JVM after a timeout."""
     try:
         children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -117,7 +119,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def feed(folder: Path, batches: Sequence[Sequence[tuple[Any, Any]]], first: int = 0) -> None:
-    """Write a file of rows (key, value) for each batch, in this order also by their times."""
+    """Write a file of rows (key, value) for each batch, with modification times in the same
+    order."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(batches, first):
         table = pa.table(
@@ -132,7 +135,7 @@ def feed(folder: Path, batches: Sequence[Sequence[tuple[Any, Any]]], first: int 
 
 
 def emitted(folder: Path) -> list[tuple[Any, ...]]:
-    """The rows that a query has written into `folder`, in order."""
+    """The sorted rows that a query has written into `folder`."""
     rows = [tuple(row.values()) for row in pq.read_table(folder).to_pylist()]
     return sorted(rows, key=repr)
 

@@ -1,8 +1,8 @@
-"""Writes a jar with those of Hadoop's defaults that files on this machine need.
+"""Writes a jar with only the Hadoop defaults for files on this machine.
 
-Hadoop reads its defaults from XML files in its own jar, and takes the first of each name that Java
-finds. A setting without a default has the one that Hadoop's code names where it reads it. Local
-files get classes of the tests, which this compiles.
+Hadoop reads defaults from XML files in Hadoop's own jar, and takes the first file of each name on
+Java's class path. For a setting without a default, Hadoop's code has a default at the place of the
+read. Local files get classes of the tests. This module compiles the classes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEEDED = (
 
 
 def default_files() -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of defaults in the jars of Spark."""
+    """Yield name and content of each file of defaults in Spark's Hadoop jars."""
     for jar in sorted(Path(pyspark.__path__[0], "jars").glob("hadoop-*.jar")):
         with zipfile.ZipFile(jar) as files:
             for name in files.namelist():
@@ -53,7 +53,7 @@ OTHER_VALUES = {
 
 
 def only_needed(content: bytes) -> bytes:
-    """The same file, without the properties that no test needs, and with `OTHER_VALUES`."""
+    """The file with only the properties for tests, and with `OTHER_VALUES`."""
     configuration = ElementTree.fromstring(content)
     for entry in configuration.findall("property"):
         name = (entry.findtext("name") or "").strip()
@@ -65,7 +65,7 @@ def only_needed(content: bytes) -> bytes:
 
 
 def write_few_defaults(jar: Path = FEW_DEFAULTS, classes: Path = LOCAL_FILES) -> None:
-    """Replace the jar, and the one of the classes that it names."""
+    """Write the jar of defaults, and the jar of the classes that the defaults name."""
     compile_jar(SOURCES.glob("*.scala"), classes)
     with zipfile.ZipFile(jar, "w") as files:
         for name, content in default_files():

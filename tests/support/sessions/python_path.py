@@ -1,4 +1,4 @@
-"""Which PySpark the Python processes of tests import: see `interpreter/sitecustomize.py`."""
+"""Makes Python processes of tests import the installed PySpark: `interpreter/sitecustomize.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ FOLDER = str(Path(__file__).parent / "interpreter")
 
 
 def import_installed_pyspark() -> None:
-    """For the processes that this process and its children start from now on."""
+    """Set PYTHONPATH for all processes that the current process and its children start from now
+    on."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if FOLDER not in entries:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [FOLDER, *entries]))

@@ -1,7 +1,7 @@
-"""What a session of the tests costs, and ten batches in it, in CPU seconds of all its processes.
+"""CPU seconds of a test session and of ten batches in the session, over all processes.
 
-`python -m tests.support.sessions.session_costs` measures a session that starts from the archive of
-classes, and one that does not.
+`python -m tests.support.sessions.session_costs` measures a session with the archive of classes, and
+a session without the archive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCHES = 10
 
 
 def cpu_seconds() -> float:
-    """CPU of this process and of those that it started, as far as they are there or waited for."""
+    """CPU seconds of this process and of its descendants that still run or were waited for."""
     used = 0.0
     this = psutil.Process()
     for process in [this, *this.children(recursive=True)]:

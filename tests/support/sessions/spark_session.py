@@ -1,4 +1,4 @@
-"""Starts a small Spark session for tests, and stops it together with its JVM."""
+"""Starts a small Spark session for tests, and stops the session together with its JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import spark_state
 from tests.support.sessions.java_options import DRIVER_OPTIONS
 
-# The gateways of executors find them in their environment, as they do anywhere.
+# The gateways of executors read the credentials from the environment, as in production.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -21,9 +21,9 @@ CREDENTIALS = {
 
 
 def start_spark(master: str, folder: Path) -> SparkSession:
-    """A session on `master`, without UI; warehouse, scratch space and stores are in `folder`."""
-    # Short queries spend more time in the second compiler than it saves them. Without it, Java
-    # has a fifth of the room for code, which a thousand queries fill.
+    """A session on `master`, without UI. Warehouse, scratch space and stores are in `folder`."""
+    # Short queries spend more time in the second compiler than its code saves. Without the second
+    # compiler, Java reserves only a fifth of the code cache, and a thousand queries fill the cache.
     java_options = (
         f"-Dderby.system.home={folder / 'derby'}",
         "-XX:TieredStopAtLevel=1",
@@ -45,7 +45,8 @@ def start_spark(master: str, folder: Path) -> SparkSession:
         .config("spark.local.dir", str(folder / "scratch"))
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.executor.extraJavaOptions", os.environ.get(DRIVER_OPTIONS, ""))
-        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
+        # The stop of maintenance holds a lock. A maintenance thread may wait for the lock until
+        # this timeout.
         .config("spark.sql.streaming.stateStore.maintenanceShutdownTimeout", "5s")
         .config("spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout", "5s")
         .config("spark.cowstate.store", (folder / "store").as_uri())
@@ -55,7 +56,7 @@ def start_spark(master: str, folder: Path) -> SparkSession:
 
 
 def stop_spark(session: SparkSession) -> None:
-    """Stops the session and its JVM, which `SparkSession.stop` leaves running."""
+    """Stop the session and its JVM, which `SparkSession.stop` leaves running."""
     session.stop()
     gateway = SparkContext._gateway
     if gateway is None:

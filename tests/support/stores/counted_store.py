@@ -1,6 +1,7 @@
-"""An object store in memory that counts what it is asked for, and takes the time that S3 takes.
+"""An object store in memory that counts requests, and takes as long as S3 for each request.
 
-Many threads may use it at once. It lists names in pages, as S3 does, and each page is a request.
+Many threads may use the store at once. Listings come in pages, as on S3, and each page counts as a
+request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class Latencies:
-    """Seconds of a request, and how many bytes a second go over a connection."""
+    """Seconds per request, and bytes per second over a connection."""
 
     put: float = 0.030
     get: float = 0.015
@@ -32,7 +33,7 @@ NO_LATENCIES = Latencies(0.0, 0.0, 0.0, float("inf"))
 
 @dataclass(frozen=True)
 class Prices:
-    """Dollars of a request; S3 Standard in us-east-1. Deleting costs nothing."""
+    """Dollars per request: S3 Standard in us-east-1. Deletes cost nothing."""
 
     put: float = 0.005 / 1000
     list: float = 0.005 / 1000
@@ -41,8 +42,9 @@ class Prices:
 
 @dataclass
 class Counts:
-    """Requests by kind; `listed`: names in the answers of listings; bytes of objects, those of
-    `documents` (manifests, groups, barriers) apart from all."""
+    """Numbers of requests by kind, and bytes. `listed`: names in the answers of listings.
+    `put_bytes` and `got_bytes`: bytes of all objects. `put_documents` and `got_documents`: bytes of
+    `.json` objects only (manifests, groups, barriers)."""
 
     puts: int = 0
     gets: int = 0
@@ -56,15 +58,15 @@ class Counts:
 
     @property
     def requests(self) -> int:
-        """All requests."""
+        """The number of all requests."""
         return self.puts + self.gets + self.lists + self.deletes
 
     def dollars(self, prices: Prices) -> float:
-        """What the requests cost."""
+        """The price of the requests."""
         return self.puts * prices.put + self.lists * prices.list + self.gets * prices.get
 
     def minus(self, earlier: Counts) -> Counts:
-        """What came after `earlier`."""
+        """The counts since `earlier`."""
         names = [field.name for field in fields(Counts)]
         return Counts(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
@@ -75,8 +77,8 @@ class _Modelled(threading.local):
 
 @dataclass
 class CountedStore:
-    """Objects by directory. `latencies`: how long requests take; `sleeps`: whether they really do.
-    Both can be set at any time."""
+    """Objects by directory. `latencies`: how long requests take. `sleeps`: True if requests really
+    sleep so long. Both can be set at any time."""
 
     url: str = "counted://store"
     latencies: Latencies = NO_LATENCIES
@@ -101,7 +103,7 @@ class CountedStore:
             self._insert(name, data)
 
     def fill(self, name: str, data: bytes) -> None:
-        """Put an object that nobody is charged for."""
+        """Put an object without counting a request."""
         with self._lock:
             self._insert(name, data)
 
@@ -177,7 +179,7 @@ class CountedStore:
                     self._drop_if_empty(directory)
 
     def _drop_if_empty(self, directory: str) -> None:
-        """A directory is there as long as it holds an object."""
+        """Remove a directory without objects, and its empty parents."""
         while directory and not self._names[directory]:
             del self._names[directory]
             directory, _, base = directory.rpartition("/")
@@ -185,7 +187,7 @@ class CountedStore:
             del entries[bisect_left(entries, f"{base}/")]
 
     def counted(self) -> Counts:
-        """What was counted until now."""
+        """A copy of the counts until now."""
         with self._lock:
             return self.counts.minus(Counts())
 
@@ -196,5 +198,6 @@ class CountedStore:
             time.sleep(total)
 
     def modelled_seconds(self) -> float:
-        """How long the requests of the calling thread have taken, or would have."""
+        """The seconds that the calling thread's requests have taken, or would have taken without
+        `sleeps`."""
         return self._modelled.seconds

@@ -1,7 +1,8 @@
-"""Objects of a store damaged on purpose, what is asked of the store, and how answers are judged.
+"""Damaged objects of a store, questions to the damaged store, and the check of each answer.
 
-An answer is a plain value, so that those of a damaged store can be compared with those of the store
-as it was. It is the right one, that of an older version, which says so, or a clear error.
+An answer is a plain value, so that answers of the damaged store can be compared with answers of the
+intact store. An acceptable answer is the right answer, the answer of an older version together with
+the version's number, or a clear error.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ HOWS: tuple[How, ...] = get_args(How)
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is done to one object; `place`: where in it, as a fraction of its length."""
+    """The damage to one object. `place`: position in the object, as a fraction of its length."""
 
     name: str
     how: How
     place: float = 0.5
 
     def of(self, data: bytes) -> bytes | None:
-        """The damaged bytes; None if the object is gone."""
+        """The damaged bytes; None for a deleted object."""
         at = min(int(len(data) * self.place), len(data) - 1)
         match self.how:
             case "flip":
@@ -67,7 +68,7 @@ class DamagedStore:
                 self.objects.objects[damage.name] = data
 
     def restored_from_a_backup(self) -> DictObjectStore:
-        """What is there now, with what was damaged as it was."""
+        """A copy of the current store, with the damaged objects as in `intact`."""
         healed = self.objects.copy()
         for damage in self.damages:
             healed.objects[damage.name] = self.intact.objects[damage.name]
@@ -76,7 +77,7 @@ class DamagedStore:
 
 
 class LengthlessObjectStore(DictObjectStore):
-    """A store whose listings say of each object that it is empty."""
+    """A store whose listings give length 0 for each object."""
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
@@ -85,25 +86,26 @@ class LengthlessObjectStore(DictObjectStore):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The error that is to come instead of an answer, and words that it has."""
+    """An expected error, and words in the error's message."""
 
     error: type[CheckpointStoreError]
     words: tuple[str, ...] = ()
 
     def fits(self, answer: Answer) -> bool:
-        """Whether an answer is that error."""
+        """True if an answer is the expected error."""
         return type(answer) is self.error and all(word in str(answer) for word in self.words)
 
 
 def unusable(damage: Damage, *advice: str) -> Failure:
-    """The error for who needs the damaged object, with what is to be done."""
+    """The expected error of a reader that needs the damaged object. `advice`: expected words on the
+    way out."""
     if damage.how == "delete":
         return Failure(ObjectMissingError, (damage.name, "is missing from", *advice))
     return Failure(CorruptObjectError, (damage.name, "is damaged (", *advice))
 
 
 def answer_or_error(ask: Callable[[DamagedStore], Answer], store: DamagedStore) -> Answer:
-    """The answer, or the CheckpointStoreError that comes instead."""
+    """The answer, or the CheckpointStoreError instead of an answer."""
     try:
         return ask(store)
     except CheckpointStoreError as error:
@@ -111,12 +113,13 @@ def answer_or_error(ask: Callable[[DamagedStore], Answer], store: DamagedStore) 
 
 
 def sorted_rows(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows, in an order that does not depend on that of the table."""
+    """The sorted rows, so that the table's order does not matter."""
     return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
 
 
 def described(names: Iterable[str]) -> dict[str, str]:
-    """Objects by what they are: their names without what is drawn at random, and without zeros."""
+    """Object names by description. A description is a name without random parts and leading
+    zeros."""
     objects: dict[str, str] = {}
     for name in sorted(names):
         what = re.sub(r"-[0-9a-f]{12}(-\d+)?", "", re.sub(r"\.(json|arrow)$", "", name))
@@ -128,26 +131,25 @@ def described(names: Iterable[str]) -> dict[str, str]:
 
 
 def subject_of(question: str) -> str:
-    """Its first word."""
+    """The first word of a question."""
     return question.split()[0]
 
 
 def numbers_in(question: str) -> list[int]:
-    """The numbers of versions that it names."""
+    """The version numbers in a question."""
     return [int(number) for number in re.findall(r"\d+", question)]
 
 
 @dataclass(frozen=True)
 class AskedStore:
-    """A store as it was, and all that is asked of it.
+    """An intact store, and all questions to the store.
 
         newest, version 3, time of 3, shortly after 3    the state
         changes 2 to 4, all changes, stream from 2       the changes; all: from the first version on
-        retain, sweep                                    the versions that are to be there still
+        retain, sweep                                    the versions that must still be there
 
-    and what is in `further`, by subject, which is asked with the numbers of the question.
-
-    `kept`: the versions that `retain` is to keep. `rows`: the state in rows that were read.
+    `further` has more questions: functions by subject, called with the store and the question's
+    numbers. `kept`: the versions that `retain` must keep. `rows`: turns read rows into a state.
     """
 
     intact: DictObjectStore
@@ -162,7 +164,8 @@ class AskedStore:
     questions: Sequence[str]
 
     def answer(self, question: str, *damages: Damage) -> Answer:
-        """The answer, or the CheckpointStoreError that comes instead."""
+        """The answer of the store with `damages`, or the CheckpointStoreError instead of an
+        answer."""
         return self._asked_of(DamagedStore(self.intact, damages), question)
 
     def _asked_of(self, store: DamagedStore, question: str) -> Answer:
@@ -196,8 +199,8 @@ class AskedStore:
         raise AssertionError(question)
 
     def _states(self, store: DamagedStore, versions: range) -> dict[int, State | str]:
-        """What is read of each version once what was damaged is as it was, or the name of the
-        error that comes instead."""
+        """The state of each version after a restore of the damaged objects from a backup, or the
+        name of the error instead of a state."""
         reader = StateReader(history_in(store.restored_from_a_backup()))
         states: dict[int, State | str] = {}
         for version in versions:
@@ -209,7 +212,8 @@ class AskedStore:
 
     @cached_property
     def _undamaged(self) -> dict[str, tuple[Answer, set[str]]]:
-        """Each question's answer by the store as it was, and the objects that were read for it."""
+        """The intact store's answer to each question, and the objects that were read for the
+        answer."""
         outcomes = {}
         for question in self.questions:
             store = DamagedStore(self.intact, ())
@@ -218,7 +222,7 @@ class AskedStore:
 
     @cached_property
     def right_answers(self) -> dict[str, Answer]:
-        """Those of the store as it was."""
+        """The answers of the intact store, checked against the expected states."""
         answers = {question: answer for question, (answer, _) in self._undamaged.items()}
         assert not [a for a in answers.values() if isinstance(a, CheckpointStoreError)]
         assert answers["newest"] == self.older("newest", self.newest)
@@ -227,13 +231,13 @@ class AskedStore:
         return answers
 
     def lengthless(self) -> AskedStore:
-        """The same store, whose listings say of each object that it is empty."""
+        """The same store with listings that give length 0 for each object."""
         copied = self.intact.copy()
         return replace(self, intact=LengthlessObjectStore(**vars(copied)))
 
     def older(self, question: str, version: int) -> Answer:
-        """The answer that an older version gives, and says so; None where only the right one may
-        be given."""
+        """The acceptable answer of an older version, including the version's number. None for
+        questions that allow only the right answer."""
         match subject_of(question):
             case "newest":
                 return version, self.time_of(version), self.state_at(version)
@@ -245,14 +249,14 @@ class AskedStore:
         return None
 
     def swept(self, *unknown: int) -> Answer:
-        """The answer to "sweep" if nobody knows of some versions any more: what only they named
-        are orphans."""
+        """The right answer to "sweep" if the store no longer knows the versions `unknown`. Files
+        that only these versions named are orphans."""
         states = {version: self.state_at(version) for version in range(self.newest + 1)}
         return {**states, **dict.fromkeys(unknown, "ObjectMissingError")}
 
     def is_older(self, question: str, answer: Answer) -> bool:
-        """Whether an answer is that of an older version, and says so; or, of a clean-up, that it
-        took nothing but orphans."""
+        """True if an answer is the answer of an older version with the version's number. For a
+        clean-up: True if only orphans were deleted."""
         if question in ("retain", "sweep"):
             return all(
                 isinstance(state, str) or state == self.state_at(version)
@@ -263,7 +267,7 @@ class AskedStore:
         return bool(answer == self.older(question, answer[0]))
 
     def versions_needed(self, question: str) -> set[int]:
-        """The versions that the answer rests on."""
+        """The versions that the answer depends on."""
         numbers = numbers_in(question)
         match subject_of(question):
             case "newest" | "commit":
@@ -275,17 +279,17 @@ class AskedStore:
             case "all":
                 return {*range(self.newest + 1)}
             case "stream":
-                # A stream that has seen the newest version looks for later ones only.
+                # A stream that has seen the newest version looks only for later versions.
                 return {*range(numbers[0], self.newest + 1)} if numbers[0] < self.newest else set()
             case "restore" | "run":
                 return {numbers[0] - 1}
             case "retain" | "sweep":
-                # They pass over what is damaged.
+                # Clean-ups skip damaged objects.
                 return set()
         return {numbers[0]}
 
     def files_needed(self, question: str) -> set[str]:
-        """The files of rows that the answer rests on."""
+        """The files of rows that the answer depends on."""
         subject, versions = subject_of(question), sorted(self.versions_needed(question))
         if not versions or subject in ("commit", "run"):
             return set()
@@ -303,10 +307,10 @@ class AskedStore:
     def misjudged(
         self, damage: Damage, expected: Callable[[Damage, str], Answer | Failure]
     ) -> dict[str, str]:
-        """The questions to the damaged store whose answer is another than the one expected.
+        """The questions that the damaged store answers differently from `expected`.
 
-        Where nobody read the object, only its deletion could change the answer: a listing says
-        nothing else of it than its length. See `lengthless`.
+        If no answer reads the object, only a deletion can change an answer, because a listing shows
+        only the object's length. See `lengthless` for wrong lengths.
         """
         wrong = {}
         for question in self.questions:

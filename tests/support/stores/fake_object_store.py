@@ -1,4 +1,4 @@
-"""Object stores that fail on purpose, at the seam where real ones fail."""
+"""Object stores that fail on purpose, at the interface where real stores fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, Objec
 
 @dataclass
 class DictObjectStore:
-    """Objects in a dict, created at the time `now`. Records what was read and listed."""
+    """Objects in a dict, created at the time `now`. Records reads and listings."""
 
     url: str = "dict://store"
     now: float | None = 0.0
@@ -77,7 +77,8 @@ class DictObjectStore:
 
 @dataclass
 class InterruptedObjectStore:
-    """`store`; around the first write of a version, another process does something."""
+    """`store` with interruptions: another process acts before or after the first writes of
+    versions."""
 
     store: ObjectStore
     before: list[Callable[[], object]] = field(default_factory=list)
@@ -111,10 +112,11 @@ class InterruptedObjectStore:
 
 
 class Stopped(Exception):
-    """The process was killed here."""
+    """Marks the place where the process was killed."""
 
 
-# An object is written under its writer's own name first, and linked to its own.
+# A writer writes an object first under a name of its own, and then links the object to the final
+# name.
 StopMode = Literal[
     "before the write", "half written", "before the link", "after the link", "after the write"
 ]
@@ -123,7 +125,8 @@ STOP_MODES: tuple[StopMode, ...] = get_args(StopMode)
 
 @dataclass
 class StoppingObjectStore:
-    """`objects` until the write number `stop_at` (from 1; each deleted name is a write too)."""
+    """`objects` until write number `stop_at`, counted from 1. Each deleted name counts as a
+    write."""
 
     objects: DictObjectStore
     stop_at: int
@@ -143,7 +146,7 @@ class StoppingObjectStore:
             written = data if whole else data[: len(data) // 2]
             self.objects.put(f"{UNPUBLISHED}/{self.writes}", written)
         if self.mode in ("after the link", "after the write"):
-            with suppress(ObjectExistsError):  # it is killed all the same
+            with suppress(ObjectExistsError):  # the process is killed anyway
                 self.objects.put(name, data)
         raise Stopped(name)
 
@@ -174,7 +177,7 @@ class StoppingObjectStore:
 
 @dataclass
 class FakeTime:
-    """Seconds that pass when somebody sleeps. `while_waiting` is called in each sleep."""
+    """A clock whose seconds pass only in sleeps. `while_waiting` is called in each sleep."""
 
     now: float = 0.0
     waits: list[float] = field(default_factory=list)
@@ -191,8 +194,8 @@ class FakeTime:
 
 @dataclass
 class FlakyObjectStore:
-    """`store`, whose next calls fail with `errors`, before or after they have had their effect, and
-    which fails before that for as long as it `is_away`."""
+    """`store` whose next calls raise `errors`, before or after the effect of the call. While
+    `is_away()` is true, all calls fail before their effect."""
 
     store: ObjectStore
     errors: list[Exception] = field(default_factory=list)
@@ -244,8 +247,8 @@ class FlakyObjectStore:
 
 @dataclass
 class RefusingObjectStore:
-    """`store`, each call of which fails with what `refusal` says of its operation ("put", "get",
-    "list" or "delete") and a name; None: it does not fail."""
+    """`store` whose calls may fail. `refusal` gets an operation ("put", "get", "list" or "delete")
+    and a name, and returns the error to raise, or None for no error."""
 
     store: ObjectStore
     refusal: Callable[[str, str], Exception | None]
@@ -287,12 +290,12 @@ class RefusingObjectStore:
 
 @dataclass
 class MisbehavingObjectStore:
-    """`store`, whose calls now and then are slow, fail before or after their effect, or get a part
-    of an object. While `refused` is in the name of an object, it is not put; while `calls_left` is
-    0, nothing works. `chance` decides. Threads may share it.
+    """`store` whose calls are sometimes slow, fail before or after their effect, or return a part
+    of an object. `chance` decides. A put fails if `refused` is in the object's name. All calls fail
+    once `calls_left` has reached 0. Threads may share the store.
 
-    `held` is a file: while it is there, no object is put whose name has `holding` in it, which is
-    that of snapshots, and the names of those that wait are written to it.
+    `held` is the path of a file. While the file exists, puts of objects with `holding` in their
+    name wait, by default puts of snapshots. The names of waiting objects are written into the file.
     """
 
     store: ObjectStore
@@ -310,7 +313,7 @@ class MisbehavingObjectStore:
         return self.store.url
 
     def behave(self) -> None:
-        """Do all calls well from now on."""
+        """Stop all misbehaviour from now on, except `held`."""
         self.slow = self.failing = self.truncating = 0.0
         self.refused = self.calls_left = None
 
@@ -373,8 +376,8 @@ def _wait(held: Path, name: str) -> None:
 
 @dataclass
 class InterceptedObjectStore:
-    """`objects`, with functions between them and who asks: `putting` gets a name and the call that
-    puts it, `getting` a name and what was got."""
+    """`objects` behind two functions. `putting` gets a name and the call that puts the object.
+    `getting` gets a name and the read bytes, and returns the bytes for the caller."""
 
     objects: DictObjectStore
     putting: Callable[[str, Callable[[], None]], None] = lambda _, put: put()

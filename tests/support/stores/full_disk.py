@@ -2,10 +2,10 @@
 
     python -m tests.support.stores.full_disk FOLDER WHEN KEYS
 
-`WHEN`: from a "snapshot" on, at the "moment" of one, at a "restore"; or at a "part" of a snapshot,
-which short runs begin with. A limit for the size of files stands for the full disk; the store is in
-memory. Each line that is printed is an attempt of an epoch: what went wrong, or nothing. At the
-end, the state must be whole, and nothing may be left in FOLDER.
+`WHEN`: from a "snapshot" on, at the "moment" of a snapshot, at a "restore", or at a "part" of a
+snapshot, with which short runs begin. A limit for the size of files stands for the full disk. The
+store is in memory. Each printed line is an attempt of an epoch: the error, or nothing. At the end,
+the state must be whole, and FOLDER must be empty.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SMALL, LARGE = 4_096, 50_000
 
 
 def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> DictObjectStore:
-    """See open_object_store."""
+    """Replace open_object_store: return the store in memory."""
     return STORE
 
 
 def let_files_have(most_bytes: int) -> None:
-    """From now on; -1 for any size."""
+    """Limit the size of files from now on; -1 means no limit."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
 
 
@@ -48,7 +48,7 @@ class Epochs:
         self._next = 0
 
     def attempt(self, host: Host) -> None:
-        """Try to run the next one."""
+        """Try to run the next epoch. Print the error, or an empty line."""
         self._attempts += 1
         try:
             output = host.epoch(self._next, self._rows, self._attempts)
@@ -63,7 +63,8 @@ class Epochs:
 
 
 def run_shortly(spec: OperatorSpec, epochs: Epochs, maintenance: Maintenance) -> Host:
-    """Three runs; there is no space for the part of a snapshot that the last one begins with."""
+    """Do three runs of one epoch. The last run has no space for the part of a snapshot at its
+    start."""
     for run in range(3):
         let_files_have(LARGE if run == 2 else -1)
         host = Host(spec, run_id=f"run-{run}").open(maintenance)
@@ -74,7 +75,7 @@ def run_shortly(spec: OperatorSpec, epochs: Epochs, maintenance: Maintenance) ->
 
 
 def run_on(spec: OperatorSpec, epochs: Epochs, maintenance: Maintenance, when: str) -> Host:
-    """Some epochs, and then some without space."""
+    """Run some epochs, and then some epochs without space."""
     host = Host(spec).open(maintenance)
     for _ in range(3):
         epochs.attempt(host)

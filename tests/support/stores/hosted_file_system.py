@@ -14,8 +14,8 @@ _AUTHORITY = re.compile(
 
 
 class HostedFileSystem(MemoryFileSystem):
-    """What is on one host for one user is not there for another one. Names that it does not
-    understand are ignored, as other clients do."""
+    """A file system with separate files for each host, user and port. Parts of a URL that the class
+    does not understand are ignored, as in other clients."""
 
     protocol = "hosted"
     places: ClassVar[dict[tuple[Any, ...], tuple[dict[str, Any], list[str]]]] = {}

@@ -1,6 +1,6 @@
-"""The gateway's process over a store that misbehaves: what an executor starts as its Python.
+"""The gateway's process over a misbehaving store, which an executor starts in place of Python.
 
-`misbehaving_python` writes the program that an executor is told to run.
+`misbehaving_python` writes the program that the executor runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MODULES = ("spark_state.gateway.server", "tests.support.stores.misbehaving_gatew
 
 
 def misbehaving_python(folder: Path, seed: int, **chances: float | str) -> Path:
-    """A program that an executor takes for its Python. `chances` are MisbehavingObjectStore's."""
+    """Write a program that an executor runs in place of Python. `chances`: arguments of
+    MisbehavingObjectStore."""
     python = folder / "misbehaving-python"
     arguments = json.dumps({"seed": seed, **chances})
     python.write_text(
@@ -36,31 +37,31 @@ def misbehaving_python(folder: Path, seed: int, **chances: float | str) -> Path:
 
 
 def gateways_below(process: psutil.Process) -> list[psutil.Process]:
-    """The gateways of executors that a process has started, however far below."""
+    """The gateways among a process's descendants."""
     gateways = []
     for child in process.children(recursive=True):
         try:
             if any(word in MODULES for word in child.cmdline()):
                 gateways.append(child)
         except psutil.Error:
-            continue  # it has ended
+            continue  # the child has ended
     return gateways
 
 
 def end_gateways() -> None:
-    """Kill those of the JVM of the tests, which starts another one when it needs it."""
+    """Kill the gateways of the test JVM. The JVM starts a new gateway when necessary."""
     gateways = gateways_below(psutil.Process())
     for gateway in gateways:
         with suppress(psutil.NoSuchProcess):
             gateway.kill()
-    # The JVM waits for its children.
+    # The JVM waits for its children, so the killed gateways disappear.
     for gateway in gateways:
         with suppress(psutil.NoSuchProcess):
             gateway.wait(60)
 
 
 def main() -> None:
-    """Serve as the gateway does, by stores that misbehave."""
+    """Serve as the gateway does, from misbehaving stores."""
     chances = json.loads(sys.argv[1])
     chance = random.Random(chances.pop("seed"))
 

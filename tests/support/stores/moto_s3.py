@@ -1,4 +1,4 @@
-"""An S3 server on this machine, for tests: moto, over HTTP, for as long as a `with` lasts."""
+"""An S3 server on this machine for tests: moto over HTTP, during a `with` block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moto.server import ThreadedMotoServer
 
 @dataclass(slots=True)
 class S3Server:
-    """Where the server listens, and how to open a store on it."""
+    """A running S3 server: its URL, and options to open a store on the server."""
 
     server: ThreadedMotoServer
 
@@ -30,7 +30,7 @@ class S3Server:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """For open_object_store."""
+        """Options for open_object_store."""
         return {
             "key": "test",
             "secret": "test",
@@ -39,14 +39,14 @@ class S3Server:
         }
 
     def new_bucket(self) -> str:
-        """Create a bucket; its URL."""
+        """Create a bucket and return its URL."""
         bucket = f"bucket-{uuid4().hex[:12]}"
         s3fs.S3FileSystem(**self.storage_options).call_s3("create_bucket", Bucket=bucket)
         return f"s3://{bucket}"
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Refuse connections meanwhile; afterwards everything is there again."""
+        """Refuse connections during a `with` block. Afterwards all objects are there again."""
         host, port = self.server.get_host_and_port()
         self.server.stop()
         try:
@@ -57,14 +57,14 @@ class S3Server:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Know no access key meanwhile."""
+        """Reject every access key during a `with` block."""
         with mock.patch.object(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0.0):
             yield
 
 
 @contextmanager
 def moto_s3() -> Iterator[S3Server]:
-    """Start a server on a free port; stop it and close every client afterwards."""
+    """Start a server on a free port. Afterwards stop the server and close every client."""
     resolvers = ThreadPoolExecutor(4)
     get_loop().set_default_executor(resolvers)
     s3 = S3Server(ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False))
@@ -74,14 +74,15 @@ def moto_s3() -> Iterator[S3Server]:
     finally:
         close_clients()
         s3.server.stop()
-        # fsspec's event loop outlives the tests; the threads in which it looked up hosts need not.
-        # Later tests may look hosts up, too, in threads with the names that the loop gives its own.
+        # fsspec's event loop outlives the tests, but the threads of its host look-ups need not.
+        # Later tests may look up hosts in new threads, which have the same names as the loop's own
+        # threads.
         get_loop().set_default_executor(ThreadPoolExecutor(4, "asyncio"))
         resolvers.shutdown()
 
 
 def close_clients() -> None:
-    """Close the connections of all S3 clients of this process, and forget them."""
+    """Close the connections of all S3 clients of this process, and forget the clients."""
     for filesystem in list(s3fs.S3FileSystem._cache.values()):
         if filesystem._s3 is not None:
             s3fs.S3FileSystem.close_session(filesystem.loop, filesystem._s3)

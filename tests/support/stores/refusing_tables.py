@@ -1,10 +1,10 @@
-"""A data source that is cowstate's, over an object store that refuses some calls of a commit.
+"""Cowstate's data source over an object store that refuses some calls of a commit.
 
-What is refused is said by a file beside the table, `<table>.refuses`, which may come and go while
-queries run:
+A file beside the table, `<table>.refuses`, names the refused calls. The file may appear and
+disappear while queries run:
 
     deletes         the writer may not delete
-    listings        nothing that is beside the commit can be listed
+    listings        upkeep, which runs beside the commit, cannot list anything
     folded files    the disk is full when files are folded
 """
 
@@ -33,7 +33,7 @@ REFUSALS = ("deletes", "listings", "folded files")
 
 
 class Refusals:
-    """What is refused now, of upkeep or of the commit itself."""
+    """The calls refused at present, for upkeep or for the commit itself."""
 
     def __init__(self, table: str, *, of_upkeep: bool) -> None:
         self._said = Path(f"{table}.refuses")
@@ -64,16 +64,16 @@ class RefusedWriter(TableStreamWriter):
 
         with (
             patch.object(opened_tables, "open_object_store", refusing(of_upkeep=False)),
-            # Known to the process from one batch to the next.
+            # The process keeps the opened store of upkeep from batch to batch.
             patch.object(table_upkeep, "open_object_store", refusing(of_upkeep=True)),
-            # Every commit would try the refused calls for so long.
+            # With the normal retry time, every commit would retry the refused calls for long.
             patch.object(table_upkeep, "_RETRY_SECONDS", 0.3),
         ):
             super().commit(messages, batchId)
 
 
 class RefusingDataSource(CowStateDataSource):
-    """The data source with that sink."""
+    """The data source with RefusedWriter as its sink."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,5 +1,8 @@
-"""Requests to a store in memory, one after the other: nobody waits there, and a thread for each is
-most of what a test would cost."""
+"""Sequential requests to stores in memory.
+
+A store in memory answers without waiting, and a thread for each request would be most of a test's
+cost.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from unittest import mock
 
 
 class SameThreadExecutor(Executor):
-    """Calls at once what it is asked to call."""
+    """An executor that runs each call at once in the caller's thread."""
 
     def __init__(self, max_workers: int) -> None:
         del max_workers
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        """The call, which is over."""
+        """Run the call and return its finished future."""
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **named))
@@ -28,7 +31,7 @@ class SameThreadExecutor(Executor):
 
 @contextmanager
 def requests_in_same_thread() -> Iterator[None]:
-    """Meanwhile `in_parallel` starts no threads."""
+    """Let `in_parallel` start no threads during a `with` block."""
     module = "checkpoint_store.objects.parallel_requests.ThreadPoolExecutor"
     with mock.patch(module, SameThreadExecutor):
         yield

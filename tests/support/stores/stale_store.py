@@ -1,6 +1,8 @@
-"""A store whose listings may be old, as those of a network file system with a cache of attributes
-are: what other clients put or deleted shows up after a while. What is asked for by name is as it
-is."""
+"""A store with old listings, like a network file system that caches attributes.
+
+A listing shows puts and deletes of other clients only after a while. A read by name sees the
+current object.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from tests.support.stores.fake_object_store import DictObjectStore
 
 @dataclass
 class ListingsOfAMinuteAgo(DictObjectStore):
-    """One client of a store that others use, too: `shared`. Until `refresh`, its listings show what
-    was there when it began, and what it did itself."""
+    """One client of the store `shared`, which has other clients. Until `refresh`, a listing shows
+    the objects at the client's start, with the client's own changes."""
 
     shared: DictObjectStore = field(default_factory=DictObjectStore)
 
@@ -22,7 +24,7 @@ class ListingsOfAMinuteAgo(DictObjectStore):
         self.refresh()
 
     def refresh(self) -> None:
-        """The cache is over."""
+        """Drop the cache: listings show the current objects."""
         self.objects, self.modified = dict(self.shared.objects), dict(self.shared.modified)
 
     def put(self, name: str, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Databases of backends in a folder, as a store has them, without a host."""
+"""Databases of backends in a folder, in the layout of a store, without a host."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from spark_state.testing.keyed_state_backend_contract import KEYS, WrittenFiles
 
 
 def nobody_minds() -> None:
-    """A check that never raises."""
+    """Replace a check of a restore by a check that never raises."""
 
 
 @dataclass
 class StoredDatabases(WrittenFiles):
-    """Where incremental snapshots write themselves, and where restores read. All is in `folder`."""
+    """A store in `folder` for incremental snapshots and restores. All files are below `folder`."""
 
     folder: Path = Path()
     epoch: int = 0
@@ -53,7 +53,7 @@ class StoredDatabases(WrittenFiles):
         return self.databases.write(folder, contents, uploaded, place)
 
     def tables(self) -> set[str]:
-        """The names of the tables that were uploaded."""
+        """The names of the uploaded tables."""
         return {path.name for path in self.folder.glob("store/epochs/table-*.sst")}
 
     def snapshot(
@@ -74,7 +74,8 @@ class StoredDatabases(WrittenFiles):
         descriptors: Sequence[StateDescriptor],
         key_groups: KeyGroupRange,
     ) -> tuple[RocksDBKeyedStateBackend, tuple[StateHandle, ...]]:
-        """A backend of these files, and those of them that it does not have yet."""
+        """A backend restored from these files, and the files that the backend does not contain
+        yet."""
         home = DatabaseHome(self.folder / f"backend-{next(self.numbers)}", copies=self.copies)
         states = [StoredState(descriptor, 0) for descriptor in descriptors]
         files = BackendRestore(tuple(handles), states, self.databases, nobody_minds)

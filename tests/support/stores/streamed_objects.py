@@ -1,4 +1,4 @@
-"""A stream of the objects of a store, read without a session of Spark."""
+"""A stream of the objects of a store, read without a Spark session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def streamed(
     limit: ReadLimit | None = None,
     **options: str,
 ) -> tuple[Offset, list[tuple[Any, ...]]]:
-    """Where a stream arrives from an offset, and the rows on the way."""
+    """The offset at which a stream arrives from offset `start`, and the rows between both
+    offsets."""
     with _stream_of(objects, columns, options) as stream:
         end = stream.latestOffset(start, limit or ReadAllAvailable())
         return end, _rows_between(stream, start, end)
@@ -37,8 +38,8 @@ def streamed(
 def streamed_in_batches(
     objects: DictObjectStore, columns: StructType, **options: str
 ) -> list[list[tuple[Any, ...]]]:
-    """The rows of each batch of a stream that begins where its options say and goes on until there
-    is nothing more."""
+    """The rows of each batch of a stream, from the start in the stream's options until nothing is
+    left."""
     with _stream_of(objects, columns, options) as stream:
         batches = []
         start, limit = stream.initialOffset(), stream.getDefaultReadLimit()

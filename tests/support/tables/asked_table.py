@@ -1,7 +1,7 @@
-"""A table of a query, and all that readers, its writer and its clean-up may ask of it.
+"""A table of a query, and all questions of readers, the writer and the clean-up to the table.
 
-Versions 0 to 7 have two files each, folded four at a time; version 5 was compacted after version 6
-was committed, and version 7 begins with what the compaction wrote.
+Versions 0 to 7 have two files each, folded four at a time. Version 5 was compacted after the commit
+of version 6. Version 7 begins with the files of the compaction.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ State = dict[int, Values]
 
 
 def _rows_of(batch: int) -> list[list[Row]]:
-    """Those of the two files of a batch: every batch changes key 0, adds a key and deletes one."""
+    """The rows of a batch's two files. Every batch changes key 0 and adds a key. Every batch but
+    batch 0 also deletes a key."""
     return [
         [put(0, "zero", batch), gone(batch)] if batch else [put(0, "zero", 0)],
         [put(batch + 1, "added", batch)],
@@ -91,7 +92,7 @@ def _written() -> DictObjectStore:
 
 
 def _commit_batch(query: ScriptedTable, batch: int, bounds: MergeBounds | None = None) -> int:
-    """Write a batch as the sink of a query does; the number of the version."""
+    """Write a batch as the sink of a query does. Returns the number of the version."""
     files = [query.write(batch, rows, subtask=n) for n, rows in enumerate(_rows_of(batch))]
     commit = TableCommit(query.writer, f"run-{batch}", batch, COLUMNS, tuple(files), after_all=True)
     bounds = bounds or MergeBounds(1 << 30, files=4)
@@ -106,7 +107,7 @@ def _time_of(version: int) -> int:
 
 
 def _all_changes(store: DamagedStore) -> Answer:
-    """The last version, and the state to which the changes lead."""
+    """The last version, and the state that all changes add up to."""
     rows = StateReader(history_in(store.objects)).changes(None, preimages=False).to_pylist()
     state: State = {}
     for row in rows:
@@ -119,14 +120,15 @@ def _all_changes(store: DamagedStore) -> Answer:
 
 
 def _stream(store: DamagedStore, start: int) -> Answer:
-    """The version at which a stream arrives from another one, and the rows on the way."""
+    """The version at which a stream from version `start` arrives, and the rows between both
+    versions."""
     end, rows = streamed(store.objects, STREAMED, _offset_after(start))
     return end["version"], rows
 
 
 @cache
 def _offset_after(version: int) -> dict[str, Any]:
-    """What a stream wrote down that has read up to a version, before anything was damaged."""
+    """The saved offset of a stream that has read up to `version` of the intact table."""
     start = {"version": version - 1, "after": "version"}
     end, _ = streamed(TABLE.intact, STREAMED, start, ReadMaxFiles(1), maxFilesPerTrigger="1")
     assert end["version"] == version
@@ -134,7 +136,8 @@ def _offset_after(version: int) -> dict[str, Any]:
 
 
 def _commit(store: DamagedStore) -> Answer:
-    """What the next batch makes of the table, once what was damaged is as it was."""
+    """Commit the next batch. Returns the new version, and the state after a restore of the damaged
+    objects from a backup."""
     version = _commit_batch(ScriptedTable(store.objects), NEWEST + 1, MergeBounds(1 << 30, files=2))
     return version, state_of(store.restored_from_a_backup())
 

@@ -1,9 +1,9 @@
 """A batch of many rows into a table:
 python -m tests.support.tables.large_batch FOLDER ROWS [OPTION=VALUE…] write | commit | stream
 
-`write` writes the files of the tasks and `commit` publishes them, as a driver does; each prints the
-most memory of its process, in bytes. `stream` is a whole application in a Java heap of 1 GiB, which
-takes the rows from files in a single batch.
+`write` writes the files of the tasks. `commit` publishes the files, as a driver does. Both print
+the peak memory of the process, in bytes. `stream` is a whole application in a Java heap of 1 GiB,
+which reads the rows from files in a single batch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TASK_ROWS = 1_000_000
 
 
 def rows_of_task(task: int) -> pa.Table:
-    """The rows of one task: a million, whose keys no other task has."""
+    """The rows of a single task: a million rows. No other task has the same keys."""
     ids = pa.array(np.arange(task * TASK_ROWS, (task + 1) * TASK_ROWS))
     return pa.table({"id": ids, "at": ids, "value": ids})
 
 
 def stream(folder: Path, tasks: int, options: dict[str, str]) -> None:
-    """Write the rows into files, and take them from there into the table in one batch."""
+    """Write the rows into files, and stream the files into the table in one batch."""
     (folder / "input").mkdir()
     for task in range(tasks):
         pq.write_table(rows_of_task(task), folder / "input" / f"{task}.parquet")

@@ -5,9 +5,9 @@ python -m tests.support.tables.table_jobs JOB FOLDER [--kill POINT:BATCH]
     totals   changes of FOLDER/events -> transform_with_state -> table FOLDER/totals
     sums     the same files -> an aggregation of Spark's, in output mode update -> table FOLDER/sums
 
-A job ends when everything that was there at its start is processed, or kills its own driver with
-SIGKILL at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the
-version is published, Spark does not know it).
+A job ends when all input from before its start is processed, or kills its own driver with SIGKILL
+at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the version is
+published, but Spark does not know the version).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Values = tuple[Any, ...]
 
 
 def write(df: DataFrame, table: str, **options: Any) -> None:
-    """A batch of upserts."""
+    """Write a batch of upserts."""
     df.write.format("cowstate").mode("append").options(**options).save(table)
 
 
@@ -59,23 +59,24 @@ def read(spark: SparkSession, table: str, **options: Any) -> DataFrame:
 
 
 def in_order(rows: Iterable[Sequence[Any]]) -> list[Values]:
-    """Rows in an order that nulls and any types have."""
+    """Sorted rows, also with nulls and mixed types."""
     return sorted((tuple(row) for row in rows), key=repr)
 
 
 def rows_of(spark: SparkSession, table: str, **options: Any) -> list[Values]:
-    """All rows of a table, in order."""
+    """All rows of a table, sorted."""
     return in_order(read(spark, table, **options).collect())
 
 
 def assert_rows(frame: DataFrame, rows: Iterable[Sequence[Any]]) -> None:
-    """A frame has these rows, in any order. If not, all are shown, with those that differ."""
+    """Check that a frame has these rows, in any order. The error shows all rows and marks the
+    differences."""
     expected = [Row(*frame.columns)(*row) for row in rows]
     assert_basic_rows_equality(sorted(frame.collect(), key=repr), sorted(expected, key=repr))
 
 
 def run_to_the_end(query: StreamingQuery) -> None:
-    """Wait for a query that ends by itself; raises its error."""
+    """Wait for a query that ends by itself. Raises the query's error."""
     try:
         query.awaitTermination()
     finally:
@@ -84,7 +85,7 @@ def run_to_the_end(query: StreamingQuery) -> None:
 
 @dataclass
 class Upserts:
-    """A query from files in a folder, one a batch, into a table; run again it goes on."""
+    """A query from files in a folder into a table, one file per batch. A second run goes on."""
 
     spark: SparkSession
     folder: Path
@@ -103,7 +104,7 @@ class Upserts:
         return self.folder / "events-checkpoint"
 
     def feed(self, *rows: Values) -> None:
-        """One file of rows."""
+        """Add one file of rows."""
         feed_file(self.folder / "input", rows, self.schema)
         self.fed += rows
 
@@ -113,7 +114,8 @@ class Upserts:
         return files.parquet(str(self.folder / "input"))
 
     def start(self, checkpoint: Path | None = None, **options: Any) -> StreamingQuery:
-        """Process what is there; `options` replace those of this object."""
+        """Start a query over the files that exist now. `options` replace the options of this
+        object."""
         writer = self.source().writeStream.format(self.format).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         with configured(self.spark, THROUGH_MANAGER):
@@ -131,9 +133,10 @@ class Upserts:
 
 @dataclass
 class Changes:
-    """A query that collects the change feed of a table; run again it goes on.
+    """A query that collects the change feed of a table. A second run goes on.
 
-    `batches` has the rows of each batch. Spark begins with one that is empty if there is nothing.
+    `batches`: the rows of each batch with rows. Spark begins with an empty batch if there is no
+    change.
     """
 
     spark: SparkSession
@@ -148,14 +151,14 @@ class Changes:
         return reader.options(**options).load(self.table)
 
     def start(self, schema: str | None = None, **options: Any) -> StreamingQuery:
-        """A query that ends at the newest version."""
+        """Start a query that ends at the newest version."""
         writer = self.frame(schema, **options).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         with configured(self.spark, THROUGH_MANAGER):
             return writer.foreachBatch(self.keep).start()
 
     def run(self, schema: str | None = None, **options: Any) -> list[list[Row]]:
-        """The batches that the query adds until its end."""
+        """Run the query to its end and return the new batches."""
         before = len(self.batches)
         run_to_the_end(self.start(schema, **options))
         return self.batches[before:]
@@ -170,7 +173,7 @@ class Changes:
 
 
 def feed_file(folder: Path, rows: Sequence[Values], schema: str) -> None:
-    """Add a file that a query takes after all that are there."""
+    """Add a file that a query reads after all existing files."""
     folder.mkdir(parents=True, exist_ok=True)
     number = len(list(folder.glob("*.parquet")))
     arrow = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
@@ -178,23 +181,24 @@ def feed_file(folder: Path, rows: Sequence[Values], schema: str) -> None:
     arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
     hidden = folder.parent / "next.parquet"
     pq.write_table(pa.Table.from_arrays(arrays, schema=arrow), hidden)
-    # A file source takes the oldest first, and only knows milliseconds.
+    # A file source reads the oldest file first, and compares times only in milliseconds.
     os.utime(hidden, (1_700_000_000 + number,) * 2)
     hidden.rename(folder / f"{number:05d}.parquet")
 
 
 def version_files(table: str) -> list[str]:
-    """The names of a local table's versions."""
+    """The file names of a local table's versions."""
     return sorted(path.name for path in (Path(table) / "versions").glob("*.json"))
 
 
 def last_rows(rows: Iterable[Values]) -> list[Values]:
-    """The last row of each key, which is the first column."""
+    """The last row of each key, sorted. The key is the first column."""
     return in_order({row[0]: row for row in rows}.values())
 
 
 def applied(changes: Iterable[Row], keys: int = 1) -> list[Values]:
-    """The rows that are left of changes in order; each must fit what was there before."""
+    """Apply ordered changes and return the remaining rows. Each change must fit the rows before the
+    change."""
     present: dict[Values, Values] = {}
     for row in sorted(
         changes, key=lambda row: (row["_commit_version"], _RANK[row["_change_type"]])
@@ -216,7 +220,7 @@ _RANK = {"delete": 0, "update_preimage": 1, "update_postimage": 2, "insert": 3}
 
 
 class KilledWriter(TableStreamWriter):
-    """A sink that kills its driver, and then its own process, at the point of `_KILL`."""
+    """A sink that kills the driver, and then the sink's own process, at the point of `_KILL`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         die_at("before-commit", batchId)
@@ -225,7 +229,7 @@ class KilledWriter(TableStreamWriter):
 
 
 class KilledDataSource(CowStateDataSource):
-    """The data source, in its own name, with a sink that can be killed."""
+    """The data source under its own name, with a sink that can be killed."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KilledWriter:  # noqa: N802
         writer: Any = super().streamWriter(schema, overwrite)
@@ -237,7 +241,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def die_at(point: str, batch: int) -> None:
-    """Kill the driver, its JVM first, if this is what it is told to die of."""
+    """Kill the driver, its JVM first, and this process, if `_KILL` names this point and batch."""
     if os.environ.get(_KILL) != f"{point}:{batch}":
         return
     driver = psutil.Process(int(os.environ[_DRIVER]))
@@ -275,7 +279,7 @@ def _sums(spark: SparkSession, folder: Path) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Job:
-    """What a job reads, and where and how it writes that."""
+    """The source of a job's rows, and the table, options and output mode of its writes."""
 
     frame: Callable[[SparkSession, Path], DataFrame]
     table: str
@@ -291,7 +295,7 @@ _JOBS = {
 
 
 def run_job(spark: SparkSession, name: str, folder: Path) -> None:
-    """Until everything that is there is processed. The state is in `folder` too."""
+    """Run a job until the existing input is processed. State is also in `folder`."""
     job = _JOBS[name]
     with configured(spark, {"spark.cowstate.store": (folder / "state").as_uri()}):
         writer = job.frame(spark, folder).writeStream.format("cowstate")

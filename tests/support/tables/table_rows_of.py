@@ -1,4 +1,4 @@
-"""A small table of one key column, written version by version, and what readers find in it."""
+"""A small table with a single key column, written version by version, and the rows for readers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Values = tuple[Any, ...]
 
 
 def schema_json(**types: Any) -> str:
-    """Columns by name, in the form in which tables keep them."""
+    """The schema of columns by name, in the JSON form of tables."""
     fields = [
         {"name": name, "type": spark_type, "nullable": True} for name, spark_type in types.items()
     ]
@@ -42,7 +42,7 @@ SEQUENCED = replace(METADATA, sequence_by="at")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a file; `values` are all columns but the key, None is a delete."""
+    """A row of a file. `values`: all columns but the key; None for a delete."""
 
     id: int
     values: Values | None
@@ -55,12 +55,13 @@ def put(id: int, *values: Any, sequence: int = 0) -> Row:
 
 
 def gone(id: int, sequence: int = 0) -> Row:
-    """A delete."""
+    """A delete of a key."""
     return Row(id, None, sequence)
 
 
 def file_table(rows: Iterable[Row], columns: str = COLUMNS, *, sequenced: bool = False) -> pa.Table:
-    """The rows as files have them; the key group of a key is its remainder."""
+    """The rows as a table with the columns of files. The key group of a key is key modulo
+    MAX_PARALLELISM."""
     rows = sorted(rows, key=lambda row: row.id % MAX_PARALLELISM)
     key, *values = parse_spark_schema(columns).fields
     of_row = pa.struct([(name, value_type.arrow) for name, value_type in values])
@@ -83,7 +84,7 @@ def file_table(rows: Iterable[Row], columns: str = COLUMNS, *, sequenced: bool =
 
 @dataclass
 class Clock:
-    """The time in seconds, which a test sets; each look lets a second pass."""
+    """A clock in seconds, which a test sets. Each call lets a second pass."""
 
     seconds: float = FIRST_MS / 1000
 
@@ -92,7 +93,7 @@ class Clock:
         return self.seconds - 1
 
 
-# A query that writes a batch again was started again.
+# Each commit has a new run: a query that repeats a batch was started again.
 RUNS = (f"run-{number}" for number in itertools.count())
 
 
@@ -100,7 +101,7 @@ MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
 
 
 def merging(merge: MergeFiles) -> Finish:
-    """Versions have the files of their state from `merge`."""
+    """A `finish` function that replaces the state files of a version by the files from `merge`."""
     return lambda version: replace(version, state=merge(version))
 
 
@@ -126,7 +127,7 @@ class ScriptedTable:
         subtask: int = 0,
         kind: StateFileKind = "changelog",
     ) -> StateHandle:
-        """A file, not committed yet."""
+        """Write a file without committing the file."""
         table = file_table(rows, columns, sequenced=self.metadata.sequence_by is not None)
         return self.table.write_rows(kind, table, TableFileWriter(self.writer, batch, subtask, 0))
 
@@ -139,8 +140,8 @@ class ScriptedTable:
         finish: Finish | None = None,
         **options: Any,
     ) -> TableVersion:
-        """Commit files. `merge`: the files of the version's state; `finish`: see TableStore.commit;
-        `options`: merges_schema, takes_over."""
+        """Commit files. `merge`: returns the state files of the version. `finish`: see
+        TableStore.commit. `options`: merges_schema, takes_over."""
         run = next(RUNS) if self.is_query else None
         commit = TableCommit(self.writer, run, batch, columns, tuple(files), **options)
         if merge is not None:
@@ -148,12 +149,12 @@ class ScriptedTable:
         return self.table.commit(commit, finish)
 
     def commit(self, batch: int, *rows: Row, takes_over: bool = False) -> TableVersion:
-        """Write the rows as one file, and commit it."""
+        """Write the rows as a single file, and commit the file."""
         return self.publish(batch, [self.write(batch, rows)], takes_over=takes_over)
 
 
 def reader_of(store: ObjectStore) -> StateReader:
-    """A reader that sees the table for the first time."""
+    """A new reader without knowledge of the table."""
     table = TableStore(store)
     metadata = table.metadata()
     assert metadata is not None, "there is no table"
@@ -161,12 +162,12 @@ def reader_of(store: ObjectStore) -> StateReader:
 
 
 def state_of(store: ObjectStore, version: int | None = None) -> dict[int, Values]:
-    """The rows of a version, by key; None means the newest."""
+    """The rows of a version, by key; None means the newest version."""
     return by_key(reader_of(store).read(version))
 
 
 def by_key(rows: pa.Table) -> dict[int, Values]:
-    """All other columns, by key; there is one row of each."""
+    """All other columns, by key. Each key has one row."""
     values = {row[0]: row[1:] for row in (tuple(record.values()) for record in rows.to_pylist())}
     assert len(values) == rows.num_rows
     return values

@@ -1,4 +1,4 @@
-"""Bytes and moments as people read them."""
+"""Bytes and moments are printed in a form that people read easily."""
 
 from __future__ import annotations
 

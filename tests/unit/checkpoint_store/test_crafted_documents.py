@@ -1,4 +1,4 @@
-"""Documents that somebody else wrote: no field of them leads out of a store, and none runs code."""
+"""No field of a forged document names a path outside a store, and no forged document runs code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ATTEMPT = f"00000-{7:019d}-{UNIQUE}"
 EPOCH = f"epochs/{4:019d}-{1:010d}"
 BATCH = f"data/query/{3:019d}"
 CRAFTED = ("../outside", "/etc/hostname", "..", "epochs/../../outside", "", "a/./b", "a\0b")
-# What no name of an object is made of. A field that is not here is refused with a crafted value.
+# Fields that never become part of an object's name. All other fields must refuse crafted values.
 TEXTS = {
     *("store_id", "operator", "plan_id", "barrier_id", "base", "checksum", "kind", "format"),
     *("key_schema_json", "schema_json", "table_id", "sequence_by", "url", "key_bounds", "tail"),
@@ -140,7 +140,7 @@ SOURCE = Source("file:///store", "document")
 
 
 def paths_of_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all texts in a body; a key of an object that maps ids is one, too."""
+    """Yield the paths of all texts in a body, including keys of an object that maps ids."""
     if isinstance(value, str):
         yield path
     elif isinstance(value, list):
@@ -282,7 +282,7 @@ def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_the_table(
 
 
 class OwnUDT(UserDefinedType):  # type: ignore[type-arg]
-    """A type of this module, which is loaded."""
+    """A user-defined type of this module, which is imported."""
 
     @classmethod
     def sqlType(cls) -> LongType:  # noqa: N802
@@ -294,7 +294,7 @@ class OwnUDT(UserDefinedType):  # type: ignore[type-arg]
 
 
 class Runs:
-    """Its pickle runs code when it is loaded."""
+    """An object whose pickle runs code at loading."""
 
     ran: ClassVar[list[str]] = []
 

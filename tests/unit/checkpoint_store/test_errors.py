@@ -1,4 +1,4 @@
-"""What the errors of the store say."""
+"""Every error of the store says the values and the way out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ from checkpoint_store.provider.provider_errors import (
 from datasources.streams.lost_changes import ChangesLostError
 
 URL = "s3://bucket/store"
-# Each error with what its message must tell: the object or URL, the values, and the way out.
+# Each error with the texts that its message must contain: the object or URL, the values, the way
+# out.
 ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ObjectMissingError(URL, "a.arrow", 7), ["a.arrow", "epoch 7", URL, "restart the query"]),
     (ObjectMissingError(URL, "store.json"), ["store.json", URL, "backup", "start the query"]),
@@ -284,8 +285,8 @@ def test_of_tables_nothing_is_said_of_epochs() -> None:
             assert "epoch" not in str(error)
 
 
-# Names by which users of an interface choose, and that others do not have. Commands choose no
-# states, so an error of a state has Python's words there.
+# Names for the choices of one interface, which other interfaces do not have. Commands choose no
+# states, so an error about a state always uses Python's words.
 OF_PYTHON = ("ProviderStore", "as state", "open_store", "read_state", "epoch=")
 OF_OPTIONS = ("stateVarName", "operatorId", "storeName", "joinSide", "batchId", "versionAsOf")
 OF_COMMANDS = (" --epoch",)

@@ -1,4 +1,4 @@
-"""What is found at a URL."""
+"""A URL opens as a table, an operator's store or a checkpoint, or is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of the progress of operators, without Spark, from what their barriers say."""
+"""The barriers of operators give the operators' progress, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas in messages: what a user would write."""
+"""Messages show a schema in the form that a user would write."""
 
 from __future__ import annotations
 

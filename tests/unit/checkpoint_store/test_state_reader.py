@@ -1,4 +1,4 @@
-"""States, changes and times of versions, as a reader of a small history sees them."""
+"""A reader of a small history sees the states, changes and times of all versions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHAPE = StateShape(
 
 
 def put(id: int, name: str | None, count: int | None, sequence: int = 0) -> Row:
-    """A row of the key group that is called like the key."""
+    """Make a row whose key group equals the key."""
     return Row((id,), {"name": name, "count": count}, sequence, id)
 
 
@@ -52,7 +52,7 @@ def gone(id: int, sequence: int = 0) -> Row:
 
 
 def history_of(*versions: Sequence[Row], shape: StateShape = SHAPE) -> FakeStateHistory:
-    """Versions 10, 11 …, a second apart from 1970 on."""
+    """Make a history with versions 10, 11, …, one second apart, from 1970 on."""
     history = FakeStateHistory(shape)
     for place, rows in enumerate(versions):
         history.commit(10 + place, rows, 1000 * place)
@@ -125,7 +125,7 @@ def test_key_groups_limit_what_is_read_and_what_is_found() -> None:
         ("d", 4, 4, "delete", 12),
         ("e", 5, 5, "insert", 12),
     ]
-    # The first file has key groups 1 to 3 only.
+    # Only key groups 1 to 3 of the first file are read.
     assert {name[:2] for name, _ in history.reads} == {"11", "12"}
     assert {key_groups for _, key_groups in history.reads} == {some}
 
@@ -410,7 +410,7 @@ def test_a_store_without_versions_says_so() -> None:
 
 
 def test_changes_begin_with_a_version_whose_files_are_cut() -> None:
-    """A snapshot of some key groups leaves handles on both sides of it."""
+    """A snapshot of some key groups leaves handles for the key groups before and after."""
     history = history_of([put(n, "a", n) for n in range(8)], [put(3, "b", 33)])
     (whole,) = history.at(10).state
     snapshot = history.write(10, [put(3, "a", 3), put(4, "a", 4)])

@@ -1,4 +1,4 @@
-"""What is imported for a read or write, for each of which Spark starts a Python process."""
+"""A read or a write imports few modules, because Spark starts a Python process for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ open_table(DefaultSource(options).streamWriter(rows, False)._plan)
 
 
 def imported_by(code: str, *arguments: str) -> set[str]:
-    """The top-level modules that a new process has imported after running `code`."""
+    """Run `code` in a new process. Return the names of the imported top-level modules."""
     names = "json.dumps(sorted({name.partition('.')[0] for name in sys.modules}))"
     program = f"import json, sys\n{code}\nprint({names})"
     command = [sys.executable, "-c", program, *arguments]

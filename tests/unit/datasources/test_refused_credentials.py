@@ -1,4 +1,4 @@
-"""S3 that refuses the credentials: a table says why, in the last line of a short traceback."""
+"""If S3 refuses the credentials, the last line of a short traceback says why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASON = "The AWS Access Key Id you provided does not exist in our records."
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Answers as S3 does; the answer to HEAD has no body."""
+    """A server that refuses as S3 does; the answer to HEAD has no body."""
 
     def refuse(self) -> None:
         code = f"<Code>InvalidAccessKeyId</Code><Message>{REASON}</Message>"
@@ -34,7 +34,7 @@ class Refusing(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = refuse  # noqa: N815
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture

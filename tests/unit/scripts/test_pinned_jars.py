@@ -1,4 +1,4 @@
-"""Jars from Maven Central are used only if they are those that are pinned."""
+"""A jar from Maven Central is used only if its checksum is the pinned checksum."""
 
 from __future__ import annotations
 

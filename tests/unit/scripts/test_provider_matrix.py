@@ -1,4 +1,4 @@
-"""The matrix of the provider runs all of its tests."""
+"""The provider's matrix runs all tests of the provider."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from scripts import java_homes, provider_matrix
 
 ROOT = provider_matrix.ROOT
-# What only tests of the provider need. Tests of operators, too, take settings of `provider_jobs`.
+# Modules that only the provider's tests import. Tests of operators also use `provider_jobs`.
 ITS_MODULES = {path.stem for path in (ROOT / "tests" / "support").rglob("provider_*.py")} | {
     *("adoption_jobs", "map_model", "misbehaving_gateway", "operator_jobs", "planned_queries"),
     *("rescaled_jobs", "state_directories", "stopped_changes"),

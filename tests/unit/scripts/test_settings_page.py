@@ -1,4 +1,4 @@
-"""The page of settings is the one that the settings give."""
+"""The page of settings agrees with the settings in the code."""
 
 from __future__ import annotations
 

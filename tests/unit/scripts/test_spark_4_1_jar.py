@@ -1,4 +1,4 @@
-"""What stands in the jar for Spark 4.1 in place of other sources has what these have."""
+"""The sources that the jar for Spark 4.1 replaces declare the same names as their replacements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DECLARED = re.compile(r"^private\[cowstate\] (?:trait|object) (\w+)|^  def (\w+)
 
 
 def declared(path: Path) -> tuple[set[str], set[str]]:
-    """Traits and objects, and the methods of the object."""
+    """Return the traits and objects of a source, and the methods of the object OfSpark."""
     source = path.read_text()
     names = {match[1] for match in DECLARED.finditer(source) if match[1]}
     of_object = source[source.index("object OfSpark") :]

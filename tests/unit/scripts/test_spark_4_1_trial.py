@@ -1,4 +1,4 @@
-"""What the trial on Spark 4.1 tells of two runs."""
+"""The trial on Spark 4.1 reports the differences between two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script of Spark's Python suites, on a suite of our own in the place of Spark's."""
+"""The script that runs Spark's Python suites reads the outcomes of a small suite correctly."""
 
 from __future__ import annotations
 

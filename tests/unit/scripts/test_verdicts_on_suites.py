@@ -1,4 +1,4 @@
-"""What a run of Spark's suites comes to: outcomes on the left, what is wrong on the right."""
+"""The verdict on a run of Spark's suites follows from outcomes and expectations."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_test_that_fails_sometimes_may_pass(outcome: str) -> None:
 
 
 def test_nothing_is_expected_of_tests_that_were_not_asked_for() -> None:
-    """They may be asked for by what the table leaves to a `*`."""
+    """A wildcard `*` in the table may stand for a requested test."""
     asked_for = [Outcome("iterator - lz4", "failed", stores=1)]
     verdict = judge(SUITE, asked_for, that_ran(EXPECTED, asked_for))
     assert verdict.faults == []

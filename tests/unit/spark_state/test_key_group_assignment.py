@@ -1,4 +1,4 @@
-"""The key hash: golden values computed by Spark's xxhash64, and what it refuses."""
+"""The key hash equals golden values of Spark's xxhash64, and unsupported values are refused."""
 
 from __future__ import annotations
 

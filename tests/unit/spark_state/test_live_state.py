@@ -1,7 +1,7 @@
-"""A live view: what readers see, when it changes, and what happens when the store does not answer.
+"""A live view shows the newest epoch, and survives a store that does not answer.
 
-The views here poll once in ten minutes, so that a test says itself when they look (`refresh`), but
-for those that test the thread.
+Except in the tests of the thread, views poll once in ten minutes, so a test decides by `refresh`
+when a view looks.
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ def test_columns_that_come_are_there_with_the_epoch_that_has_them() -> None:
 
 
 class Interrupt(BaseException):
-    """Ctrl-C, but for pytest."""
+    """An interrupt like Ctrl-C, which pytest does not catch."""
 
 
 def test_an_interrupted_apply_is_not_built_upon() -> None:

@@ -1,4 +1,4 @@
-"""Shares of a limit that several users have in common."""
+"""Several users share one limit of memory."""
 
 from __future__ import annotations
 

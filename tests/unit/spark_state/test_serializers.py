@@ -1,4 +1,4 @@
-"""Values of state: one Python form, clear refusals, and back from Arrow what went in."""
+"""State values have one Python form before and after a restore, and wrong values are refused."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.map_(pa.string(), pa.int32()), [("a", 1)], {"a": 1}),
     (pa.map_(pa.string(), pa.int32()), (["a", None],), {"a": None}),
     (pa.map_(LONG_AND_NAME, pa.int32()), [({"name": "x", "n": 1}, 2)], {Row(n=1, name="x"): 2}),
-    (LONG_AND_NAME, Row(name=1, n="x"), Row(n=1, name="x")),  # by position, as in Spark
+    (LONG_AND_NAME, Row(name=1, n="x"), Row(n=1, name="x")),  # matched by position, as in Spark
     (LONG_AND_NAME, {"name": "x", "other": 1}, Row(n=None, name="x")),
     (LONG_AND_NAME, SimpleNamespace(name="x", n=1), Row(n=1, name="x")),
     (pa.list_(pa.null()), [None, None], [None, None]),

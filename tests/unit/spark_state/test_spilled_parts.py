@@ -1,4 +1,4 @@
-"""Rows in parts, in memory and on the disk."""
+"""Each part returns all rows in order, from memory and from the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 1_000
 
 
 def rows_by_part(held_bytes: int) -> dict[int, list[int]]:
-    """Rows added in ten tables; the last table is of two parts only."""
+    """Return the rows of each part after adding ten tables; the last table has only two parts."""
     with SpilledParts(held_bytes) as parts:
         for start in range(0, ROWS, 100):
             numbers = np.arange(start, start + 100)

@@ -1,8 +1,8 @@
-"""Python runs this at its start in all processes of the tests, for its folder is in PYTHONPATH.
+"""Startup hook of all Python processes of the tests: Python runs this file because of PYTHONPATH.
 
-Spark starts its Python workers with PySpark in a zip file, which holds sources only: each process
-compiles what it imports. Where an interpreter has PySpark installed, as the tests' has, it imports
-the same modules from there, compiled once.
+Spark starts Python workers with PySpark in a zip file. The zip file holds only sources, so each
+process compiles its imports. The interpreter of the tests has PySpark installed. Without the zip
+files in sys.path, workers import the installed modules, which are compiled once.
 """
 
 import sys
@@ -12,7 +12,7 @@ ZIPS = ("pyspark.zip", "-src.zip")
 
 
 def installed_beside(zip_file: Path) -> bool:
-    """Whether this is `pyspark/python/lib/*.zip` in a folder that modules are imported from."""
+    """True for a `pyspark/python/lib/*.zip` inside a folder of sys.path."""
     return zip_file.parts[-4:-1] == ("pyspark", "python", "lib") and (
         str(zip_file.parents[3]) in sys.path
     )

@@ -1,4 +1,4 @@
-"""Columns of files as those of a changed schema."""
+"""A file's columns are converted to the types of a later schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that belong to whoever holds the lock in them."""
+"""Processes that hold a folder's lock share the folder, and the last holder removes the folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
 def test_who_waited_for_a_lock_that_is_gone_removes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between opening and locking, another process removed the folder and a third one made it."""
+    """Between opening and locking, a second process removes the folder and a third makes it
+    again."""
     folder = made(tmp_path / "work")
     lock = held_folder.fcntl.flock
 

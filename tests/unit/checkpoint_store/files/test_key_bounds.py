@@ -1,4 +1,4 @@
-"""Which files can be left out of a read that asks for ranges of keys."""
+"""A read of key ranges leaves out only files without a key in the ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of key groups, and who owns them."""
+"""Ranges of key groups include both ends, and subtasks own the same ranges as in Flink."""
 
 from __future__ import annotations
 

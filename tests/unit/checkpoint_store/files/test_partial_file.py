@@ -1,4 +1,4 @@
-"""A few key groups of a file: which bytes are read, and that each of them is verified."""
+"""A read of a few key groups reads only the needed bytes of a file, and verifies every byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = tuple[int, int]
 
 
 def rows(of_group: int) -> pa.Table:
-    """So many rows of each key group, which compress badly."""
+    """Make `of_group` rows of each key group, with values that compress badly."""
     numbers = [number * 2_654_435_761 % (1 << 31) for number in range(GROUPS * of_group)]
     key_groups = [number // of_group for number in range(GROUPS * of_group)]
     return pa.table({"_key_group": pa.array(key_groups, pa.int32()), "number": numbers})
@@ -34,7 +34,7 @@ def rows(of_group: int) -> pa.Table:
 
 @dataclass
 class CountingStore(DictObjectStore):
-    """Counts the bytes that are read, and knows which."""
+    """A store that notes the byte ranges of all reads."""
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class CountingStore(DictObjectStore):
         return super().get_range(name, start, length)
 
     def bytes_read(self) -> int:
-        """The number of bytes since the last call."""
+        """Return the number of bytes read since the last call."""
         ranges, self.ranges = self.ranges, []
         return sum(end - start for start, end in ranges)
 
@@ -68,7 +68,7 @@ def expected(table: pa.Table, key_groups: KeyGroupRange) -> list[Row]:
 
 @pytest.mark.parametrize("subtasks", [2, 4, 8])
 def test_one_of_several_subtasks_reads_its_part_of_a_file(subtasks: int) -> None:
-    """Without an index each of them would read the whole file."""
+    """Without an index, each subtask would read the whole file."""
     objects, table = CountingStore(), rows(20_000)
     files = StateFileStore(objects)
     handle = files.write(table, HEADER, "some/directory", 40)
@@ -137,7 +137,7 @@ def test_a_handle_keeps_its_tail_in_documents_and_those_of_earlier_builds_have_n
 
 
 def test_earlier_builds_read_a_file_with_an_index() -> None:
-    """They do not know of the tail."""
+    """Earlier builds do not know the tail of a file."""
     table = rows(20_000)
     files = StateFileStore(DictObjectStore())
     handle = replace(files.write(table, HEADER, "some/directory", 40), tail=None)
@@ -147,7 +147,7 @@ def test_earlier_builds_read_a_file_with_an_index() -> None:
 
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of a few rows have an index."""
+    """Let files of a few rows have an index."""
     monkeypatch.setattr(state_file, "INDEXED_BYTES", 0)
     monkeypatch.setattr(state_file, "BATCH_ROWS", 8)
 

@@ -1,4 +1,4 @@
-"""Schemas of keys, compared."""
+"""Key schemas with equal types are equal, whatever the names, metadata and nested nulls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of changelogs and snapshots."""
+"""Changelogs and snapshots have the documented bytes, and damage is an error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def decoded(data: bytes, handle: StateHandle, key_groups: KeyGroupRange) -> list
 
 
 def rewritten(data: bytes, **changes: str) -> bytes:
-    """The same file with other metadata."""
+    """Write the file again with changed metadata."""
     whole = pa.ipc.open_file(data).read_all()
     metadata = {**whole.schema.metadata}
     metadata.update({f"cowstate.{key}".encode(): text.encode() for key, text in changes.items()})
@@ -109,7 +109,8 @@ def test_a_narrowed_handle_gives_no_rows_beyond_itself() -> None:
 
 
 def batches_of(rows: pa.Table) -> list[tuple[int, int, int]]:
-    """First key group, last key group and rows of the batches of a file."""
+    """Return the first key group, the last key group and the number of rows of each batch of a
+    file."""
     metadata = pa.ipc.open_file(encode_state_file(rows, HEADER).data).schema.metadata
     assert metadata is not None
     return [tuple(entry) for entry in json.loads(metadata[b"cowstate.batches"])]

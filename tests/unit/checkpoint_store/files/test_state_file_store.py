@@ -1,4 +1,4 @@
-"""State files in a store: what a handle says, and what reading by it finds or refuses."""
+"""State files in a store: a handle's contents, and the rows or the error of a read by handle."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_damage_is_found_before_the_first_row(
 
 
 class ReadTogether(DictObjectStore):
-    """Answers when as many files as `together` are asked for at once."""
+    """A store that answers reads only once as many reads wait as `together` has parties."""
 
     together = threading.Barrier(1)
 

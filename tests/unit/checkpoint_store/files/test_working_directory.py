@@ -1,4 +1,4 @@
-"""Folders on the local disk that outlast neither their work nor a process that was killed."""
+"""A working directory is removed with the work, and if a process was killed, by a later process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ with working_directory("file:///store", "database.json") as folder:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary directory, with something of others."""
+    """A temporary directory with directories of another user."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     (folder / "cowstate-work-of-others").mkdir()

@@ -1,4 +1,4 @@
-"""When a chore that fails is tried again, and which failures are news."""
+"""A failing chore is tried less and less often, and only a new kind of failure is logged."""
 
 from __future__ import annotations
 

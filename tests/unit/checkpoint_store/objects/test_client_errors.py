@@ -1,4 +1,4 @@
-"""Errors of clients of object stores, which may show what they were given."""
+"""Errors of an object store's client show no secret."""
 
 from __future__ import annotations
 

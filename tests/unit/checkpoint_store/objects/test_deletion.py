@@ -1,4 +1,4 @@
-"""Deleting in order, and what the orphan sweep does with any store's objects."""
+"""Deletions follow a safe order, and the orphan sweep deletes only unneeded old objects."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support.stores.fake_object_store import DictObjectStore
 
 @dataclass
 class Documents:
-    """Everything below `files/` may be an orphan, and `names` are needed. While it is looked up
-    what is needed, a writer names `named_meanwhile`."""
+    """Objects whose orphans lie below `files/`, with the needed `names`. While the sweep asks for
+    the needed names, a writer adds `named_meanwhile`."""
 
     objects: DictObjectStore
     names: set[str]

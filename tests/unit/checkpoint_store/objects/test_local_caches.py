@@ -1,4 +1,4 @@
-"""A local store on a network file system whose client has a cache."""
+"""A local store finds an object despite a network file system's stale cache."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from checkpoint_store.objects.object_store import LocalObjectStore
 def test_a_missing_file_is_asked_for_again_when_the_server_was_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client of a network file system that says from its cache that a file is missing, until the
-    directories above it are opened."""
+    """The client's cache says that a file is missing until the directories above the file are
+    opened."""
     store = LocalObjectStore(tmp_path / "store")
     store.put("epochs/1/a", b"x")
     opened: list[str] = []

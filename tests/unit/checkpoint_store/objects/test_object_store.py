@@ -1,4 +1,4 @@
-"""What is particular to one kind of store; tests/contract has what all of them promise."""
+"""Behaviour of single kinds of stores; tests/contract has the promises of all kinds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.stores.moto_s3 import S3Server, close_clients, moto_s3
 
 pytestmark = pytest.mark.process
 
-# Longer than a handful of quick retries.
+# Longer than a few quick retries.
 SECONDS_AWAY = 8
 
 
@@ -72,7 +72,7 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
     for name in [name for name in sys.modules if name.partition(".")[0] == "s3fs"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    # Known classes of file systems; `fsspec.registry` is a read-only view of them.
+    # The known classes of file systems; `fsspec.registry` is a read-only view of this dict.
     classes = sys.modules["fsspec.registry"]._registry
     monkeypatch.delitem(classes, "s3", raising=False)
     with pytest.raises(StoreAccessError, match=f"{sys.executable} -m pip install s3fs"):
@@ -221,7 +221,7 @@ def test_a_placeholder_object_of_a_directory_is_not_listed(s3: S3Server) -> None
 
 
 class ServerAnswer(Exception):
-    """An error of botocore, as far as it matters."""
+    """An error of botocore, with only the fields that the store reads."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -229,7 +229,7 @@ class ServerAnswer(Exception):
 
 
 class AnsweringFileSystem(MemoryFileSystem):
-    """Answers a conditional create as S3-compatible servers do, through s3fs."""
+    """A file system that answers a conditional create as S3-compatible servers do through s3fs."""
 
     protocol = "answering"
     store: ClassVar[dict[str, Any]] = {}
@@ -247,7 +247,7 @@ fsspec.register_implementation("answering", AnsweringFileSystem, clobber=True)
 
 
 class UnbuiltFileSystem(MemoryFileSystem):
-    """A client whose library is missing, as pyarrow's of HDFS says it."""
+    """A client without its library: the error has the text of pyarrow's HDFS client."""
 
     protocol = "unbuilt"
     problem = "Unable to load libjvm\ndlopen(/usr/lib/libjvm.so) failed"
@@ -257,7 +257,7 @@ class UnbuiltFileSystem(MemoryFileSystem):
 
 
 class SurprisedFileSystem(MemoryFileSystem):
-    """A client that passes its options on to a library when it is used."""
+    """A client that passes unknown options on to a library at the first read."""
 
     protocol = "surprised"
 
@@ -374,7 +374,7 @@ def test_a_local_write_that_fails_leaves_no_object(
 
 
 class TestAFailedPutBesideAnotherWriter:
-    """A writer whose put fails deletes nothing but what it wrote itself."""
+    """After a failed put, a writer deletes only its own file."""
 
     @pytest.mark.parametrize("step", ["write", "fsync", "link"])
     def test_an_object_that_another_one_put_meanwhile_stays(
@@ -452,7 +452,7 @@ def test_what_is_not_published_yet_is_in_no_listing(tmp_path: Path) -> None:
     assert (list(store.list("")), list(store.list_directories(""))) == ([], ["/d"])
     above = open_object_store(str(tmp_path.parent))
     assert list(above.list_directories(tmp_path.name)) == [f"{tmp_path.name}/d"]
-    # The sweeps ask for it by name.
+    # The sweep asks for this file by name.
     assert [info.name for info in store.list(UNPUBLISHED)] == [f"{UNPUBLISHED}/0123"]
     store.delete([f"{UNPUBLISHED}/0123"])
     assert not left.parent.exists()
@@ -473,7 +473,7 @@ def test_a_local_object_and_its_new_directories_are_synced(
     open_object_store(str(tmp_path / "store")).put("epochs/1/a", b"x")
     root = tmp_path / "store"
     (own,) = (path for path in synced if path.startswith(f"{root}/{UNPUBLISHED}/"))
-    # The file is durable before it has its name, and its name before the put is over.
+    # The file is synced before its name appears, and the directories before the put returns.
     directories = [str(path) for path in (root, root / "epochs", root / "epochs/1")]
     assert synced == [str(tmp_path), str(root), own, *directories]
 

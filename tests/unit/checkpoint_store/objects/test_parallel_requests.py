@@ -1,4 +1,4 @@
-"""Several requests at once: in order, by the caller's thread too, and none after a failure."""
+"""Parallel requests answer in order, use the caller's thread too, and stop after a failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_two_requests_take_one_thread_beside_the_caller_s() -> None:
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_what_is_not_begun_when_a_request_fails_is_left_out(failing: int) -> None:
-    """Those that were begun are finished: they end once the failure is known."""
+    """Requests already begun when a request fails are finished."""
     others_have_begun, has_failed = threading.Event(), threading.Event()
     begun: list[int] = []
 
@@ -45,7 +45,7 @@ def test_what_is_not_begun_when_a_request_fails_is_left_out(failing: int) -> Non
         if number > 1:
             others_have_begun.set()
             assert has_failed.wait(PATIENCE_SECONDS)
-            time.sleep(0.01)  # the thread that is told of the failure may have to wait for its turn
+            time.sleep(0.01)  # the thread that learns of the failure may have to wait for its turn
 
     with pytest.raises(OSError, match="the network is down"):
         in_parallel(request, range(1000))

@@ -1,4 +1,4 @@
-"""What is remembered of objects: within a bound, the one used last goes last."""
+"""A bounded memory of objects forgets the least recently used object first."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_it_pickles_with_its_values_and_goes_on() -> None:
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Threads take turns as often as the interpreter lets them."""
+    """Let threads take turns as often as the interpreter allows."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -1,4 +1,4 @@
-"""Which failures are tried again, for how long, and what is said of them."""
+"""A retrying store repeats temporary failures for a limited time, and logs each outage once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_WAIT_SECONDS = 5.0
 
 
 class Rig:
-    """A store that fails on purpose, and the one that outlasts it, in a time of their own."""
+    """A store that fails on purpose, below a retrying store, with a clock of the test."""
 
     def __init__(self, name: str, after_effect: bool = False) -> None:
         self.time = FakeTime()
@@ -36,7 +36,7 @@ class Rig:
         return RetryingObjectStore(self.flaky, RETRY_SECONDS, self.time, self.time.sleep)
 
     def away(self, seconds: float) -> None:
-        """Let the store be away from now on for some time."""
+        """Make the store unreachable for some seconds from now on."""
         back_at = self.time.now + seconds
         self.flaky.is_away = lambda: self.time.now < back_at
 
@@ -90,7 +90,7 @@ def test_a_store_that_stays_away_is_an_error_that_says_what_was_tried_and_how_lo
 
 
 def test_the_time_counts_from_the_first_failure(rig: Rig) -> None:
-    """A call that is slow to fail, as a connection that times out, is tried again all the same."""
+    """A slow failure, such as a connection timeout, is still retried."""
     rig.flaky.is_away = lambda: rig.time.sleep(300) or rig.time.now < 350
     rig.store.put("d/a", b"x")
     assert rig.time.now >= 600
@@ -210,7 +210,7 @@ class TestLog:
     def test_an_answer_ends_an_outage_only_once_no_other_call_fails(
         self, rig: Rig, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Listings work, and writes do not: that is one outage, whatever comes between."""
+        """While listings work and writes fail, the log shows one outage."""
         rig.flaky.store.put("d/b", b"y")  # type: ignore[attr-defined]
         other = RetryingObjectStore(rig.flaky.store, RETRY_SECONDS, rig.time)  # type: ignore[attr-defined]
         answers: list[bytes] = []

@@ -1,4 +1,4 @@
-"""URLs of stores as users write them."""
+"""A mistyped URL of a store is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that outlast a power failure, on a system whose fsync does not reach the disk."""
+"""Files outlast a power failure on a system whose fsync does not reach the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL_SYNC = 51
 def test_where_there_is_a_full_sync_it_is_asked_for_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
-    """As on macOS. A file system may refuse it."""
+    """macOS has F_FULLFSYNC, which some file systems refuse."""
     calls: list[str] = []
 
     def full_sync(_descriptor: int, command: int) -> int:

@@ -1,4 +1,4 @@
-"""From which epochs a query goes on once its stores are attached, as scripts of what runs wrote."""
+"""An attached query goes on from the right epoch, for every script of epochs written by runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def begun(
     way: Way = "forward",
     checkpoint: str | None = ELSEWHERE,
 ) -> BegunName:
-    """`base`: a run and its epoch."""
+    """Make the name of a run's start. `base`: number of a run, and epoch."""
     start = None if base is None else EpochDirectory(base[1], base[0])
     return BegunName(Run(run, f"id-{run}"), first, start, way, checkpoint)
 
@@ -58,7 +58,7 @@ def attachment(
 def base_of(
     starts: list[BegunName], epochs: Epochs, committed: int, run: str | None = None
 ) -> tuple[int, int]:
-    """The run that the base is of, and its epoch."""
+    """Return the run number and the epoch of the base."""
     base = attachment(starts, epochs, committed, run).base
     return base.run_number, base.epoch
 
@@ -87,7 +87,7 @@ class TestOneTimeline:
         assert base_of([FIRST], {1: {0: "a", 3: "b", 6: None}}, 7) == (1, 3)
 
     def test_a_part_of_a_committed_epoch_is_never_passed_over(self) -> None:
-        """I5."""
+        """I5: a committed epoch with missing barriers is an error."""
         with pytest.raises(PartialEpochError):
             attachment([FIRST], {1: {0: "a", 1: PARTIAL}}, 1)
         assert base_of([FIRST], {1: {0: "a", 1: PARTIAL}}, 0) == (1, 0)
@@ -178,7 +178,8 @@ class TestSeveralRuns:
 
 
 class TestCopies:
-    """Run 1 goes on at one location, run 2 at another one, to which the store was attached."""
+    """Run 1 goes on at one location. Run 2 attached the store to another location, where run 3 goes
+    on."""
 
     starts = (
         begun(1, 0, None, checkpoint="c" * 12),
@@ -199,7 +200,7 @@ class TestCopies:
         assert base_of(own, {1: range(6), 2: range(4, 6)}, 5) == (2, 5)
 
     def test_an_epoch_that_both_wrote_alike_needs_no_choice(self) -> None:
-        """It was planned before the checkpoint was moved, and ran again afterwards."""
+        """Epoch 4 was planned before the checkpoint was moved, and ran again afterwards."""
         assert base_of([*self.starts], {1: {3: "a", 4: "b"}, 3: {4: "b", 5: "c"}}, 5) == (3, 5)
 
     def test_runs_that_told_no_location_may_be_of_copies(self) -> None:

@@ -1,4 +1,4 @@
-"""Which barriers make a completed checkpoint."""
+"""Barriers of all subtasks of one run, epoch and parallelism make a completed checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs of many subtasks: completed in groups, found again by shares. See also the fault tests."""
+"""Epochs of many subtasks are completed in groups and restored in shares. See also tests/fault."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPERATOR_STATE = str(OperatorStateName(EpochDirectory(0, 1), 0, 0, "0123456789ab
 
 @dataclass
 class RetainingStore:
-    """`objects`, whose deletions go through a function."""
+    """The store `objects` with another `delete` function."""
 
     objects: DictObjectStore
     delete: Callable[[Sequence[str]], None]
@@ -67,7 +67,7 @@ def forget(objects: DictObjectStore) -> None:
 
 
 def publish_all(subtasks: Sequence[LoneSubtask], epoch: int) -> None:
-    """All barriers, and nobody has looked whether they are all there."""
+    """Publish all barriers of an epoch without completing the epoch."""
     for subtask in subtasks:
         subtask.publish(epoch, subtask.base(epoch), CHANGES)
 
@@ -126,8 +126,8 @@ class TestTheHotPath:
         forget(objects)
         run_epoch(subtasks, 1, {})
         readers = 1 + len(TENS.of(operator.parallelism)) * (operator.parallelism > 10)
-        # The epoch's manifests before; the barriers of the group after; and, for whoever is the
-        # last one, what has been written already.
+        # Each subtask lists the epoch's manifests before publishing, and the group's barriers after
+        # publishing. The last subtask of a group or epoch also lists the objects already written.
         assert len(objects.listings) <= 2 * operator.parallelism + 2 * readers
         assert len(objects.reads) <= operator.parallelism
         assert not [name for name in objects.reads if "barrier-" not in name]
@@ -171,7 +171,8 @@ class TestTheHotPath:
     def test_a_barrier_that_was_replaced_is_not_taken_for_the_one_that_counts(
         self, objects: DictObjectStore, operator: Operator, late: bool
     ) -> None:
-        """Two hosts run a subtask; the barrier of the later attempt counts, whoever comes last."""
+        """Two hosts run a subtask; the barrier of the later attempt counts, whichever host
+        publishes last."""
         subtasks = started(objects, operator)
         replaced, counts = subtasks[4], LoneSubtask(objects, operator, 4)
         run_epoch([s for s in subtasks if s is not replaced], 0, CHANGES)
@@ -267,7 +268,7 @@ class TestRestores:
         assert base is not None
         assert base.epoch == 5
         assert "epochs" not in objects.listings
-        # A host that joins the run later goes on from what the run wrote.
+        # A host that joins the run later continues from the run's epochs.
         run_epoch([host], 6, {})
         late = LoneSubtask(objects, replace(operator, run_id="run-c"), 1)
         with pytest.raises(PartialEpochError):
@@ -276,8 +277,8 @@ class TestRestores:
     def test_a_run_that_left_an_epoch_out_does_not_go_on_from_an_abandoned_one(
         self, objects: DictObjectStore
     ) -> None:
-        """Run a had epochs 0 to 3. Run b was started from epoch 1, ran epoch 2, and Spark left
-        epoch 3 out: epoch 4 goes on from epoch 2 of run b, and not from epoch 3 of run a."""
+        """Run a has epochs 0 to 3. Run b starts from epoch 1, runs epoch 2, and Spark skips epoch
+        3. So epoch 4 starts from epoch 2 of run b, not from epoch 3 of run a."""
         first = started(objects, FEW)
         for epoch in range(4):
             run_epoch(first, epoch, CHANGES)
@@ -348,7 +349,7 @@ class TestRestores:
 
 
 def damage(objects: DictObjectStore, part: str) -> str:
-    """Damage the first object with this in its name; its name."""
+    """Damage the first object whose name contains `part`. Return the object's name."""
     name = named(objects, part)[0]
     objects.objects[name] = objects.objects[name].replace(b"run-a", b"run-x")
     return name

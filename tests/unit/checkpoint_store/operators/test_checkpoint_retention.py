@@ -1,4 +1,4 @@
-"""What retention keeps, deletes and refuses to delete."""
+"""Retention keeps every file that a retained checkpoint needs, and deletes the rest (I8)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_only_the_newest_epochs_are_kept_and_what_they_need(objects: DictObjectS
     assert operator.checkpoints.retain(3) == 3 + 6
     assert epochs_of(objects, "manifests") == [3, 4, 5]
     assert of_kind(objects, "barrier") == [3, 4, 5]
-    # Epoch 3 needs the changelogs from the beginning; the snapshot of epoch 4 replaces them.
+    # Epoch 3 needs all changelogs from the beginning; the snapshot of epoch 4 replaces the
+    # changelogs.
     assert of_kind(objects, "changelog") == [0, 1, 2, 3, 5]
     assert operator.checkpoints.retain(2) == 1 + 2 + 8
     assert of_kind(objects, "changelog") == [5]
@@ -77,7 +78,7 @@ def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None
     for epoch in range(6):
         operator.run_epoch(epoch, {0: epoch})
     operator.checkpoints.retain(3)
-    # The directories of the expired epochs are still there: their changelogs are needed.
+    # The changelogs of the expired epochs are still needed, so their directories remain.
     assert of_kind(objects, "changelog") == [0, 1, 2, 3, 4, 5]
     objects.listings.clear()
     operator.checkpoints.retain(3)
@@ -101,7 +102,7 @@ def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectSto
     take_back(objects, 4)
     second = ScriptedOperator(objects, "run-b")
     second.run_epoch(4, {1: 4})
-    # The epochs of the abandoned timeline are newer by number, yet the live one is retained.
+    # The abandoned timeline has greater epochs, but retention keeps the live timeline.
     second.checkpoints.retain(2)
     assert state_before(objects, 5) == {0: 3, 1: 4}
     assert epochs_of(objects, "manifests") == [3, 4, 5, 6, 7]
@@ -132,7 +133,7 @@ def test_nothing_is_deleted_while_a_run_that_has_begun_has_completed_nothing(
 def test_a_run_that_ended_before_its_first_barrier_stops_no_retention(
     objects: DictObjectStore,
 ) -> None:
-    """Neither that of the run before, which goes on, nor that of the next one."""
+    """Retention works in the former run, which goes on, and in the next run."""
     first = ScriptedOperator(objects, "run-a")
     ScriptedOperator(objects, "run-b")
     for epoch in range(20):
@@ -149,14 +150,14 @@ def test_a_run_that_ended_before_its_first_barrier_stops_no_retention(
 
 
 def damage(objects: DictObjectStore, name: str) -> None:
-    """Flip a bit."""
+    """Flip a bit in the middle of an object."""
     intact = bytearray(objects.objects[name])
     intact[len(intact) // 2] ^= 1
     objects.objects[name] = bytes(intact)
 
 
 def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
-    """The manifests or barriers of an epoch."""
+    """Return the names of an epoch's manifests or barriers."""
     prefix = f"manifests/{epoch:019d}-" if kind == "manifest" else f"epochs/{epoch:019d}-"
     return [n for n in objects.objects if n.startswith(prefix) and kind in n]
 
@@ -186,8 +187,8 @@ def test_a_retained_manifest_that_is_damaged_stands_for_its_barriers(epoch: int)
 def test_no_file_is_deleted_while_a_retained_manifest_may_name_any(
     objects: DictObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its barriers are damaged, too. Manifests and barriers go on expiring; when the damaged ones
-    expire, what is left over goes with the next sweep."""
+    """A barrier of the same epoch is damaged, too. Manifests and barriers still expire; once the
+    damaged objects have expired, the next sweep deletes the remaining files."""
     operator = with_snapshots(objects, 10)
     damaged = [*of_epoch(objects, "manifest", 8), *of_epoch(objects, "barrier", 8)[:1]]
     for name in damaged:
@@ -244,7 +245,8 @@ def test_a_damaged_manifest_that_a_later_one_replaced_keeps_nothing(
 def test_a_damaged_manifest_that_expires_is_deleted(
     objects: DictObjectStore, damages_barriers: bool
 ) -> None:
-    """With the files that its barriers name; if these are damaged, too, its files are orphans."""
+    """The files that the epoch's barriers name are deleted, too. If a barrier is damaged, the sweep
+    deletes the files as orphans."""
     operator = ScriptedOperator(objects)
     for epoch in range(5):
         operator.run_epoch(epoch, {0: epoch}, "snapshot")

@@ -1,4 +1,4 @@
-"""What the name of a manifest says of all barriers."""
+"""A manifest's name holds a summary of all barriers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a range of key groups restores from, and in which order."""
+"""A range of key groups restores from the right files in the right order."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def test_handles_are_narrowed_to_the_range_that_is_asked_for() -> None:
 
 
 def test_a_shared_file_is_applied_for_each_old_subtask_in_its_own_place() -> None:
-    # Subtask 0 has replaced the old file "a" by a snapshot; subtask 1 still builds on it. Were "a"
-    # applied once for the whole range, its old rows would come after the snapshot's.
+    # Subtask 0 has replaced the old file "a" by a snapshot; subtask 1 still needs "a". If a restore
+    # applied "a" once for the whole range, the old rows of "a" would come after the snapshot's
+    # rows.
     completed = checkpoint(
         barrier(0, 2, handle("snapshot", 0, 3)),
         barrier(1, 2, handle("a", 4, 7), handle("b", 4, 7)),

@@ -1,4 +1,4 @@
-"""Scripts of epochs, runs and accidents, and the checkpoint that is found afterwards."""
+"""After any script of epochs, runs and accidents, the store finds the right checkpoint."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def published(objects: DictObjectStore, part: str) -> list[str]:
 
 
 def where(checkpoint: CompletedBarriers | None) -> tuple[int, str] | None:
-    """Epoch and run of a checkpoint."""
+    """Return the epoch and the run id of a checkpoint."""
     return None if checkpoint is None else (checkpoint.epoch, checkpoint.run.run_id)
 
 
 def start_of(objects: DictObjectStore, epoch: int) -> tuple[int, str] | None:
-    """What a fresh process starts `epoch` from."""
+    """Return the epoch and the run id from which a new process starts `epoch`."""
     return where(CompletedCheckpointStore(objects).latest_before(epoch))
 
 
@@ -148,12 +148,12 @@ class TestCompleting:
         self, objects: DictObjectStore
     ) -> None:
         operator = ScriptedOperator(objects)
-        # Names drawn later sort first, so that only the attempts can decide.
+        # Names drawn later sort first, so only the attempt can decide.
         uniques = (f"{number:012x}" for number in range(99, 0, -1))
         operator.checkpoints = CompletedCheckpointStore(objects, lambda: next(uniques))
         operator.checkpoints.open(METADATA)
         operator.run_epoch(0, {0: 1, 7: 1}, attempt=1)
-        # The epoch runs again; a manifest of old and new barriers is written on the way.
+        # The epoch runs again; meanwhile a manifest of old and new barriers is written.
         operator.run_subtask(0, 1, {7: 2}, None, attempt=4)
         operator.checkpoints.complete(0, operator.run, 2)
         operator.run_subtask(0, 0, {0: 2}, None, attempt=3)
@@ -229,7 +229,7 @@ class TestLatestBefore:
         error = caught.value
         assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
         assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
-        # The epoch itself may run again.
+        # The epoch itself can run again.
         assert start_of(objects, 1) == (0, "run-a")
         operator.run_epoch(1, {0: 3}, attempt=2)
         assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
@@ -247,7 +247,7 @@ class TestLatestBefore:
         zombie.run_epoch(0, {0: 1})
         operator = ScriptedOperator(objects, "run-b")
         operator.run_epoch(1, {0: 2})
-        # Tasks of the older run are still there: they write the same epoch, whole.
+        # Tasks of the older run are still alive and write all barriers of the same epoch.
         base = zombie.checkpoints.latest_before(1)
         for subtask in range(2):
             zombie.run_subtask(1, subtask, {0: 666}, base, attempt=99)
@@ -260,7 +260,7 @@ class TestLatestBefore:
         first = ScriptedOperator(objects, "run-a")
         for epoch in range(10):
             first.run_epoch(epoch, {0: epoch})
-        # The query is rolled back to a Spark checkpoint whose next epoch is 4.
+        # The query goes back to a Spark checkpoint whose next epoch is 4.
         take_back(objects, 4)
         second = ScriptedOperator(objects, "run-b")
         second.run_epoch(4, {1: 4})

@@ -1,4 +1,4 @@
-"""The base of a run's first epoch, where other runs have written, too."""
+"""The first epoch of a run finds its base, even if other runs have written epochs, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_no_run_of_an_epoch_wins_by_its_number() -> None:
 
 
 def test_copies_that_told_no_location_and_both_went_on_are_no_base() -> None:
-    """The epochs that a start lists first show no sign of the other copy."""
+    """The newest epochs, which a start lists first, show no sign of the other copy."""
     objects = DictObjectStore()
     first, second = (ScriptedOperator(objects, run_id) for run_id in ("run-a", "run-b"))
     for epoch in range(4):

@@ -1,4 +1,4 @@
-"""The epochs of an operator as readers see them: rescaled, rolled back, cleaned."""
+"""Readers see the right epochs of an operator after rescaling, rollback and clean-up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.tables.table_rows_of import schema_json
 ALL = KeyGroupRange(0, 7)
 KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))
 COUNT = StateSchema("count", "value", schema_json(n="integer"))
-# A value column that is called like the key column.
+# A value column with the name of the key column.
 LAST = StateSchema("last", "value", schema_json(key="string"))
 
 
@@ -47,7 +47,7 @@ def history_of(store: ObjectStore, state: str | None = None) -> OperatorHistory:
 
 
 def values_of(history: StateHistory, handles: Sequence[StateHandle]) -> dict[int, int]:
-    """By key group, what the files hold when they apply in order."""
+    """Return the value of each key group after applying the files in order."""
     return {
         row["_key_group"]: row["value"]
         for handle in handles
@@ -130,7 +130,7 @@ class TestEpochs:
 
 
 class TestWithoutManifest:
-    """The last writer of an epoch may die between its barrier and the manifest."""
+    """The last writer of an epoch may die after its barrier and before the manifest."""
 
     def test_an_epoch_whose_barriers_are_all_there_is_whole(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
@@ -208,7 +208,7 @@ class TestWithoutManifest:
 
 
 def run_without_manifest(operator: ScriptedOperator, epoch: int, changes: State) -> None:
-    """All subtasks publish their barriers, and the last one dies."""
+    """Let all subtasks publish their barriers, but write no manifest."""
     base = operator.checkpoints.latest_before(epoch)
     for subtask in range(operator.parallelism):
         operator.run_subtask(epoch, subtask, changes, base)
@@ -216,7 +216,7 @@ def run_without_manifest(operator: ScriptedOperator, epoch: int, changes: State)
 
 class TestRollback:
     def rolled_back(self, objects: DictObjectStore) -> None:
-        """run-b starts again after epoch 1, of which run-a had got as far as 3."""
+        """Run epochs 0 to 3 in run-a, from which run-b later goes back to epoch 1."""
         first = ScriptedOperator(objects, "run-a")
         for epoch in range(4):
             first.run_epoch(epoch, {0: epoch, epoch: 9})
@@ -259,7 +259,8 @@ class TestRollback:
 
 
 class TestDamage:
-    """See tests/fault/test_damaged_operator_stores.py for one object at a time."""
+    """Damage of whole epochs. tests/fault/test_damaged_operator_stores.py damages single
+    objects."""
 
     def committed(self, objects: DictObjectStore, epochs: Sequence[int]) -> KeyedOperator:
         operator = KeyedOperator(objects)
@@ -269,7 +270,7 @@ class TestDamage:
         return operator
 
     def of_epoch(self, objects: DictObjectStore, epoch: int, run: int = 1) -> list[str]:
-        """The manifest and the barriers of an epoch."""
+        """Return the names of an epoch's manifest and barriers."""
         where = f"{epoch:019d}-{run:010d}"
         return [name for name in objects.objects if where in name and not name.endswith(".arrow")]
 
@@ -379,7 +380,7 @@ class TestRetention:
 
 
 class KeyedOperator:
-    """One run of an operator with one subtask and the states `count` and, perhaps, `last`."""
+    """One run of an operator with one subtask and the states `count` and, optionally, `last`."""
 
     def __init__(
         self,
@@ -393,7 +394,8 @@ class KeyedOperator:
         self.states = tuple(states)
 
     def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
-        """Every state gets a row of each key; one that is not `count` holds the value's text."""
+        """Write a row of each key to every state: `count` holds the number, `last` the number as
+        text."""
         base = self.checkpoints.latest_before(epoch)
         by = SubtaskAttempt(epoch, self.run, 0, 1)
         handle = self.checkpoints.files.write("changelog", self._table(counts), ALL, by)
@@ -462,7 +464,7 @@ class TestStates:
         operator.run_epoch(1, {1: 11, 2: 20})
         count, last = keyed_reader(objects, "count"), keyed_reader(objects, "last")
         assert sorted(count.read()["n"].to_pylist()) == [11, 20]
-        # The value column may not be called like the key column.
+        # A value column gets another name if a key column has the same name.
         assert last.schema().names == ["key", "key_"]
         assert sorted(last.read()["key_"].to_pylist()) == ["11", "20"]
         assert last.changes(0).column("_change_type").to_pylist() == [

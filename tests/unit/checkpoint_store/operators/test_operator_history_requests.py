@@ -1,4 +1,4 @@
-"""What a reader of an operator's store reads once it remembers: objects never change (I1)."""
+"""A reader of an operator's store reads each object once, because objects never change (I1)."""
 
 from __future__ import annotations
 

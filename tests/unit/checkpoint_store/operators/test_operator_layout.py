@@ -1,4 +1,4 @@
-"""The names of objects, pinned and parsed."""
+"""Object names have the documented form, and parsing finds the parts of a name."""
 
 from __future__ import annotations
 

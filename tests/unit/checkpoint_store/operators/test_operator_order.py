@@ -1,4 +1,4 @@
-"""The order in which the operators of a query are told of."""
+"""Operators are listed in the order of their names, and a number in a name counts as a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the orphan sweep takes for an orphan."""
+"""The orphan sweep deletes old unnamed files and nothing that may still be needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def objects() -> DictObjectStore:
 
 
 def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
-    """A file of a writer that was killed before its barrier."""
+    """Write a file of a writer killed before its barrier."""
     by = SubtaskAttempt(epoch, operator.run, 0, 1)
     rows = state_table({0: 9})
     return operator.checkpoints.files.write("changelog", rows, KeyGroupRange(0, 3), by)
@@ -180,7 +180,8 @@ def test_nothing_that_a_damaged_object_may_name_is_deleted_and_the_rest_is(
     has_manifest: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A barrier of epoch 1 is damaged, and its manifest, too, or it has none yet."""
+    """A barrier of epoch 1 is damaged; the manifest of epoch 1 is damaged, too, or not yet
+    written."""
     operator = ScriptedOperator(objects)
     operator.run_epoch(0, {0: 0})
     operator.run_epoch(1, {0: 1})
@@ -198,7 +199,7 @@ def test_nothing_that_a_damaged_object_may_name_is_deleted_and_the_rest_is(
         lines = [record.getMessage() for record in caplog.records]
         assert len(lines) == len(damaged) - (not has_manifest)
         assert all(any(name in line for line in lines) for name in damaged[not has_manifest :])
-    # Epochs that come after it are swept, and once it is run again everything is.
+    # Later epochs are swept now; epoch 1 is swept after another run of epoch 1.
     later = write_orphan(operator, 2).name
     assert cleaner.sweep_orphans(GRACE, LONG_AFTER) == [later]
     base = operator.checkpoints.latest_before(1)

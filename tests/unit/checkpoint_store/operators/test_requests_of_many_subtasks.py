@@ -1,4 +1,4 @@
-"""What epochs and restores cost in requests and names, however many subtasks and epochs there are.
+"""The numbers of requests and listed names stay bounded for many subtasks and epochs.
 
 `tests/benchmarks/scale.py` measures the same up to ten thousand subtasks, with the times of S3.
 """
@@ -21,7 +21,7 @@ CHANGES = dict.fromkeys(range(0, 1024, 2), 1)
 
 
 def store_with_epochs(operator: Operator) -> tuple[CountedStore, list[LoneSubtask]]:
-    """Many epochs as listings show them, and the last one as it is."""
+    """Make a store with one real epoch, after many epochs that exist only as names in listings."""
     store = CountedStore()
     subtasks = started(store, operator)
     run_epoch(subtasks, RETAINED - 1, CHANGES)
@@ -48,7 +48,8 @@ def test_an_epoch_takes_six_requests_of_a_subtask_and_a_bounded_number_of_names(
     counts = counted(store, before)
     assert counts.requests <= 6 * parallelism * epochs
     assert counts.listed <= 80 * parallelism * epochs
-    # The barriers are read once each, by the last subtasks of groups; nobody reads what is whole.
+    # The last subtask of a group reads each barrier of the group once; nobody reads a complete
+    # epoch.
     assert counts.gets <= parallelism * epochs
 
 
@@ -71,7 +72,7 @@ def test_a_restore_reads_a_share_whatever_the_store_retains(parallelism: int) ->
 @pytest.mark.long
 @pytest.mark.parametrize("epochs", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_upkeep_of_an_old_query_costs_as_much_as_of_a_young_one(epochs: int) -> None:
-    """Epochs, retention and sweeps, beside a start that ended before its first epoch."""
+    """Upkeep means epochs, retention and sweeps; a second run ended before its first epoch."""
     store = CountedStore()
     operator = ScriptedOperator(store, "run-a", 1)
     ScriptedOperator(store, "run-b", 1)

@@ -1,4 +1,4 @@
-"""Which epochs count when several runs of a query have written, as scripts of what they wrote."""
+"""The live timeline has the right epochs after any script of epochs written by several runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Epochs = dict[int, list[int]]
 
 
 def begun(run: int, first: int, base: tuple[int, int] | None, way: Way = "forward") -> BegunName:
-    """`base`: a run and its epoch."""
+    """Make the name of a run's start. `base`: number of a run, and epoch."""
     start = None if base is None else EpochDirectory(base[1], base[0])
     return BegunName(Run(run, f"run-{run}"), first, start, way)
 
@@ -33,7 +33,7 @@ def lineage(starts: list[BegunName], epochs: Epochs) -> Lineage:
 
 
 def live(timeline: Lineage) -> list[tuple[int, int]]:
-    """The timeline as runs and epochs, oldest first."""
+    """Return the timeline as pairs (run, epoch), oldest first."""
     return [(each.run_number, each.epoch) for each in by_epoch(timeline.epochs)][::-1]
 
 
@@ -55,7 +55,7 @@ CUT_AT_BASE = begun(3, 2, (1, 1), "cut")
 
 
 class TestDriversThatAreAliveWhenAStoreIsAttached:
-    """Run 3 of `cowstate attach` went back to epoch 1 of run 1."""
+    """Run 3, registered by `cowstate attach`, goes back to epoch 1 of run 1."""
 
     def test_the_next_epoch_of_an_older_run_counts(self) -> None:
         timeline = lineage([FIRST, CUT_AT_BASE, ATTACHED], {1: [0, 1, 2, 3]})
@@ -108,7 +108,7 @@ def test_a_restart_that_runs_the_last_epoch_again_replaces_it_once_it_goes_on() 
 
 
 def test_a_run_that_was_asked_for_a_later_epoch_has_gone_past_the_one_before() -> None:
-    """It timeline the newer run's epoch and ended, before it wrote anything."""
+    """Run 1 noted that Spark asked for epoch 3, and ended before writing anything."""
     starts = [FIRST, begun(1, 3, None, "reached"), begun(2, 2, (1, 1))]
     timeline = lineage(starts, {1: [0, 1, 2], 2: [2]})
     assert live(timeline) == [(1, 0), (1, 1), (1, 2)]
@@ -133,7 +133,7 @@ def test_a_run_goes_on_from_the_run_that_spark_committed_and_not_from_a_stray() 
 
 
 def test_a_file_of_a_later_epoch_is_enough_to_have_gone_past_one() -> None:
-    """A run that was killed in epoch 3 had committed epoch 2, though its epoch 3 has no barrier."""
+    """Run 1 was killed in epoch 3 after committing epoch 2; epoch 3 has a file but no barrier."""
     timeline = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2]})
     assert live(timeline)[:3] == [(1, 0), (1, 1), (1, 2)]
 
@@ -143,7 +143,7 @@ def test_two_runs_that_both_go_on_contradict_each_other() -> None:
     assert timeline.contradiction is not None
     assert (timeline.contradiction.older_run, timeline.contradiction.older_epoch) == (1, 3)
     assert timeline.contradiction.newer.run.number == 2
-    assert live(timeline) == [(1, 0), (1, 1)]  # what both have in common
+    assert live(timeline) == [(1, 0), (1, 1)]  # the epochs before the contradiction
 
 
 @pytest.mark.parametrize("written", [[2], [2, 3], []])

@@ -1,5 +1,7 @@
-"""Which run has a number, told by the marks in a store; see also the interleavings in
-tests/property/test_run_registration.py."""
+"""The marks in a store give every run its number.
+
+tests/property/test_run_registration.py tests the interleavings.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.support.stores.fake_object_store import DictObjectStore
 
 
 def store_with(*marks: tuple[int, str, int]) -> DictObjectStore:
-    """A store with these marks: number, run id, level."""
+    """Make a store with marks (number, run id, level)."""
     objects = DictObjectStore()
     for unique, (number, run_id, level) in enumerate(marks):
         objects.put(str(RunName(Run(number, run_id), f"{unique:012x}", level)), b"")
@@ -35,7 +37,7 @@ def registry(objects: DictObjectStore) -> RunRegistry:
         ([(1, "mine", 1), (1, "other", 1), (1, "mine", 2), (1, "mine", 3)], 1),
         ([(1, "mine", 1), (1, "mine", 2), (2, "other", 1)], 1),
         (
-            # It lost number 1, and asked for 2.
+            # The run "mine" lost number 1, and asked for 2.
             [(1, "mine", 1), (1, "a", 1), (1, "a", 2), (1, "a", 3), (2, "mine", 1), (2, "mine", 2)],
             2,
         ),
@@ -62,7 +64,7 @@ def test_a_new_run_is_later_than_all_that_was_written(marks: list[tuple[int, str
 
 
 def test_a_host_that_looks_long_at_what_was_written_marks_no_second_number() -> None:
-    """Another host of its run registers, and writes, while it looks."""
+    """While a host looks for written epochs, another host registers the same run and writes."""
     objects = store_with((1, "other", 1), (1, "other", 2))
 
     def written() -> int:

@@ -1,4 +1,4 @@
-"""The last epochs that use state files."""
+"""The registry knows the last epoch that uses each state file."""
 
 from __future__ import annotations
 

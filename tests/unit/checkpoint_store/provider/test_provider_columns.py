@@ -1,4 +1,4 @@
-"""The names that columns of a store have."""
+"""The columns of a provider's store get unique names and the right types."""
 
 from __future__ import annotations
 

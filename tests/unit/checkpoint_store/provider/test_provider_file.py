@@ -1,4 +1,4 @@
-"""The provider's files: what is verified, and that no damage gives other rows."""
+"""A provider's file is verified, and damage never changes the rows of a read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files make up a version. The provider's own rules are tested in test_state_files_model."""
+"""File names tell the files of a version. test_state_files_model tests the provider's rules."""
 
 from __future__ import annotations
 

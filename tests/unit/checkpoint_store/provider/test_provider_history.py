@@ -1,4 +1,4 @@
-"""The versions of a query on the provider, from directories of files."""
+"""The directories of a query on the provider give the query's versions, states and changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from tests.support.tables.table_rows_of import ScriptedTable
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    """The checkpoint of a query that ran all batches; partition 1 has a snapshot after batch 1."""
+    """Make the checkpoint of a query with all batches; partition 1 has a snapshot after batch 1."""
     store = LocalObjectStore(tmp_path)
     write_metadata(store, "default")
     for batch in range(len(CHANGES)):
@@ -120,7 +120,7 @@ def test_changes_are_what_a_batch_made_of_each_key(store: ObjectStore) -> None:
 
 @dataclass(frozen=True)
 class WatchedStore(LocalObjectStore):
-    """A store that remembers which files of state were read."""
+    """A store that notes the state files that are read."""
 
     read: list[str] = field(default_factory=list)
 
@@ -141,7 +141,7 @@ def test_a_follower_reads_only_what_was_added(store: ObjectStore, tmp_path: Path
     watched.read.clear()
     assert opened.changes(1, 2).num_rows == 2 * PARTITIONS
     assert sorted(watched.read) == changelogs_of(3)
-    # What maintenance writes meanwhile holds the same.
+    # Meanwhile maintenance writes a snapshot with the same rows.
     put(store, 0, snapshot(3), [*STATES[2].items()])
     watched.read.clear()
     assert not opened.changes(2, 3).num_rows
@@ -197,7 +197,8 @@ def test_files_that_maintenance_replaces_while_they_are_read_are_read_in_their_p
     store: ObjectStore, tmp_path: Path
 ) -> None:
     class Maintained(LocalObjectStore):
-        """Writes a snapshot, and deletes what it stands for, before a file is read."""
+        """A store where maintenance replaces changelogs by a snapshot just before a reader's
+        read."""
 
         def get(self, name: str) -> bytes:
             if name.endswith(f"{changelog(1)}") and name.startswith(f"{directory(0)}/"):

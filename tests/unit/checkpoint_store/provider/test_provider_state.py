@@ -1,4 +1,4 @@
-"""The state and the changes of a store's versions, from directories of files."""
+"""Directories of files give the state and the changes of each version of a store."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def put(store: ObjectStore, name: ProviderFileName, data: bytes, partition: int 
 
 
 def fill(store: ObjectStore, partition: int = 0) -> None:
-    """Changelogs of all versions, and snapshots of the second and the third."""
+    """Write changelogs of all versions, and snapshots of versions 2 and 3."""
     for version, rows in CHANGES.items():
         put(store, changelog(version), file_bytes(changelog(version), rows), partition)
     for version in (2, 3):
@@ -402,7 +402,7 @@ def test_a_commit_may_say_more_of_its_sinks(store: ObjectStore) -> None:
 
 
 class TestPartitionsThatAreGone:
-    """A store that cannot list a directory without files does not show that it was there."""
+    """A store that lists only files does not show the directory of a partition without files."""
 
     def filled(self, store: ObjectStore, partitions: int) -> None:
         for partition in range(partitions):

@@ -1,7 +1,7 @@
-"""Reading a query on the provider that got another number of partitions between two batches.
+"""A reader follows a query on the provider across a change of the number of partitions.
 
-It has two partitions in batches 0 and 1. After batch 1 it is rescaled, and batch 2 runs with the
-new number. A key is in the partition of its remainder.
+The query has two partitions in batches 0 and 1. After batch 1 the query is rescaled, and batch 2
+runs with the new number. The partition of a key is the key's remainder.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def plan(store: ObjectStore, batch: int, partitions: int | None) -> None:
 
 
 def note(store: ObjectStore, partitions: int) -> None:
-    """What Spark notes of the operator."""
+    """Write Spark's metadata of the operator with another number of partitions."""
     name = "state/0/_metadata/metadata"
     lines = store.get(name).split(b"\n")
     content = json.loads(lines[1])
@@ -91,7 +91,7 @@ def replace_object(store: ObjectStore, name: str, data: bytes) -> None:
 
 
 def rescale(store: ObjectStore, batch: int, before: int, after: int) -> None:
-    """The new files; they do not count yet."""
+    """Write the files of the new partitions, which do not count yet."""
     for partition in range(after):
         base = unique(batch + 1) if partition < before else "0"
         rows: list[Row] = [row for row in STATES[batch].items() if row[0] % after == partition]

@@ -1,4 +1,4 @@
-"""Versions of the files that Spark writes into checkpoints, beside those of its stores."""
+"""Supported versions of Spark's checkpoint files are read, and later versions are refused."""
 
 from __future__ import annotations
 

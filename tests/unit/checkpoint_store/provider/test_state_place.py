@@ -1,4 +1,4 @@
-"""A checkpoint's word of the object store that has its state."""
+"""A checkpoint names the object store that holds its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's file of the columns of a store."""
+"""Spark's schema file of a store gives the schemas of key and value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_both_versions_have_the_schemas_of_key_and_value(version: str) -> None:
 
 def test_texts_are_in_the_utf_8_of_java() -> None:
     data = state_schema("A", "B", "v1")
-    # What DataOutput.writeUTF makes of NUL, and of a character that Java keeps as two.
+    # The bytes that Java's DataOutput.writeUTF writes for NUL, and for a character outside the BMP.
     java = b"\xc0\x80" + b"\xed\xa0\xbd\xed\xb8\x80" + "ä".encode()
     data = data.replace(b"\x00\x01A", len(java).to_bytes(2, "big") + java)
     assert parse_state_schema(data, SOURCE) == ("\0\N{GRINNING FACE}ä", "B")

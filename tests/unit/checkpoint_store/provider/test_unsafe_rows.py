@@ -1,4 +1,4 @@
-"""Rows of every type of Spark, their bytes written by hand."""
+"""Handwritten UnsafeRow bytes of every Spark type decode to the right values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pointer(offset: int, size: int) -> int:
 
 
 def row_of(slot: int, variable: bytes = b"") -> bytes:
-    """A row of one field that is not null."""
+    """Make a row with one field that is not null."""
     return words(0, slot) + variable
 
 
@@ -66,7 +66,7 @@ def decode(rows: list[bytes | None], *types: Any) -> pa.StructArray:
 
 
 def value_of(row: bytes, spark_type: Any) -> Any:
-    """The value of the row's only field, between a row where it is null and no row."""
+    """Return the only field's value, decoded between a row with a null and a missing row."""
     values = decode([words(1, 0), row, None], spark_type).to_pylist()
     assert (values[0], values[2]) == ({"f0": None}, None)
     return values[1]["f0"]

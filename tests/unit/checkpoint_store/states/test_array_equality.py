@@ -1,4 +1,4 @@
-"""Where arrays have the same values: nulls, NaN, lists in order, maps in any."""
+"""Equality of arrays: null equals null, NaN equals NaN, lists count in order, maps in any order."""
 
 from __future__ import annotations
 

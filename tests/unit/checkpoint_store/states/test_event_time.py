@@ -1,4 +1,4 @@
-"""How far writers are in event time, while they write on and when their number changes."""
+"""A state's watermark follows its writers, even if the number of writers changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are read for the key groups that count, and each once."""
+"""A file is read once, for the needed key groups only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codes of keys: the same for the same key, and for no other one."""
+"""Equal keys have equal codes, and different keys have different codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_value_has_one_code_in_any_array(
 ) -> None:
     places = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=12))
     cut = data.draw(st.integers(0, len(places)))
-    # Cut into chunks that begin inside of an array.
+    # Chunks that begin inside an array.
     chunks = [
         pa.array([values[0], *(values[place] for place in part)], arrow_type).slice(1)
         for part in (places[:cut], places[cut:])

@@ -1,4 +1,4 @@
-"""Hashes of keys: the same for the same key, whatever array it stands in."""
+"""Equal keys have equal hashes in every array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a reader reads when it may keep states in memory."""
+"""A reader that may keep states in memory reads only the missing files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ HISTORY = (
 
 
 def files_read(history: FakeStateHistory) -> list[str]:
-    """Since the last call, in order."""
+    """Return the names of the files read since the last call, in order."""
     names = sorted(name for name, _ in history.reads)
     history.reads.clear()
     return names
 
 
 def plain(history: FakeStateHistory, start: int | None, end: int) -> list[tuple[object, ...]]:
-    """What a reader without memory finds, which does not count as reads."""
+    """Return the changes that a reader without memory finds, without counting the reads."""
     rows = changes(StateReader(history), start, end)
     history.reads.clear()
     return rows
@@ -97,7 +97,7 @@ def test_a_version_that_was_written_again_is_another_one() -> None:
     files_read(history)
     assert changes(StateReader(history, memory), 11, 12) == plain(history, 11, 12)
     assert ("other", 1, 9, "update_preimage", 12) in changes(StateReader(history, memory), 11, 12)
-    # The same change, with nothing of its own, on top of another past.
+    # The same change, without files of its own, on top of another past.
     history.delete(12)
     history.delete(11)
     history.delete(10)
@@ -176,7 +176,7 @@ def test_what_was_not_used_for_longest_goes_first_when_memory_is_full() -> None:
     changes(StateReader(histories[0], measured), 10, 12)
     changes(StateReader(histories[2], measured), 10, 11)
     states = KnownStates()
-    # Room for two: while a state is followed it may be a little larger than it is then.
+    # Memory for two states, with a margin: a state that is being updated may be slightly larger.
     parts = [StatePart(history.url, SHAPE, KeyGroupRange(0, 7)) for history in histories]
     sizes = [held.nbytes for part in parts if (held := measured.states.get(part, 99))]
     memory = StateMemory(states, int(1.3 * sum(sizes)))

@@ -1,4 +1,4 @@
-"""A writer that pauses between reading a version and putting the next one."""
+"""A writer that pauses between reading a version and putting the next version commits safely."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = 5
 
 @pytest.fixture
 def shared() -> DictObjectStore:
-    """A table with versions 0 and 1."""
+    """Make a table with versions 0 and 1."""
     store = DictObjectStore()
     for number in range(2):
         ScriptedTable(store, f"job-{number}", is_query=False).commit(0, put(number, "a", number))
@@ -28,11 +28,11 @@ def shared() -> DictObjectStore:
 
 
 def others_commit(store: DictObjectStore, *, merges: bool = False) -> None:
-    """Other jobs commit until retention has deleted the versions that were there."""
+    """Commit from other jobs until retention has deleted the first versions."""
     job = ScriptedTable(store, "other", is_query=False)
     for number in range(2, NEWEST):
         files = [job.write(number, [put(number, "b", number)])]
-        # All files of a table may be folded into new ones.
+        # A fold may replace all files of a table by new files.
         whole = (job.write(number, [put(0, "folded", number)], kind="snapshot"),)
         job.publish(number, files, finish=partial(replace, state=whole) if merges else None)
         TableRetention(store, job.table).retain(KEPT)
@@ -54,7 +54,8 @@ def test_a_number_that_retention_freed_is_not_taken(
 def test_retention_keeps_the_files_of_a_commit_that_is_late_and_made_again(
     shared: DictObjectStore, is_query: bool
 ) -> None:
-    """Another job's retention sees the late version before its writer deletes it."""
+    """Another job's retention reads the late version before the late version's writer deletes
+    it."""
 
     class RetainsBeforeDeletion(InterruptedObjectStore):
         def delete(self, names: Sequence[str]) -> None:

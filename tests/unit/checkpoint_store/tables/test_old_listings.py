@@ -1,4 +1,4 @@
-"""Commits into a table whose listings are old, as on a network file system with a cache."""
+"""Commits are right although listings are old, as on a network file system with a cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.tables.table_rows_of import ScriptedTable, put
 
 @pytest.fixture
 def shared() -> DictObjectStore:
-    """A table with one version, of batch 0."""
+    """Make a table with one version, written by batch 0."""
     store = DictObjectStore()
     ScriptedTable(store).commit(0, put(1, "a", 1))
     return store
 
 
 def table_of_jobs() -> DictObjectStore:
-    """A table with one version, of a batch job."""
+    """Make a table with one version, written by a batch job."""
     store = DictObjectStore()
     ScriptedTable(store, writer="first", is_query=False).commit(0, put(1, "a", 1))
     return store
@@ -82,7 +82,7 @@ def test_tries_of_a_commit_wait_longer_each_time_and_finish_once() -> None:
     finished: list[int] = []
 
     class Racing(DictObjectStore):
-        """Another job is faster, five times."""
+        """A store in which another job commits first, five times."""
 
         def put(self, name: str, data: bytes) -> None:
             if name.startswith("versions/") and len(pauses) < 5:

@@ -1,4 +1,4 @@
-"""The documents and names of a table: their bytes, and every way to damage them."""
+"""A table's documents survive encoding and decoding, and every damage is found."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ each_document = pytest.mark.parametrize(
 
 
 def sealed(document: dict[str, Any]) -> bytes:
-    """A document with a right checksum, whatever it says."""
+    """Encode a document with a correct checksum, whatever its content."""
 
     def canonical(value: object) -> bytes:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

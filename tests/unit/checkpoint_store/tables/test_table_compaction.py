@@ -1,4 +1,4 @@
-"""Which files are folded, what they hold then, and what keeping them few costs."""
+"""Folding keeps a table's files few, preserves the rows, and rewrites each row seldom."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.tables.table_rows_of import (
 )
 
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
-# Files up to this size are as good as equally large.
+# Files up to this size count as equally large.
 SMALL = 64 << 10
 UNLIMITED = 1 << 60
 
@@ -50,7 +50,7 @@ def files(*lengths: int) -> list[StateHandle]:
 def merged_from(
     *lengths: int, bytes: int = UNLIMITED, count: int = 3, whole: bool = False
 ) -> int | None:
-    """The place of the first file that is folded; None if none are."""
+    """Return the position of the first folded file, None if no file is folded."""
     place = first_to_merge(files(*lengths), MergeBounds(bytes, count), whole=whole)
     return None if place == len(lengths) else place
 
@@ -97,7 +97,8 @@ class TestWhichFilesAreFolded:
     def test_files_stay_few_and_rows_are_rewritten_seldom(
         self, runs: list[tuple[int, int]], count: int
     ) -> None:
-        """The worst case: nothing is ever replaced, so a fold is as large as its files together."""
+        """The worst case: no row is ever replaced, so a fold is as large as the sum of its
+        files."""
         state: list[int] = []
         rewritten = total = 0
         smallest = min(length for length, _ in runs)
@@ -137,7 +138,7 @@ class TestWhichFilesAreFolded:
 def committed(
     metadata: TableMetadata, *batches: Sequence[Row], columns: str = COLUMNS
 ) -> tuple[ScriptedTable, TableVersion]:
-    """A table with a file for each batch, and its newest version."""
+    """Make a table with a file for each batch. Return the writer and the newest version."""
     query = ScriptedTable(DictObjectStore(), metadata=metadata)
     for batch, rows in enumerate(batches):
         version = query.publish(batch, [query.write(batch, rows, columns)], columns)
@@ -145,7 +146,7 @@ def committed(
 
 
 def rows_in(query: ScriptedTable, *handles: StateHandle) -> list[tuple[int, str, object]]:
-    """Key, operation and sequence of the rows of files."""
+    """Return key, operation and sequence of each row of the files."""
     return [
         (row["id"], row["_op"], row.get("_sequence"))
         for handle in handles

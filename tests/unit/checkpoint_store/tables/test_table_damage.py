@@ -1,4 +1,4 @@
-"""What is damaged in a table is an error for whoever needs it, and stays as it is.
+"""A damaged object of a table is an error for every user of the object, and is not changed.
 
 tests/fault/test_damaged_tables.py asks all questions of all objects.
 """
@@ -30,7 +30,7 @@ from tests.support.tables.table_rows_of import COLUMNS, METADATA, ScriptedTable,
 
 
 def newer_format(data: bytes) -> bytes:
-    """The document as a later release would write it."""
+    """Encode the document as a later release would."""
 
     def canonical(value: object) -> bytes:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -48,7 +48,7 @@ def flipped(data: bytes, position: int) -> bytes:
 
 
 def every_damage(data: bytes) -> list[bytes]:
-    """Cut at every place, and every byte changed."""
+    """Return the bytes cut at every position, and with every byte changed."""
     return [data[:length] for length in range(len(data))] + [
         flipped(data, position) for position in range(len(data))
     ]
@@ -91,7 +91,8 @@ class TestTheTableItself:
         self, objects: DictObjectStore
     ) -> None:
         class Racing(DictObjectStore):
-            """Another writer is faster, after this one has found nothing."""
+            """A store in which another writer creates the table after this writer found no
+            table."""
 
             def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
                 if "table.json" not in self.objects:
@@ -168,10 +169,10 @@ class TestVersions:
 
 
 class TestLostVersions:
-    """The newest version is gone: nothing that is listed says that there was one."""
+    """The newest version is lost, and no listing shows that the version existed."""
 
     def lost(self, objects: DictObjectStore, batches: int, *, versions: int) -> ScriptedTable:
-        """A query wrote so many batches; of the versions so many are there."""
+        """Write `batches` batches, and delete all versions from number `versions` on."""
         query = ScriptedTable(objects)
         for batch in range(batches):
             query.commit(batch, put(batch, "a", batch))
@@ -215,7 +216,7 @@ class TestLostVersions:
     ) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 0))
-        # The user's function caught what went wrong with this one.
+        # The user's function caught the failure of batch 1.
         query.write(1, [put(1, "a", 1)])
         assert self.write(query, 2, after_all=False).version == 1
 

@@ -1,4 +1,4 @@
-"""What readers of a table see while it is written, compacted and cleaned."""
+"""A reader of a table sees whole versions while writers commit, compact and clean up."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_is_committed_later_is_seen_and_versions_are_read_once(
 
 class TestDamage:
     def damaged(self, objects: DictObjectStore, *numbers: int) -> StateReader:
-        """A reader of a table of versions 0 to 4, some of which are cut."""
+        """Return a reader of a table with versions 0 to 4, where versions `numbers` are cut."""
         query = ScriptedTable(objects)
         for batch in range(5):
             query.commit(batch, put(1, "a", batch))
@@ -246,7 +246,8 @@ class TestCompactions:
         self, objects: DictObjectStore
     ) -> None:
         class CleaningStore(DictObjectStore):
-            """Retention deletes a compaction between a reader's listing and its read."""
+            """A store in which retention deletes a compaction between a reader's listing and the
+            read."""
 
             def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
                 listed = [*objects.list(directory)]
@@ -344,7 +345,7 @@ class TestRetention:
 
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
-    """Threads take turns as often as they can, so that races show."""
+    """Let threads take turns as often as possible, so that races show."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -1,4 +1,4 @@
-"""Versions, files and compactions that are deleted, and those that must not be."""
+"""Retention deletes a table's unneeded versions, files and compactions, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MERGED = MergeBounds(bytes=1 << 30, files=3)
 
 @pytest.fixture(autouse=True)
 def nothing_told() -> None:
-    """As in a process that has not told of any damage."""
+    """Forget that the process has warned about damage."""
     passed_over._tell.cache_clear()
 
 
 def written(versions: int, *, merging: bool = True) -> DictObjectStore:
-    """Version n changes key 0 and adds key n; files are folded three at a time."""
+    """Write versions that each change key 0 and add a key; files are folded three at a time."""
     objects = DictObjectStore()
     query = ScriptedTable(objects)
     for batch in range(versions):
@@ -59,7 +59,7 @@ def expected(version: int) -> dict[int, Values]:
 
 
 def compact(objects: DictObjectStore, number: int) -> TableCompaction:
-    """Publish a compaction of a version."""
+    """Publish a compaction of version `number`."""
     table = TableStore(objects)
     table.metadata()
     version = table.read_version(number)
@@ -80,7 +80,7 @@ def sweep(objects: DictObjectStore, grace_seconds: float, now: float) -> list[st
 
 
 def named(objects: DictObjectStore) -> set[str]:
-    """The files of all versions and compactions that are there."""
+    """Return the names of the files of all existing versions and compactions."""
     table = TableStore(objects)
     versions = [table.read_version(number) for number in table.versions()]
     files = {name for version in versions if version for name in version.object_names()}
@@ -173,7 +173,7 @@ class TestRetainingVersions:
         kept = compact(objects, 18)
         retain(objects, 2)
         assert TableStore(objects).compactions() == (kept,)
-        # Version 5 began with the files of the compaction, and all later ones still do.
+        # Version 5 began with the compaction's files, and all later versions still use these files.
         assert {file.name for file in adopted.files} <= files_of(objects)
         for version in (18, 19):
             assert state_of(objects, version) == expected(version)
@@ -188,7 +188,7 @@ class TestRetainingVersions:
 
 
 def damage(objects: DictObjectStore, name: str) -> bytes:
-    """Flip the first byte of an object; what it was."""
+    """Damage the first byte of an object. Return the object's former bytes."""
     whole = objects.objects[name]
     objects.objects[name] = b"?" + whole[1:]
     return whole
@@ -343,7 +343,7 @@ class TestSweepingOrphans:
         file = query.write(2, [put(0, "zero", 2), put(3, "a", 2)])
 
         class CommittingTable(TableStore):
-            """While compactions are looked up, the writer of an old file commits it."""
+            """A table whose old file is committed while the compactions are listed."""
 
             def compactions(self) -> tuple[TableCompaction, ...]:
                 query.publish(2, [file])
@@ -407,7 +407,7 @@ class TestFilesThatNoVersionNames:
         assert objects.objects == {}
 
     def test_signs_reach_from_a_task_to_the_commit(self) -> None:
-        """A task of an hour wrote its file early; then the commit takes long."""
+        """A long task wrote its file early, and the commit takes long, too."""
         uniques = (f"{number:012x}" for number in itertools.count())
         objects, put_once = DictObjectStore(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""How columns may change: a table's columns, the rows' columns, and what the table has then."""
+"""A table accepts the allowed changes of columns and refuses any other change."""
 
 from __future__ import annotations
 

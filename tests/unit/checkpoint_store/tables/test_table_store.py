@@ -1,4 +1,4 @@
-"""Scripts of commits, committers and accidents, and the table that is found afterwards."""
+"""After any script of commits, writers and accidents, the table has the right versions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALL = KeyGroupRange(0, 3)
 
 
 class OverwritingObjectStore(DictObjectStore):
-    """A store that cannot tell that a name is taken."""
+    """A store that overwrites an existing object without an error."""
 
     def put(self, name: str, data: bytes) -> None:
         self.delete([name])
@@ -57,7 +57,7 @@ class TestCreating:
     ) -> None:
         assert TableStore(objects).metadata() is None
         assert TableStore(objects).create(METADATA) == METADATA
-        # Another writer may have made up another id: the first one's counts.
+        # If another writer made up another id, the first id counts.
         assert TableStore(objects).create(replace(METADATA, table_id="table-2")) == METADATA
         assert TableStore(objects).metadata() == METADATA
         assert objects.objects == {"table.json": encode_table(METADATA)}
@@ -241,7 +241,7 @@ class TestOwners:
         former.commit(0, put(1, "a", 1))
         taken = later.commit(0, put(2, "b", 2), takes_over=True)
         assert (taken.owner, taken.batches) == ("query-b", {"query-a": 0, "query-b": 0})
-        # Even a batch that the table holds: whoever lost the table has to notice.
+        # Even a batch that the table already holds: a query that lost the table has to notice.
         for batch in (0, 1):
             with pytest.raises(ConflictingWriterError, match=r"query query-b; query query-a"):
                 former.commit(batch, put(1, "a", 2))
@@ -314,7 +314,7 @@ class TestCommittersAtOnce:
         seen = dict(objects.objects)
 
         def overwrite() -> None:
-            """What the other one began when it, too, saw version 0 only."""
+            """Put version 1 of the other writer, who also saw only version 0."""
             mine = objects.objects.pop(version_name(1))
             assert version_name(1) not in seen
             other.commit(0, put(2, "b", 2))

@@ -1,4 +1,4 @@
-"""What `cowstate attach` prints."""
+"""`cowstate attach` prints a plan and a result."""
 
 from __future__ import annotations
 

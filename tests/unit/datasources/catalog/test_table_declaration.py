@@ -1,4 +1,4 @@
-"""What CREATE TABLE may declare, as the jar asks it."""
+"""CREATE TABLE accepts valid declarations and refuses invalid declarations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestNew:
 class TestThere:
     @pytest.fixture
     def empty(self, tmp_path: Path) -> dict[str, Any]:
-        """The path of a table that was created, and has no version yet."""
+        """Return the options of a table that was created and has no version yet."""
         options = {"path": str(tmp_path / "table")}
         plan_of_sink({**options, "keys": "id"}, COLUMNS)
         assert version_files(options["path"]) == []

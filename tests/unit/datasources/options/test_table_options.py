@@ -1,4 +1,4 @@
-"""Options: what users may say, what it means, and what the errors say."""
+"""Valid options are parsed, and an error about a bad option tells the way out."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_an_option_of_something_else_says_of_what() -> None:
 def test_an_option_that_neither_a_stream_nor_a_batch_read_has_is_named_for_both(
     options: dict[str, str], start: str, order: tuple[str, str]
 ) -> None:
-    """Spark does not say which of them it asks for."""
+    """Spark does not say if a stream or a batch read asks."""
     with pytest.raises(ConfigurationError) as caught:
         parse_read_options({"path": "/t", **options})
     message = str(caught.value)

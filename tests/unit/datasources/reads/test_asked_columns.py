@@ -1,4 +1,4 @@
-"""Columns as Spark asked for them: which may be null is the user's word, and is checked."""
+"""A read has Spark's columns, and a null in a NOT NULL column is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of lists and maps, exploded: names, types, and as many rows as elements."""
+"""Exploded lists and maps give a row for each element, with the right names and types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters on the key columns, and the key groups that they leave."""
+"""Filters on key columns leave the right values and key groups to read."""
 
 from __future__ import annotations
 

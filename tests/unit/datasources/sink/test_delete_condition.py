@@ -1,4 +1,4 @@
-"""Delete conditions: what they are true for, with SQLite as the oracle, and what is refused."""
+"""Delete conditions agree with SQLite, and unsupported conditions are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event times that Spark marks in a schema, and how far rows are by them."""
+"""A sink finds the event times that Spark marks in a schema, and computes the rows' watermark."""
 
 from __future__ import annotations
 

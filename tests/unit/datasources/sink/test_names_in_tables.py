@@ -1,4 +1,4 @@
-"""Paths and columns of tables with characters that mean something elsewhere."""
+"""Tables work with special characters in paths and column names."""
 
 from __future__ import annotations
 

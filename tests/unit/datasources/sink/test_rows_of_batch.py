@@ -1,4 +1,4 @@
-"""What the driver reads of a batch before its commit, in memory that does not grow with it."""
+"""Before a commit, the driver checks a batch's rows in memory that does not grow with the batch."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_key_of_several_files_is_found_in_whatever_part_it_is(tmp_path: Path) 
 def test_files_of_a_commit_that_takes_long_are_shown_alive_until_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are folded before the version is put, and another writer's sweep may come meanwhile."""
+    """Files are folded before the version is put, and another writer's sweep may run meanwhile."""
     plan, opened = opened_in(tmp_path)
     files = tuple(written(opened, columns(0)))
     directory = tmp_path / files[0].name.rpartition("/")[0]

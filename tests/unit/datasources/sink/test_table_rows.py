@@ -1,4 +1,4 @@
-"""The rows of a table's file, made from the rows of a task."""
+"""The rows of a task become the rows of a table's file."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ INPUT_COLUMNS = schema_json(a="long", b="short", at="integer", name="string", go
 
 
 def newest(rows: list[tuple[Any, ...]], sequenced: bool) -> dict[Any, tuple[Any, ...]]:
-    """The row of each key that wins."""
+    """Return the winning row of each key."""
     winners: dict[Any, tuple[Any, ...]] = {}
     for row in rows:
         old = winners.get(row[:2])

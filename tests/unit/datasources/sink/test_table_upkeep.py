@@ -1,4 +1,4 @@
-"""Upkeep of a table that fails in every way: no commit does, and it is tried again."""
+"""Failing upkeep of a table never fails a commit, and is tried again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ FAILURES: list[Exception] = [
 
 @dataclass
 class Table:
-    """A table whose query commits as the sink does; `refuses` says what its upkeep meets."""
+    """A table whose query commits as the sink does. `refuses` returns the error of a store
+    operation during upkeep, None for no error."""
 
     objects: DictObjectStore = field(default_factory=DictObjectStore)
     refuses: Callable[[str, str], Exception | None] = lambda operation, name: None
@@ -54,7 +55,7 @@ class Table:
         self.query = ScriptedTable(self.objects)
 
     def process_of(self, options: SinkOptions) -> None:
-        """Let each commit be one of a process of its own."""
+        """Let each commit run in a new process."""
         self.options = options
 
     def commits(self, count: int) -> None:
@@ -67,7 +68,7 @@ class Table:
         return newest.failed_upkeep
 
     def no_right(self, tried: list[int]) -> Exception:
-        """The refusal of a call of a commit, whose version is noted."""
+        """Return the error of a refused operation, and note the version of the commit."""
         if self.versions not in tried:
             tried.append(self.versions)
         return StoreAccessError(URL, "no right")
@@ -121,7 +122,7 @@ def test_no_failure_of_upkeep_reaches_a_commit(
 
 
 def test_every_error_of_the_store_can_be_raised_by_upkeep() -> None:
-    """What is not an Exception would end the process; there is no such error of the store."""
+    """An error that is no Exception would end the process; the store has no such error."""
     classes = [value for value in vars(store_errors).values() if isinstance(value, type)]
     of_store = [value for value in classes if issubclass(value, CheckpointStoreError)]
     assert len(of_store) > 15
@@ -200,7 +201,7 @@ def test_a_batch_that_waited_longer_than_the_grace_keeps_its_files() -> None:
 
 
 class TestProcessesThatEndAfterEachCommit:
-    """Spark ends a worker that has nothing to do for about a minute."""
+    """Spark ends a worker that has been idle for about a minute."""
 
     @pytest.fixture
     def table(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""The versions of one channel: whole ones, and then those that only this channel has."""
+"""A channel's versions are the whole versions, followed by the channel's own versions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def operator(objects: DictObjectStore) -> KeyedOperator:
-    """Epochs 0 and 1 are whole; of 2, only subtask 1 has published its part."""
+    """Make an operator: epochs 0 and 1 are whole; in epoch 2, only subtask 1 has published."""
     operator = KeyedOperator(objects)
     operator.run_epoch(0, {0: 1, 4: 1, 7: 1})
     operator.run_epoch(1, {4: 2})

@@ -1,4 +1,4 @@
-"""What lies between two offsets whose channels are at different epochs."""
+"""Two offsets whose channels are at different epochs give the right stretches to read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the file of a FileEventBuffer leaves behind: nothing. Its contract as a buffer is tested
-with that of the others, in test_event_buffer."""
+"""A FileEventBuffer leaves no file behind. test_event_buffer tests the contract of all buffers."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ BARRIER = BarrierName(EpochDirectory(3, 1), 0, 2, 1, "0123456789ab", 700)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files are made."""
+    """The folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""What it costs to read, follow and compact a table of 1,000 versions, in requests to its store."""
+"""Reading, following and compacting a table of 1,000 versions takes few requests to the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = StructType().add("id", LongType()).add("_commit_version", LongType())
 
 @pytest.fixture(scope="module")
 def objects() -> DictObjectStore:
-    """A table whose query folded files as it went on."""
+    """Make a table whose query folded files from time to time."""
     store = DictObjectStore()
     query = ScriptedTable(store)
     for batch in range(VERSIONS):
@@ -45,7 +45,7 @@ def store(objects: DictObjectStore) -> DictObjectStore:
 
 
 def requests(store: DictObjectStore) -> Counter[str]:
-    """Since the last call: listings, and reads by the directory of what is read."""
+    """Return the listings and the reads by directory since the last call."""
     counted = Counter(name.partition("/")[0] for name in store.reads)
     counted["listings"] = len(store.listings)
     store.reads.clear()
@@ -56,7 +56,7 @@ def requests(store: DictObjectStore) -> Counter[str]:
 def stream_of(
     store: DictObjectStore, monkeypatch: pytest.MonkeyPatch, **options: int
 ) -> TableStreamReader:
-    """A stream in a process of its own."""
+    """Make a stream that shares no memory with other streams, as in a new process."""
     history = reader_of(store)._history
     for module in (table_stream, version_choice):
         monkeypatch.setattr(module, "history_of", lambda _: history)
@@ -120,7 +120,7 @@ def test_a_stream_reads_every_version_once_and_the_state_once(
     assert seen == 80
     made = requests(store)
     assert (made["versions"], made["data"]) == (40, 40)
-    # 4 batches, and one look more that finds nothing.
+    # 4 batches, and a last listing that finds nothing.
     assert made["listings"] <= 5 * 12
 
 

@@ -1,4 +1,4 @@
-"""Barriers as they arrive, and what of them is aligned or ahead."""
+"""Arriving barriers are sorted into aligned epochs and channels that are ahead."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ class TestPolling:
 
 
 class PublishingStore(DictObjectStore):
-    """Epochs have directories from the start; the barriers of all but the first are published
-    when so many directories were listed."""
+    """A store that shows the directories of all epochs at once, but the barriers after the first
+    barrier only after `listed_before` listings."""
 
     def __init__(self, names: Sequence[BarrierName], listed_before: int) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""Streams of the changes of an operator that several runs write: two drivers, a query that starts
-again, and a query that was taken back."""
+"""A stream of an operator's changes is right with two drivers, restarts and rollbacks."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ Change = tuple[int, int, int]
 
 
 class Stream:
-    """A stream that reads all that there is each time: key, value and epoch of each change."""
+    """A stream that reads all available changes at each call: key, value and epoch of each
+    change."""
 
     def __init__(self, folder: Path, mode: str = "exactly_once", start: Any = None) -> None:
         options = {"path": str(folder), "startingVersion": "earliest", "preimages": "false"}
@@ -53,19 +53,19 @@ class Stream:
 
 
 class Driver:
-    """One run of the operator. Like a host, it goes on from the state in its memory."""
+    """One run of the operator. Like a host, the run goes on from the state in memory."""
 
     def __init__(self, folder: Path, run_id: str, parallelism: int = 2):
         self.store = LocalObjectStore(folder)
         self.operator = KeyedOperator(self.store, run_id, parallelism)
 
     def written(self, epoch: int) -> CompletedCheckpoint:
-        """The epoch as this run wrote it."""
+        """Return the run's own checkpoint of an epoch."""
         published = PublishedObjects(self.store)
         return published.read_manifest(published.manifests(epoch, self.operator.run.number)[0])
 
     def run(self, epoch: int, n: int, base: CompletedCheckpoint | None) -> CompletedCheckpoint:
-        """Put a number at keys 0 and 4, which are of two subtasks."""
+        """Put a number at keys 0 and 4 of two different subtasks."""
         for subtask in range(self.operator.parallelism):
             self.run_part(epoch, n, base, subtask)
         return self.complete(epoch)
@@ -80,7 +80,7 @@ class Driver:
 
 
 def taken_back_to(epoch: int, folder: Path) -> Driver:
-    """The driver of the query after it was taken back, so that `epoch` is the next one."""
+    """Take the query back, so that `epoch` is the next epoch. Return the new driver."""
     take_back(LocalObjectStore(folder), epoch)
     return Driver(folder, "run-b")
 
@@ -92,7 +92,7 @@ def both(epoch: int, n: int | None = None) -> list[Change]:
 
 @pytest.fixture
 def first(tmp_path: Path) -> Driver:
-    """The first run, which has written epochs 0 to 2."""
+    """The first run, with epochs 0 to 2 written."""
     driver, base = Driver(tmp_path, "run-a"), None
     for epoch in range(3):
         base = driver.run(epoch, epoch, base)
@@ -101,7 +101,7 @@ def first(tmp_path: Path) -> Driver:
 
 @pytest.fixture
 def second(tmp_path: Path, first: Driver) -> Driver:
-    """Another run, which has written nothing yet."""
+    """A second run, with nothing written yet."""
     return Driver(tmp_path, "run-b")
 
 

@@ -1,4 +1,4 @@
-"""What a stream's tasks are dealt out: parts round robin, watermarks and the table to each."""
+"""A batch's parts are dealt round robin to tasks; every task gets the watermarks and the table."""
 
 from __future__ import annotations
 

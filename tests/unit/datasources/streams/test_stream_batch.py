@@ -1,4 +1,4 @@
-"""What a batch of a stream reads, and what the plan of it costs."""
+"""A batch of a stream reads the right changes, and planning the batch takes few requests."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def batch_of(objects: DictObjectStore, start: Any, end: Any, **options: str) -> 
 
 
 def positions_at(objects: DictObjectStore, epoch: int, run: int = 1) -> Positions:
-    """Those of the barriers of an epoch."""
+    """Return the positions of an epoch's barriers."""
     names = PublishedObjects(objects).barriers(EpochDirectory(epoch, run))
     return {name.subtask: position_of(name) for name in names}
 
 
 class TestRequests:
-    """Eight channels, of which some are ahead of epoch 1."""
+    """Eight channels, some of them ahead of epoch 1."""
 
     def listings(self, channels_ahead: int, are_gone: bool = False) -> list[str]:
         objects = DictObjectStore()
@@ -70,7 +70,7 @@ class TestRequests:
         assert self.listings(7, are_gone=True) == self.listings(1, are_gone=True)
 
     def test_channels_that_were_ahead_need_no_more_listings(self) -> None:
-        """Each has a stretch of its own, from the epoch that it had reached."""
+        """Each channel has its own stretch, from the epoch that the channel had reached."""
         objects = DictObjectStore()
         operator = KeyedOperator(objects, parallelism=8)
         for epoch in range(4):
@@ -85,7 +85,7 @@ class TestRequests:
 
 @dataclass
 class ForgetfulStore(DictObjectStore):
-    """Deletes objects after they were listed, when they are about to be read."""
+    """A store that deletes a doomed object just before the object is read."""
 
     doomed: set[str] = field(default_factory=set)
 
@@ -96,7 +96,7 @@ class ForgetfulStore(DictObjectStore):
 
 
 class TestVersionsThatAreDeletedMeanwhile:
-    """Version 2 of 0 to 4 is deleted between the listing and its reading."""
+    """A table has versions 0 to 4. Version 2 is deleted between the listing and the read."""
 
     def batch(self, **options: str) -> StreamBatch:
         objects = ForgetfulStore()
@@ -136,8 +136,8 @@ class TestVersionsThatAreDeletedMeanwhile:
 
 
 class TestBarriersThatAreGone:
-    """Epochs 0 and 1 are whole. A batch is planned up to the barrier of subtask 1 in epoch 2; when
-    Spark asks for its parts after a restart, the barrier is gone."""
+    """Epochs 0 and 1 are whole. A batch is planned up to the barrier of subtask 1 in epoch 2. When
+    Spark asks for the batch's parts after a restart, the barrier is gone."""
 
     def planned(self) -> tuple[DictObjectStore, KeyedOperator, Any]:
         objects = DictObjectStore()
@@ -154,7 +154,8 @@ class TestBarriersThatAreGone:
     def changes(
         self, objects: DictObjectStore, start: Any, end: Any, **options: str
     ) -> list[tuple[int, int, int]]:
-        """Key, value and epoch of each; who asks has the barriers that are there."""
+        """Return key, value and epoch of each change. Check that no part reads a channel that is
+        ahead."""
         batch = batch_of(objects, start, end, preimages="false", **options)
         rows: list[tuple[int, int, int]] = []
         for part in batch.parts():
@@ -227,7 +228,7 @@ FEED = (
 def test_a_stream_arrives_at_the_newest_state_beside_the_version_of_its_first_one(
     tmp_path: Path, preimages: str, lost: set[int], limit: ReadLimit
 ) -> None:
-    """Each version changes a key of its own and one of all, and deletes one that was there."""
+    """Each version changes a new key and the key 100, and deletes an earlier key."""
     store = LocalObjectStore(tmp_path)
     query = ScriptedTable(store)
     for number in range(9):
@@ -250,7 +251,7 @@ def test_a_stream_arrives_at_the_newest_state_beside_the_version_of_its_first_on
                     elif change != "update_preimage":
                         sink[id] = name
                     if first and version == min(set(range(5, 9)) - lost):
-                        # What comes again is what the first batch had.
+                        # A row that comes again is a row of the first batch.
                         assert preimages == "false"
                         assert change == "delete" if id not in first else first[id] == name
         first = first or dict(sink)

@@ -1,4 +1,4 @@
-"""Where a stream of a table begins, and how far its batches go."""
+"""A stream of a table begins at the right version, and batches keep the limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NOTHING = {"version": -1, "after": "nothing"}
 
 
 def place(offset: dict[str, Any]) -> dict[str, Any]:
-    """How far an offset is, without what was known of the state by then."""
+    """Return the position in an offset, without the facts about the state."""
     return {name: offset[name] for name in ("version", "after")}
 
 
@@ -201,7 +201,7 @@ def test_a_first_version_whose_state_before_is_gone_is_an_error(tmp_path: Path) 
 
 
 class Watch:
-    """A clock that a test sets."""
+    """A clock that the test sets."""
 
     now = 1000.0
 
@@ -227,7 +227,7 @@ def test_new_versions_are_looked_for_when_the_poll_interval_is_over(tmp_path: Pa
     watch.now += 0.1
     assert newest(stream, after(0)) == 1
     write(tmp_path, 2)
-    # Time counts from the look, not from when something was found.
+    # The time counts from the last look, even if the look found nothing.
     watch.now += 4.9
     assert stream.reportLatestOffset() == after(1)
     watch.now += 0.1
@@ -312,7 +312,7 @@ def test_another_table_at_the_url_is_refused_by_driver_and_tasks(tmp_path: Path)
 
 
 def test_another_table_that_looks_the_same_is_refused(tmp_path: Path) -> None:
-    """Also by a query that runs on while the table is replaced."""
+    """A query that keeps running while the table is replaced refuses the new table, too."""
     write(tmp_path / "table", 0, 1, 2)
     stream = reader(tmp_path / "table")
     end = stream.latestOffset(NOTHING, ReadAllAvailable())
@@ -344,7 +344,7 @@ def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_pa
 
 
 class TestLostVersions:
-    """Versions 0 to 5, each of which adds a key, without version 2."""
+    """A table with versions 0 to 5. Each version adds a key; version 2 is lost."""
 
     def stream(self, table: Path, **options: Any) -> TableStreamReader:
         write(table, *range(6))
@@ -463,7 +463,7 @@ class TestLostVersions:
             assert stream.initialOffset() == expected
         lenient = reader(tmp_path, startingTimestamp=times[1] + 1, failOnDataLoss=False)
         assert lenient.initialOffset() == after(1)
-        # The one that is lost may be the first since then.
+        # The lost version may be the first version after the timestamp.
         with pytest.raises(ChangesLostError, match=version_name(2)):
             reader(tmp_path, startingTimestamp=times[1] + 1).initialOffset()
 

@@ -1,7 +1,7 @@
-"""Exactly once as scripts: events on the left, what they let through on the right.
+"""Exactly-once alignment as scripts: events on the left, the gate's output on the right.
 
-The words are explained in tests/support/operators/channel_scripts.py. The situations are those of
-Flink's AlignedCheckpointsTest.
+tests/support/operators/channel_scripts.py explains the words. The situations come from Flink's
+AlignedCheckpointsTest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Script = list[tuple[str, str]]
 
 
 class Gate:
-    """A gate of exactly once whose buffers are counted."""
+    """An exactly-once gate with counted buffers."""
 
     def __init__(self, channels: int) -> None:
         self.buffers = CountedBuffers()

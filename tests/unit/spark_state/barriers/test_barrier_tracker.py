@@ -1,7 +1,7 @@
-"""At least once as scripts: records pass at once, epochs are told as their last barrier comes.
+"""At-least-once tracking as scripts: records pass at once, the last barrier reports an epoch.
 
-The words are explained in tests/support/operators/channel_scripts.py. The situations are those of
-Flink's CheckpointBarrierTrackerTest.
+tests/support/operators/channel_scripts.py explains the words. The situations come from Flink's
+CheckpointBarrierTrackerTest.
 """
 
 from __future__ import annotations

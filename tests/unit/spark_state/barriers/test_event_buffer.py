@@ -1,4 +1,4 @@
-"""One suite for every buffer: what was put comes back once, in order; nothing stays open."""
+"""Every buffer returns all events once and in order, and leaves nothing open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two checkpointing modes beside each other, and the refusal of any other."""
+"""The two checkpointing modes differ as documented, and any other mode is refused."""
 
 from __future__ import annotations
 

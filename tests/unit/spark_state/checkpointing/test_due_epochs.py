@@ -1,4 +1,4 @@
-"""When an epoch without rows is worth its batch."""
+"""An epoch without rows is due only if a timer or the watermark needs the epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I9 as a script: what the host has accepted, what comes next, whether it is refused and why."""
+"""I9 as a script: the accepted claim, the next claim, and the refusal with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How resident state gets to the state an epoch starts from: every case and its outcome."""
+"""Resident state reaches an epoch's base in the cheapest way, for every case."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""When a snapshot is due and of which key groups: by bytes, by length of the chain, never before
-the minimum; and by what was written since the restore, so that short runs do not write snapshots
-that nobody names, but parts of them."""
+"""A snapshot is due by bytes or by the length of the chain, never before the minimum.
+
+Bytes written since the restore count, too, so that short runs write parts of a snapshot instead of
+whole snapshots that no barrier ever names.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ BOTH = KeyGroupRange(0, 1)
 
 
 def handles(kind: StateFileKind, files: int, rows: int, size: int | None = None) -> Handles:
-    """Files of so many rows, each of one byte if there is no other `size`."""
+    """Make files with `rows` rows each; `size`: length of a file in bytes, else one byte a row."""
     length = rows if size is None else size
     return tuple(
         StateHandle(kind, f"file-{next(_NUMBERS)}", length, "00", BOTH, epoch, rows)
@@ -41,7 +43,7 @@ def handles(kind: StateFileKind, files: int, rows: int, size: int | None = None)
 def is_due(
     chain: Handles, own: Handles, entries: int, min_changelogs: int, *, adds: bool = False
 ) -> bool:
-    """Whether a snapshot of two key groups, which have as many entries each, is due."""
+    """Return True if a snapshot of two key groups with equally many entries is due."""
     rows = {handle.name: np.array([handle.rows / 2] * 2) for handle in chain}
     kept, kept_here = (
         KeptState.of(BOTH, held, rows, [entries // 2, entries - entries // 2], adds=adds)
@@ -77,7 +79,8 @@ def test_a_snapshot_is_due_when_changes_outgrew_the_state_or_the_chain_is_long(
 def test_what_changelogs_hold_of_keys_that_were_not_there_before_does_not_count(
     entries: int, due: bool
 ) -> None:
-    """Half of their rows put the state, and half put it again."""
+    """Half of the changelogs' rows put the state for the first time, and half put the state
+    again."""
     chain = handles("changelog", 20, 10)
     assert is_due(chain, chain, entries, 10) is due
 
@@ -89,7 +92,7 @@ def test_the_first_database_is_due_when_changelogs_hold_the_state() -> None:
 
 
 def test_a_snapshot_that_adds_to_a_database_is_due_when_a_tenth_has_changed() -> None:
-    """It writes only what is new."""
+    """Such a snapshot writes only new rows."""
     changelogs = handles("changelog", 10, 10)
     chain = handles("database", 1, 1_000) + changelogs
     assert is_due(chain, changelogs, 1_000, 10, adds=True)
@@ -168,8 +171,8 @@ GROUPS = KeyGroupRange(10, 41)
 
 
 def due_ranges(rows: Sequence[int], entries: Sequence[int], files: int = 10) -> list[range]:
-    """The key groups, from 0 on, of a snapshot of a state that was written before, and put again
-    by such changelogs."""
+    """Return the key groups, from 0 on, of the due snapshot. The state was written before, and
+    changelogs with these rows put the state again."""
     counts = np.array(rows)
     base = StateHandle("snapshot", "base", sum(entries), "00", GROUPS, 0, sum(entries))
     names = [f"file-{next(_NUMBERS)}" for _ in range(files)]
@@ -180,12 +183,12 @@ def due_ranges(rows: Sequence[int], entries: Sequence[int], files: int = 10) -> 
     return [range(due.start - 10, due.end - 9) for due in ranges_due(kept, kept, 1)]
 
 
-LARGE = FEW_ENTRIES  # entries of a key group; a state of several is not written whole
+LARGE = FEW_ENTRIES  # entries of a key group; two such key groups are not written whole
 FIFTH = range(8, 14)
 
 
 def only(groups: Sequence[int], rows: int, others: int = 0) -> list[int]:
-    """Rows of changelogs in some key groups, and in the others."""
+    """Return the rows of changelogs by key group: `rows` in `groups`, `others` elsewhere."""
     return [rows if group in groups else others for group in range(len(GROUPS))]
 
 
@@ -234,7 +237,7 @@ def test_what_a_snapshot_leaves_out_is_what_a_changelog_has_no_rows_of() -> None
 
 
 def test_bytes_of_key_groups_are_their_shares_of_the_rows() -> None:
-    """And what an entry takes is what it took in the newest snapshot of its key group."""
+    """An entry takes as many bytes as in the newest snapshot of its key group."""
     whole = StateHandle("snapshot", "whole", 1000, "00", BOTH, 0, 10)
     part = StateHandle("snapshot", "part", 600, "00", KeyGroupRange(1, 1), 1, 2)
     changelog = StateHandle("changelog", "changelog", 100, "00", BOTH, 2, 4)
@@ -249,7 +252,7 @@ def test_bytes_of_key_groups_are_their_shares_of_the_rows() -> None:
 
 
 def restored(changelogs: list[int], rows: list[int], entries: list[int]) -> KeptState:
-    """What was found of the key groups 10, 11, …; all rows have a byte."""
+    """Make the restored state of key groups 10, 11, …; every row has one byte."""
     key_groups = KeyGroupRange(10, 9 + len(changelogs))
     chain = handles("changelog", max(changelogs), 1)
     files, changed, number = (np.array(numbers) for numbers in (changelogs, rows, entries))
@@ -326,7 +329,7 @@ NEVER = 1_000_000
 def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
     epochs: int, hundredths: int, skew: str
 ) -> None:
-    """The worst case: none of the snapshots that runs begin is ever named, only parts."""
+    """The worst case: no barrier ever names a whole snapshot of a run, only parts."""
     groups, min_changelogs = 32, 10
     entries, rows = [10 * LARGE] * groups, [LARGE * hundredths // 10] * groups
     if skew == "hot entries":
@@ -359,7 +362,7 @@ def test_chains_are_short_where_little_changes() -> None:
 def test_the_chains_of_many_subtasks_that_became_one_are_short_after_some_runs(
     subtasks: int, epochs: int
 ) -> None:
-    """Each key group is kept in few files, and the subtask in many."""
+    """Each key group is kept in few files, but the subtask in many files."""
     groups = 64
     width = groups // subtasks
     chain = tuple(

@@ -1,4 +1,4 @@
-"""The watermark of an epoch as a script: what barriers say, and what the next epoch makes of it."""
+"""The watermark of the next epoch follows from the barriers of the last epoch."""
 
 from __future__ import annotations
 

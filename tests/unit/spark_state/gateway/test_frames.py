@@ -1,4 +1,4 @@
-"""Frames: their bytes, and what is none."""
+"""Frames have the documented bytes, and other bytes are refused."""
 
 from __future__ import annotations
 

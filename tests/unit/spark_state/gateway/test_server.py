@@ -1,4 +1,4 @@
-"""The gateway's process: where it listens, whom it serves, and when it ends."""
+"""The gateway listens privately, serves many connections, and ends with the executor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 MODULE = "spark_state.gateway.server"
 
 
-# The thread that accepts connections is the first that is started.
+# The process starts the thread that accepts connections first.
 WITHOUT_A_SECOND_THREAD = """
 from itertools import count
 from threading import Thread
@@ -45,7 +45,7 @@ server.main()
 
 @contextmanager
 def gateway(*program: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process, and where it listens."""
+    """Start a gateway process. Yield the process and the path of its socket."""
     process = subprocess.Popen(
         [sys.executable, *(program or ("-m", MODULE))],
         stdin=subprocess.PIPE,
@@ -104,7 +104,7 @@ def test_it_serves_many_connections_at_once(tmp_path: Path) -> None:
 def test_it_ends_when_its_executor_holds_its_input_open_no_more(tmp_path: Path) -> None:
     with gateway() as (process, path):
         with connection(path) as stream:
-            # An end resets connections that were not accepted.
+            # The end of the process resets connections that were not yet accepted.
             assert open_store(stream, tmp_path) == Frame()
             assert process.stdin is not None
             process.stdin.close()

@@ -1,4 +1,4 @@
-"""What the gateway answers to requests, over stores in memory."""
+"""The gateway answers requests about objects in stores."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_put_that_is_made_again_finds_its_own_object(objects: StoredObjects, d
 
 @pytest.mark.parametrize("mapped_from", [1, 1 << 20])
 def test_an_object_is_put_from_a_local_file_also_again(tmp_path: Path, mapped_from: int) -> None:
-    """A file that is mapped is no bytes object, and must count as one."""
+    """A mapped file is not a bytes object, but must be compared like bytes."""
     objects = StoredObjects(open_object_store(str(tmp_path / "store")))
     file = tmp_path / "object"
     file.write_bytes(b"0123456789")
@@ -205,7 +205,8 @@ def test_a_store_on_s3_has_a_connection_for_each_of_many_stores() -> None:
 def test_a_large_object_goes_to_s3_whole_and_a_larger_one_in_parts_of_a_mapped_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int
 ) -> None:
-    """Its client cuts what has 100 MiB or more into parts, and creates the whole once."""
+    """The S3 client splits an object of 100 MiB or more into parts, and creates the whole object
+    once."""
     for variable, value in CREDENTIALS.items():
         monkeypatch.setenv(variable, value)
     file = tmp_path / "object"

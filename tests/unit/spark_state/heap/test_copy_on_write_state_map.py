@@ -1,4 +1,4 @@
-"""The copy-on-write map: identities, versions, and what it shares with its snapshots."""
+"""The copy-on-write map shares entries with its snapshots and copies only changed entries."""
 
 from __future__ import annotations
 

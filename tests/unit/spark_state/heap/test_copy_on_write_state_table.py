@@ -1,4 +1,4 @@
-"""One map per key group: made when needed, snapshotted together, released one by one."""
+"""A table has one map per key group, made on demand, and takes snapshots of all maps together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables keep the entry of the key that they have found, while maps grow and snapshots are open."""
+"""Tables reuse the entry of the current key while maps grow and snapshots are open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_what_is_put_through_kept_entries_is_there(seed: int) -> None:
     held: dict[int, tuple[int, list[int], dict[int, int]]] = {}
     snapshots: list[Any] = []
     for step in range(3_000):
-        # More keys come, so the maps grow again and again.
+        # The number of keys grows, so the maps grow again and again.
         key = chance.randrange(1 + step // 4)
         backend.set_current_key((key,), 0)
         of_key = held.get(key, (0, [], {}))

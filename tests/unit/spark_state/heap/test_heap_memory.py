@@ -1,4 +1,4 @@
-"""The estimate of a backend's memory, beside what Python's own accounting says it took."""
+"""The estimate of a backend's memory is near the memory that Python allocated."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def values_that_expire(backend: HeapKeyedStateBackend, keys: int) -> None:
 def filled(fill: Fill, keys: int) -> HeapKeyedStateBackend:
     backend = HeapKeyedStateBackend(GROUPS, KEYS, PLAIN_FORMS)
     fill(backend, keys)
-    # What the epoch before the last changed can be undone no more.
+    # After two seals, the older epoch's changes can no longer be undone.
     backend.seal()
     backend.seal()
     return backend
@@ -97,7 +97,7 @@ def filled(fill: Fill, keys: int) -> HeapKeyedStateBackend:
 @pytest.mark.parametrize("keys", [500, 10_000])
 @pytest.mark.long
 def test_the_estimate_is_within_a_quarter_of_what_was_allocated(fill: Fill, keys: int) -> None:
-    filled(fill, 1)  # imports, and what is made once
+    filled(fill, 1)  # imports modules, and fills caches
     gc.collect()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""What reading a state costs while a snapshot is open: nothing, for states are shared with it."""
+"""Reads of a state copy nothing while a snapshot is open, because the snapshot shares the state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend,
 
 
 def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any, Any]]:
-    """All entries of the maps, as objects."""
+    """Return all entry objects of the maps."""
     table: Any = backend._tables["state"]
     maps = table._maps._maps if isinstance(table, HeapElementTable) else table._entries
     entries = []

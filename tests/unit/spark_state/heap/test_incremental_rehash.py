@@ -1,4 +1,4 @@
-"""How a copy-on-write map grows: what moves, when, in which order, and how much at once."""
+"""A growing copy-on-write map moves a few entries per operation, in a fixed order."""
 
 from __future__ import annotations
 

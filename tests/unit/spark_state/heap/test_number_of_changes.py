@@ -1,4 +1,4 @@
-"""How many changes an epoch counts: what the removal of expired states keeps pace with."""
+"""An epoch counts all changed elements, so the removal of expired states keeps pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs of a map: each stays what it was, whatever is applied afterwards; what they cost."""
+"""Every epoch of a map stays unchanged under later epochs, and costs O(changes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State hosts of one subtask over a store in a folder."""
+"""Fixtures: state hosts of one subtask over a store in a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def maintenance() -> Iterator[Maintenance]:
 
 @pytest.fixture
 def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
-    """Opens hosts over one store; keywords are OperatorSpec's and Host's fields."""
+    """Open hosts over one store; keywords are fields of OperatorSpec and Host."""
     hosts: list[Host] = []
 
     def open_one(processor: Any = None, **changes: Any) -> Host:

@@ -1,6 +1,6 @@
-"""Broadcast streams from epoch to epoch: every subtask gets all rows, and holds what all hold.
+"""Every subtask gets all rows of a broadcast stream and holds the same broadcast state.
 
-A script's rules are (name, limit); a row of a key emits the limit of the rule with its name.
+A script's rules are (name, limit); a row of a key emits the limit of the rule with the key's name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ Rules = list[tuple[str, int]]
 
 
 class Limits(StatefulProcessor):
-    """Emits Row(key, rows, total): the rules that were handled in the epoch, the key's limit."""
+    """Emits Row(key, rows, total): `rows` is the number of rules in the epoch, `total` the key's
+    limit."""
 
     def init(self, handle: Any) -> None:
         self._limits = handle.getBroadcastState("limits", "name string", "most bigint")
@@ -58,7 +59,7 @@ class Limits(StatefulProcessor):
 
 @pytest.fixture
 def opened(open_host: OpenHost) -> Callable[..., Host]:
-    """A host of an operator with the broadcast stream "rules"."""
+    """Return a function that opens a host of an operator with the broadcast stream "rules"."""
 
     def open_one(processor: Any = None, **changes: Any) -> Host:
         host = open_host(processor or Limits(), **changes)
@@ -71,7 +72,7 @@ def opened(open_host: OpenHost) -> Callable[..., Host]:
 
 
 def run(host: Host, epoch: int, keys: str, rules: Rules, attempt: int = 0) -> Totals:
-    """An epoch of the host's own keys, and of rules in any order."""
+    """Run an epoch with the host's own keys, and with rules in random order."""
     keyed = host.own(table_of([(key, 0) for key in keys], host.spec.max_parallelism))
     keyed = keyed.append_column("side", pa.nulls(keyed.num_rows, RULE))
     shuffled = random.sample(rules, len(rules))
@@ -130,7 +131,7 @@ def test_rules_of_one_epoch_come_in_the_same_order_to_all(opened: Callable[..., 
 
 
 class GoesAstray(Limits):
-    """Puts what depends on the subtask."""
+    """A processor that puts another value in each subtask."""
 
     def __init__(self, subtask: int) -> None:
         self._subtask = subtask

@@ -1,4 +1,4 @@
-"""What a task hears when its host, or its own input, fails in the middle of an epoch."""
+"""A task gets the right error if its host or its own input fails during an epoch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Answer = Callable[[BinaryIO], None]
 
 
 def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) -> list[Any]:
-    """The rows of an epoch whose host is `answer`, which reads the request and then hangs up."""
+    """Return the rows of an epoch. The host reads the request, calls `answer`, and hangs up."""
     task, host = socket.socketpair()
 
     def serve() -> None:
-        # A task that has nothing to ask is gone before the host has said a word.
+        # A task without input fails and leaves before the host has sent anything.
         with suppress(ConnectionError), host, host.makefile("rwb") as file:
             stream = cast(BinaryIO, file)
             wire.send(stream, wire.Present())
@@ -102,7 +102,7 @@ def never_asked(stream: BinaryIO) -> None:
 def test_an_error_while_input_arrives_is_told_when_the_task_has_sent_all(
     tmp_path: Path, error: Exception
 ) -> None:
-    # More than a socket's buffers hold: a host that stops reading blocks its task.
+    # More than the socket buffers hold, so a host that stops reading blocks its task.
     batch = pa.record_batch({"number": pa.array(range(200_000))})
 
     class Refuses:

@@ -1,4 +1,4 @@
-"""List and map states read as tables: values, changes and a live view of them, without Spark."""
+"""List and map states are readable as tables without Spark: values, changes and a live view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ITEM = StructType([StructField("ratio", DoubleType()), StructField("path", Array
 
 
 class Scripted(StatefulProcessor):
-    """A key's row says which of the values below become its list and its map."""
+    """Sets a key's list and map to the entry of VALUES with the row's number."""
 
     def init(self, handle: Any) -> None:
         self._items = handle.getListState("items", ITEM)
@@ -117,7 +117,7 @@ def test_what_an_epoch_did_is_told_by_whole_values(
     host = host_of(tmp_path, maintenance, Scripted())
     host.epoch(0, [("a", 0), ("b", 0), ("c", 0), ("d", 0)])
     host.epoch(1, [("a", 0), ("b", 1), ("c", 2), ("d", 3), ("e", 3)])
-    # The order of a list counts, that of a map does not.
+    # The order of a list counts, the order of a map does not.
     assert sorted(kinds(host, "items", 1)) == [
         "delete", "update_postimage", "update_postimage", "update_preimage", "update_preimage"
     ]  # fmt: skip

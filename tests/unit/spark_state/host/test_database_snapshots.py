@@ -1,4 +1,4 @@
-"""An operator in RocksDB whose snapshots are databases: restarts, other parallelisms, readers."""
+"""Database snapshots of an operator in RocksDB serve restarts, any parallelism, and readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFTEN = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
 
 
 class Query:
-    """An operator whose subtasks run epoch after epoch; `expected` is what it must have."""
+    """An operator whose subtasks run epoch after epoch. `expected`: the right totals by key."""
 
     def __init__(self, open_host: OpenHost) -> None:
         self._open = open_host
@@ -60,7 +60,7 @@ class Query:
         ]
 
     def run(self, epochs: int = 1, keys: Sequence[str] = KEYS) -> None:
-        """Some epochs, each with a row of every key; the output is checked."""
+        """Run epochs with a row of every key, and check the output."""
         for _ in range(epochs):
             rows = [(key, self._chance.randrange(100)) for key in keys]
             output: Totals = {}
@@ -74,7 +74,7 @@ class Query:
             self.epoch += 1
 
     def databases(self) -> list[StateHandle]:
-        """The databases that the state is in."""
+        """Return the handles of the databases that hold the state."""
         return [file for host in self.hosts for file in host.handles if file.kind == "database"]
 
 
@@ -85,7 +85,7 @@ def query(open_host: OpenHost) -> Query:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """The operator's store."""
+    """The directory of the operator's store."""
     return tmp_path / "query" / "totals"
 
 
@@ -254,7 +254,7 @@ def test_local_files_of_a_restore_go_with_the_host(query: Query, tmp_path: Path)
 
 
 class _KilledBackends(SubtaskBackends):
-    """Backends of a host whose end removes nothing, and gives up its locks."""
+    """Backends of a killed host: `close` removes no files and only releases the locks."""
 
     def close(self) -> None:
         self._folders.clear()

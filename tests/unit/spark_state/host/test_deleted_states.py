@@ -1,4 +1,4 @@
-"""deleteIfExists: a state that init deletes, declared again later, and read as a table."""
+"""A state deleted in `init` is empty when declared again, and readers see the deletion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.tables.table_rows_of import schema_json
 
 
 class Declares(StatefulProcessor):
-    """Sums a key's rows in the states that it is given; deletes another state."""
+    """Sums a key's rows in the states `names`; deletes the state `deletes`."""
 
     def __init__(self, names: tuple[str, ...], deletes: str = "none") -> None:
         self._names = names
@@ -110,7 +110,7 @@ def test_an_epoch_that_fails_deletes_nothing(tmp_path: Path, maintenance: Mainte
 
 
 class Discards(Declares):
-    """Sums a key's rows in one state; declares and deletes another, and deletes a third."""
+    """Sums a key's rows in the state "kept"; declares and deletes "spare", and deletes "old"."""
 
     def __init__(self) -> None:
         super().__init__(("kept",), "old")
@@ -215,7 +215,7 @@ def test_the_schema_of_a_state_that_is_declared_and_deleted_is_kept(
 
 
 class CallsLater(Declares):
-    """Keeps its handle, and calls it while keys are handled."""
+    """Keeps the handle, and calls a method of the handle while keys are handled."""
 
     def __init__(self, call: tuple[str, ...]) -> None:
         super().__init__(("total",))
@@ -258,7 +258,7 @@ def test_states_are_declared_and_deleted_in_init_only(
 
 
 class DeletesOnHosts(Declares):
-    """Deletes its state in `init` where the class says so: not while the query is planned."""
+    """Deletes the state "total" in `init` only on hosts, not while the query is planned."""
 
     is_on_host = False
 

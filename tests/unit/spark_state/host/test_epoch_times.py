@@ -1,6 +1,6 @@
-"""Time from epoch to epoch: what each subtask shows its processor, drops, and says in its barrier.
+"""In every epoch, a subtask's processor, late rows and barrier follow the right times.
 
-The script's rows are (key, event time in ms); the watermark is 10 ms behind them.
+The script's rows are (key, event time in ms); the watermark is 10 ms behind the rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def timed(rows: Timed, batch_ms: int, control: tuple[int, ...] = ()) -> pa.Table
 
 @pytest.fixture
 def opened(open_host: OpenHost, tmp_path: Any) -> Callable[..., Host]:
-    """A host of a subtask of an operator with time."""
+    """Return a function that opens a host of an operator with time."""
 
     def open_timed(subtask: int = 0, events: EventTimes | None = EVENTS, **changes: Any) -> Host:
         fields = spec_fields(operator(tmp_path, SeesTime()), events)
@@ -75,12 +75,12 @@ def opened(open_host: OpenHost, tmp_path: Any) -> Callable[..., Host]:
 
 
 def run(host: Host, epoch: int, rows: Timed) -> Totals:
-    """An epoch at the time 1000 + epoch, with the host's own rows: key -> (time, watermark)."""
+    """Run an epoch at the time 1000 + epoch, with the host's own rows: key -> (time, watermark)."""
     return host.run(epoch, host.own(timed(rows, 1_000 + epoch)))
 
 
 def barrier_times(host: Host) -> tuple[SubtaskTime, ...]:
-    """What the barriers of the newest epoch say, but for the time of the batch."""
+    """Return the times in the newest epoch's barriers, without the time of the batch."""
     return tuple(replace(time, batch_ms=None) for time in all_times(host))
 
 
@@ -201,5 +201,5 @@ def test_spilled_rows_have_the_same_watermarks_and_late_rows(opened: Callable[..
 
 
 def rows_of(spool: OutputSpool) -> list[dict[str, Any]]:
-    """What an epoch has emitted."""
+    """Return the rows that an epoch has emitted."""
     return [row for batch in spool.read() for row in batch.to_pylist()]

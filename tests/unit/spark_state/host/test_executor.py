@@ -1,4 +1,4 @@
-"""Which process a state host belongs to."""
+"""A state host finds the executor process to which the host belongs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ os.wait()
 
 @pytest.mark.process
 def test_the_executor_is_above_a_daemon_of_the_users(tmp_path: Path) -> None:
-    """The setting spark.python.daemon.module names it."""
+    """The setting spark.python.daemon.module names the user's daemon."""
     (tmp_path / "my_daemon.py").write_text(DAEMON)
     ran = subprocess.run(
         [sys.executable, "-m", "my_daemon", "pyspark.worker"],

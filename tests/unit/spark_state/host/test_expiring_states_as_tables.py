@@ -1,4 +1,4 @@
-"""States that expire, read as tables: what is left, what changed, a live view, without Spark."""
+"""Tables of states that expire show only unexpired values, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.tables.table_rows_of import schema_json
 
 
 class Keeps(StatefulProcessor):
-    """Keeps each row in three states that expire after 100 ms; a negative one clears them."""
+    """Keeps each row in three states that expire after 100 ms; a negative row clears the states."""
 
     def init(self, handle: Any) -> None:
         self._last = handle.getValueState("last", "n bigint", 100)
@@ -53,7 +53,7 @@ class Keeps(StatefulProcessor):
 def host(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Host]:
-    """A subtask whose epochs remove what has expired, or two values each."""
+    """A subtask whose epochs remove all expired values at once, or two values at a time."""
     if request.param == "removed later":
         monkeypatch.setattr(timed_steps, "_EXPIRED_AT_LEAST", 2)
     spec = operator(tmp_path, Keeps(), "ProcessingTime", key_schema_json=schema_json(key="string"))

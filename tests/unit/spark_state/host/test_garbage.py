@@ -1,4 +1,4 @@
-"""Frozen garbage is freed in the end, and not too often."""
+"""Frozen garbage is freed in the end, but not too often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_state.host.garbage import FrozenGarbage
 
 
 class Clock:
-    """Seconds that pass when told to, and `step` more at each look."""
+    """A clock that the test sets, and that moves on by `step` seconds at each look."""
 
     def __init__(self) -> None:
         self.now, self.step = 0.0, 0.0
@@ -63,7 +63,7 @@ def test_frozen_garbage_is_freed_when_it_is_due(clock: Clock) -> None:
 def test_a_long_collection_is_followed_by_a_long_pause(clock: Clock) -> None:
     garbage = FrozenGarbage(clock)
     clock.now, clock.step = 61, 2.0
-    assert garbage.collect_if_due()  # took two seconds
+    assert garbage.collect_if_due()  # each look at the clock takes two seconds
     ended = clock.now
     clock.step = 0
     clock.now = ended + 199

@@ -1,4 +1,4 @@
-"""How a host died: told apart by its exit status and by what the kernel counts."""
+"""The exit status and the kernel's counts tell how a host died."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def dies(how: Callable[[], Any]) -> type[RunningTotals]:
 
 @pytest.fixture
 def executor() -> Any:
-    """A process that stands for an executor's JVM."""
+    """A process in the place of an executor's JVM."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     yield running_executor(process.pid)
     process.kill()

@@ -1,4 +1,4 @@
-"""Limits of a host's memory: what is spilled, what is refused, and that nothing is lost.
+"""Within a host's memory limit, input is spilled, too large a state is refused, no row is lost.
 
 A limit of 16 MiB lets state take 8 MiB and input 6 MiB, which is 2 MiB of rows as they arrive.
 """
@@ -39,12 +39,12 @@ FEW, MANY = 30_000, 200_000
 
 
 def rows(count: int, keys: int = 50) -> pa.Table:
-    """About 30 bytes each."""
+    """Make rows of about 30 bytes each."""
     return table_of([(f"key {number % keys}", number) for number in range(count)], 8)
 
 
 class SeesInput(RunningTotals):
-    """Also emits how many rows it has seen of a key, in their order or not."""
+    """RunningTotals that checks the order of a key's rows."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = [row.value for row in rows]
@@ -53,14 +53,14 @@ class SeesInput(RunningTotals):
 
 
 class ReadsTexts(LongTexts):
-    """The same, and changes nothing."""
+    """LongTexts that only reads its state."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         yield Row(key=key[0], rows=len(self._text.get()[0]), total=0)
 
 
 def arrived(host: Host, table: pa.Table) -> pa.Table | SpilledRows:
-    """What a subtask gets of a table."""
+    """Return the rows that a subtask has received of a table."""
     assert host.session is not None
     with closing(host.session.receive(host.request(0, 0))) as received:
         for batch in table.to_batches(max_chunksize=10_000):
@@ -321,7 +321,7 @@ class TestRocksDB:
 
 
 def skewed(kind: str, folder: Path) -> KeyedStateBackend[Any]:
-    """20,000 values, of which each hundredth has 100,000 characters; about 28 MiB."""
+    """Make a backend with 20,000 values, each hundredth with 100,000 characters; about 28 MiB."""
     key_groups = KeyGroupRange(0, 7)
     backend: KeyedStateBackend[Any]
     if kind == "heap":
@@ -359,7 +359,7 @@ class TestValuesOfVeryDifferentSizes:
 
         with pytest.raises(MemoryLimitError):
             check_often()
-        # The message tells the measure that decided.
+        # The message names the measure that decided.
         assert 18 << 20 < use.bytes < 42 << 20
         backend.close()
 

@@ -1,4 +1,4 @@
-"""Jobs of several stores in a bounded number of threads, in turn and one at once for each store."""
+"""Few threads run the jobs of many stores in turn, one job of a store at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def threads() -> Iterator[FairThreads]:
 
 
 class Gate:
-    """A job that has begun ends when the gate opens."""
+    """A job that ends only after the gate has opened."""
 
     def __init__(self) -> None:
         self.begun, self.opened = threading.Event(), threading.Event()

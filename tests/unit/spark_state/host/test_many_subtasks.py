@@ -1,4 +1,4 @@
-"""More subtasks than one group of barriers has: epochs, restarts at other parallelisms, readers."""
+"""Epochs, restarts and readers work with more subtasks than a group of barriers has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = [(f"key {number}", number) for number in range(1, 401)]
 
 
 def hosts_of(open_host: OpenHost, parallelism: int, run_id: str, *processor: Any) -> list[Host]:
-    """A host for each subtask."""
+    """Open a host for each subtask."""
     return [
         open_host(
             *processor,
@@ -35,7 +35,7 @@ def hosts_of(open_host: OpenHost, parallelism: int, run_id: str, *processor: Any
 
 
 def run(open_host: OpenHost, parallelism: int, run_id: str, epochs: range) -> Totals:
-    """What the subtasks emit in the last epoch."""
+    """Run the epochs. Return the output of the last epoch."""
     hosts = hosts_of(open_host, parallelism, run_id)
     emitted: Totals = {}
     for epoch in epochs:

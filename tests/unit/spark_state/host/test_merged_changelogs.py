@@ -1,4 +1,4 @@
-"""Changelogs that become one: what the chain holds then, and who must not notice."""
+"""Merged changelogs hold the same changes, and readers and restores see no difference."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def few_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Expected:
-    """What the keys have after each epoch, and runs epochs that change a few of them."""
+    """The expected total of each key. Runs epochs that change a few keys."""
 
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
         self.epochs = 0
 
     def run(self, host: Host, epochs: int, attempts: int = 1) -> Iterator[None]:
-        """Stops after each epoch. Every epoch has `attempts`, and the last counts."""
+        """Run epochs, and yield after each. Every epoch has `attempts`, and the last attempt
+        counts."""
         for _ in range(epochs):
             number = self.epochs
             changed = MANY_KEYS[7 * number % 50 :][:3] if number else MANY_KEYS
@@ -56,14 +57,14 @@ class Expected:
             yield
 
     def check(self, host: Host) -> None:
-        """Whether a host has all of it: an epoch that changes nothing."""
+        """Check all totals of a host with an epoch that changes nothing."""
         totals = host.epoch(self.epochs, [(key, 0) for key in MANY_KEYS])
         assert {key: total for key, (_, total) in totals.items()} == self.totals
         self.epochs += 1
 
 
 def chain(host: Host) -> list[int]:
-    """The rows of each file, in order; those of snapshots are negative."""
+    """Return the number of rows of each file, in order; negative for a snapshot."""
     return [h.rows if h.kind == "changelog" else -h.rows for h in host.handles]
 
 
@@ -125,7 +126,7 @@ def test_an_epoch_that_runs_again_names_the_same(open_host: OpenHost) -> None:
 
 
 def test_each_run_merges_its_own_changelogs(open_host: OpenHost) -> None:
-    """What runs leave unmerged makes the chain long in the end: then a snapshot is written."""
+    """Unmerged changelogs of earlier runs make the chain long, until a snapshot is written."""
     expected, had_snapshot = Expected(), []
     for run in range(4):
         host = open_host(run_id=f"run-{run}")
@@ -140,7 +141,7 @@ def test_each_run_merges_its_own_changelogs(open_host: OpenHost) -> None:
 def test_a_merge_of_many_bytes_is_several(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest ones first; each file is read once."""
+    """The oldest changelogs are merged first, and each file is read once."""
     monkeypatch.setattr(snapshot_policy, "MERGED_BYTES", 12_000)
     monkeypatch.setattr(snapshot_policy, "_LEAST_MERGED", 2)
     read: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Operator state from epoch to epoch: over hosts that come and go, failed attempts and restarts."""
+"""Operator state continues over epochs, changing hosts, failed attempts and restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBJECTS = "query/totals/epochs/*/operator-state-*"
 
 
 def handle_of(folder: Path, subtask: int = 0) -> OperatorStateHandle | None:
-    """What the newest barrier of a subtask names."""
+    """Return the handle in the subtask's newest barrier."""
     newest = CompletedCheckpointStore(open_object_store(str(folder / STORE))).latest_before(1000)
     assert newest is not None
     return newest.barriers[subtask].operator_state
@@ -124,7 +124,7 @@ def test_a_union_that_nobody_replaces_is_everybodys_for_the_whole_run(open_host:
     for subtask in range(2):
         open_host(NotesValues(), parallelism=2, subtask=subtask).epoch(0, rows)
     for epoch in (1, 2, 3):
-        # Each epoch is in another host, which nobody can see.
+        # Each epoch runs in a new host, and no host sees another.
         host = open_host(NotesValues(), parallelism=2, run_id="run-2")
         own = [row for row in rows if host.own_key(row[0])]
         host.epoch(epoch, [(key, 0) for key, _ in own])
@@ -133,7 +133,7 @@ def test_a_union_that_nobody_replaces_is_everybodys_for_the_whole_run(open_host:
 
 
 class Other(NotesValues):
-    """Declares a state of NotesValues in another way."""
+    """Declares the state "noted" of NotesValues as a list."""
 
     def init(self, handle: Any) -> None:
         self._noted = handle.getListOperatorState("noted", "value string")
@@ -213,7 +213,8 @@ def test_the_sweep_takes_the_objects_of_failed_attempts_only(
     os.utime(orphan, (1, 1))
     waiting = open_host(NotesValues(), parallelism=2, subtask=1)
     swept = checkpoints_of(waiting).sweep_orphans(0.0, 1e12)
-    # The hosts' own upkeep asks for the store's time meanwhile, with an object of no grace here.
+    # Meanwhile the hosts' upkeep reads the store's clock with an unpublished object, swept at once
+    # here.
     published = [name for name in swept if not name.startswith(UNPUBLISHED)]
     assert published == [str(orphan.relative_to(tmp_path / STORE))]
     assert open_host(NotesValues()).epoch(1, [("a", 0)]) == {"a": (1, 1)}

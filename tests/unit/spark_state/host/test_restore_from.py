@@ -22,7 +22,7 @@ ROWS = [("a", 1), ("b", 5)]
 
 @pytest.fixture
 def old(tmp_path: Path, maintenance: Maintenance) -> Host:
-    """One that has run four epochs."""
+    """The host of an old query after four epochs."""
     host = Host(operator(tmp_path / "old", key_schema_json=KEY)).open(maintenance)
     for epoch in range(3):
         host.epoch(epoch, ROWS)
@@ -31,7 +31,7 @@ def old(tmp_path: Path, maintenance: Maintenance) -> Host:
 
 
 def begun(tmp_path: Path, maintenance: Maintenance, epoch: int = 7, **changes: object) -> Host:
-    """A host of a new query."""
+    """Open a host of a new query that restores from the old query at `epoch`."""
     spec = operator(tmp_path / "new", key_schema_json=KEY, **changes)
     source = RestoreSource(str(tmp_path / "old" / "query" / "totals"), epoch)
     checkpoints = replace(spec.checkpoints, restore_from=source)

@@ -1,4 +1,4 @@
-"""A host that is short of memory: whose state it gives up, and whose it keeps."""
+"""A host short of memory gives up the state of idle queries and keeps the state of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.processors.processors import LongTexts
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -34,8 +34,8 @@ class Clock:
 
 @dataclass
 class Queries:
-    """Queries of one host. State may take 52 MiB; that of a query has about 10, or twice as much
-    with longer texts. What undoes an epoch comes to it."""
+    """Queries of one host. State may take 52 MiB in all. A query's state takes about 10 MiB, twice
+    as much with longer texts, and the undo data of an epoch in addition."""
 
     folder: Path
     clock: Clock = field(default_factory=Clock)
@@ -53,8 +53,8 @@ class Queries:
         ended: tuple[str, ...] = (),
         run_id: str | None = None,
     ) -> set[Any]:
-        """One epoch of an operator; how often its keys were seen before. `run_id`: of its query,
-        of which it is the only one otherwise."""
+        """Run one epoch of an operator. Return how often the keys were seen before. `run_id`: the
+        run of the query; if None, the operator is the only operator of its query."""
         if name not in self.hosts:
             spec = operator(self.folder / name, LongTexts(length), max_memory_mb=104)
             self.hosts[name] = Host(spec, run_id=run_id or f"run of {name}")
@@ -69,7 +69,7 @@ class Queries:
         return {seen for seen, _ in counted.values()}
 
     def held(self) -> set[str]:
-        """The operators whose state is in memory."""
+        """Return the operators whose state is in memory."""
         return {
             name
             for name, host in self.hosts.items()
@@ -123,7 +123,7 @@ class TestQueriesThatHaveEnded:
         assert queries.held() == {"b", "c"}
 
     def test_queries_that_come_back_do_not_take_turns_for_long(self, queries: Queries) -> None:
-        """Each pause is longer than was expected, until one is expected."""
+        """Each pause is longer than expected, until the host expects such a pause."""
         refused_after = 0
         for _ in range(100):
             try:
@@ -136,7 +136,7 @@ class TestQueriesThatHaveEnded:
         assert 1 <= refused_after <= 3
 
     def test_operators_of_one_run_do_not_take_turns(self, queries: Queries) -> None:
-        """The query cannot work, and says so in its first batch, however slow an operator is."""
+        """The query cannot run, and fails in its first batch, however slow an operator is."""
         queries.run("first", length=280_000, run_id="run")
         queries.clock.now += 100
         with pytest.raises(MemoryLimitError):
@@ -145,7 +145,7 @@ class TestQueriesThatHaveEnded:
 
 
 class TestWhatIsKept:
-    """Only the state goes. What guards the epochs of a store stays."""
+    """A session gives up only the state, and keeps the facts that guard a store's epochs."""
 
     def test_a_task_that_runs_an_operator_twice_is_still_refused(self, queries: Queries) -> None:
         queries.run("a")
@@ -210,7 +210,7 @@ class TestWhatIsKept:
 
 @dataclass
 class ScriptedWriting:
-    """Writes nothing."""
+    """A snapshot that writes nothing."""
 
     released: bool = False
 

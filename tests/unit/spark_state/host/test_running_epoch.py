@@ -1,4 +1,4 @@
-"""What an attempt that waits in vain for its subtask is told of the attempt before it."""
+"""An attempt that waits in vain for its subtask learns what the earlier attempt is doing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WaitsInClose(RunningTotals):
 def test_the_call_that_hangs_is_named_with_its_key_and_line(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, processor: Any, call: str
 ) -> None:
-    GOES_ON.set()  # `init` is called here, too
+    GOES_ON.set()  # opening the host calls `init`, too
     host = open_host(processor())
     monkeypatch.setattr(
         subtask_session, "_BUSY_SECONDS", 0.5 - host.spec.checkpoints.store_retry_seconds
@@ -87,7 +87,7 @@ def test_the_call_that_hangs_is_named_with_its_key_and_line(
 def test_no_garbage_is_collected_while_the_stacks_of_threads_are_read(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, is_enabled: bool
 ) -> None:
-    """Python before 3.11.9 may wait for itself otherwise, and the whole process with it."""
+    """A collection could block Python before 3.11.9, and so the whole process, forever."""
     seen: list[bool] = []
 
     def current_frames() -> dict[int, FrameType]:

@@ -1,4 +1,4 @@
-"""Which sessions a host process keeps, and for how long."""
+"""A host process keeps sessions in use, and drops sessions after an idle time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several drivers of a query, copies of its checkpoint, stores put back: scripts of epochs."""
+"""Several drivers, copied checkpoints and restored stores never lose a committed epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS_A = [("a", 1)]
 
 
 def after_epochs(open_host: OpenHost, count: int) -> Host:
-    """The host of the query's first run, after so many epochs with one row each."""
+    """Return the host of the query's first run after `count` epochs with one row each."""
     host = open_host(run_id="run-1", start=OperatorStart(PLACE))
     for epoch in range(count):
         host.epoch(epoch, ROWS_A)
@@ -55,7 +55,7 @@ def test_a_second_driver_that_falls_behind_costs_no_committed_epoch(open_host: O
     drivers = Drivers.at_epoch(open_host, 6)
     drivers.first.epoch(6, ROWS_A)
     assert drivers.second.epoch(6, [("a", 3)], attempt=9) == {"a": (7, 9)}
-    # Spark's commit log refuses the second driver, so the first one goes on, and ends at once.
+    # Spark's commit log refuses the second driver, so the first driver goes on, and fails at once.
     with pytest.raises(FencedError, match="run 2, a newer run, has begun with epoch 6"):
         drivers.first.epoch(7, ROWS_A)
     restarted = open_host(run_id="run-3", start=OperatorStart(PLACE, newest_epoch=6))
@@ -131,7 +131,7 @@ def test_an_operator_that_runs_long_after_its_query_went_back_leaves_later_epoch
 ) -> None:
     after_epochs(open_host, 6)
     take_back(tmp_path, PLACE, 2)
-    # Batches up to 8 have rows of another source only; the query starts again meanwhile.
+    # Batches up to 8 have rows of another source only; meanwhile the query starts again.
     start = OperatorStart(PLACE, newest_epoch=2)
     assert open_host(run_id="run-3", start=start).epoch(9, ROWS_A) == {"a": (4, 4)}
 
@@ -144,7 +144,7 @@ def test_two_drivers_of_a_query_that_was_taken_back_are_compared(
     seen = reached_in_store(str(tmp_path / "query" / "totals"), 1.0, {}, PLACE)
     take_back(tmp_path, PLACE, 3)
     with pytest.raises(ConfigurationError, match="another driver runs the query, too"):
-        take_back(tmp_path, PLACE, 3, seen)  # it looked before the first driver took it back
+        take_back(tmp_path, PLACE, 3, seen)  # `seen` is from before the first take-back
     open_host(run_id="run-2", start=start).epoch(4, ROWS_A)
     open_host(run_id="run-3", start=start).epoch(4, [("a", 1000)], attempt=99)
     restarted = open_host(run_id="run-4", start=OperatorStart(PLACE, newest_epoch=4))
@@ -168,7 +168,7 @@ def test_a_query_goes_back_to_its_first_batch_however_much_is_deleted(
     checkpoints = CompletedCheckpointStore(LocalObjectStore(tmp_path / "query" / "totals"))
     assert checkpoints.retain(2)
     take_back(tmp_path, PLACE, -1)
-    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN, committed=1)  # batch 0 and 1: other rows
+    start = OperatorStart(PLACE, newest_epoch=NEVER_RUN, committed=1)  # batches 0, 1: other rows
     assert open_host(run_id="run-2", start=start).epoch(2, ROWS_A) == {"a": (1, 1)}
 
 
@@ -218,7 +218,7 @@ def test_a_part_of_an_epoch_does_not_hide_that_another_run_has_it_whole(
         return emitted
 
     run("run-1", 0)
-    run("run-1", 1)  # Spark commits it; a driver beside it has come half as far
+    run("run-1", 1)  # Spark commits epoch 1, although a second driver publishes half of epoch 1
     run("run-2", 1, (0,))
     assert run("run-3", 2) == dict.fromkeys("abcdefgh", (3, 3))
 

@@ -1,4 +1,4 @@
-"""Stores in directories whose listings may be old are refused on a cluster."""
+"""On a cluster, a store in a directory whose listings may be old is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mounted(mountpoint: str, opts: str, fstype: str = "nfs4") -> SimpleNamespace
 
 @pytest.fixture
 def mounts(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
-    """The mounts of the system; a test adds to them."""
+    """The mounts of the system; a test adds mounts to the list."""
     shown = [mounted("/", "rw,relatime", "ext4")]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: shown)
     return shown

@@ -1,4 +1,4 @@
-"""Inputs beside the keyed rows, in a subtask's table and in the first steps of an epoch."""
+"""A subtask finds the side inputs in its table and handles them before the keyed rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIDES = (
 def united(
     keyed: list[tuple[str, int]], rules: list[Any], initial: list[tuple[str, int]], subtask: int = 0
 ) -> pa.Table:
-    """A subtask's table: keyed rows, rules, and rows (key, total) of the initial state."""
+    """Make a subtask's table: keyed rows, rules, and rows (key, total) of the initial state."""
     groups_of_initial = table_of(initial, 8).column(2)
     starts = [{"total": total, "name": name} for name, total in initial]
     parts = [
@@ -87,7 +87,8 @@ def test_an_input_without_rows_is_empty() -> None:
 
 
 class BeginsByRules(BeginsWith):
-    """BeginsWith, whose rules are noted; the initial state counts only if there is a rule."""
+    """BeginsWith that also counts rules; the initial state of a key counts only if a rule
+    exists."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -159,7 +160,7 @@ def test_spilled_inputs_come_in_the_same_order_and_to_the_same(open_host: OpenHo
     outputs = []
     for epoch, table in enumerate(script):
         spilled = SpilledRows(plan.inputs, None, tempfile.gettempdir(), part_bytes=1)
-        # What came last is spilled first: the inputs are told apart all the same.
+        # The last row is spilled first, and the inputs are still told apart.
         kept = [spilled.spill(table.slice(row, 1)) for row in reversed(range(table.num_rows))]
         assert any(kept) == (epoch == 0)
         request = host.request(epoch, epoch + 1)

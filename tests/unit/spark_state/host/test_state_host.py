@@ -1,4 +1,4 @@
-"""The resident process: started on demand, private, and gone when it should be."""
+"""The state host starts on demand, is private to its user, and ends with its executor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.support.processors.processors import FailingAt
 
 pytestmark = pytest.mark.process
 
-# The number in an entry of an ACL that names nobody.
+# The id in an ACL entry that names no user.
 ANYBODY = 0xFFFFFFFF
 
 
@@ -109,7 +109,7 @@ def test_each_slot_has_a_host_of_its_own(executor: Executor) -> None:
 
 
 def test_a_process_with_very_many_open_files_starts_a_host(executor: Executor) -> None:
-    """select() takes 1,024 of them; a driver has a connection for each query that it has run."""
+    """select() takes 1,024 files; a driver has a connection for each query that ever ran."""
     former, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
@@ -163,7 +163,7 @@ def test_a_killed_host_is_replaced_and_its_state_restored(
 def test_sockets_are_in_a_directory_that_only_the_user_can_enter(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
-    """Directories inherit the set-group-ID bit, as volumes with fsGroup of Kubernetes have it."""
+    """Directories inherit the set-group-ID bit, for example on Kubernetes volumes with fsGroup."""
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     tmp_path.chmod(mode)
     inherited = mode & stat.S_ISGID
@@ -200,7 +200,8 @@ def test_a_link_to_a_private_directory_is_refused(
 def test_a_default_acl_gives_nobody_a_right(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """User 12345 has all rights to what is made below, and the group's mask takes them away."""
+    """The default ACL gives user 12345 all rights to new files; the group's mask takes the rights
+    away."""
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     entries = [(1, 7, ANYBODY), (2, 7, 12345), (4, 7, ANYBODY), (16, 7, ANYBODY), (32, 7, ANYBODY)]
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
@@ -218,12 +219,12 @@ def test_a_default_acl_gives_nobody_a_right(
 def test_directories_of_gone_executors_are_removed_and_those_of_others_are_not(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In another pid namespace somebody is known to work by the lock alone."""
+    """Only a lock shows that a process in another pid namespace is working."""
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     live = socket_directory(executor)
     gone = socket_directory(replace(executor, started=executor.started - 100))
     (gone / "0.lock").touch()
-    elsewhere = live.parent / (gone.name[:-1] + "x")  # not a name of ours
+    elsewhere = live.parent / (gone.name[:-1] + "x")  # not a name of cowstate's
     working, killed, never_begun = (live.parent / f"{gone.name}{digit}" for digit in "012")
     for folder in (elsewhere, working, killed, never_begun):
         folder.mkdir()
@@ -250,7 +251,7 @@ def test_nothing_is_removed_below_a_directory_of_another_user(
 
 @contextmanager
 def holding(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that works in a folder."""
+    """Start a process that holds a folder's lock."""
     code = (
         "import sys; from pathlib import Path\n"
         "from checkpoint_store.files.held_folder import held\n"
@@ -306,7 +307,7 @@ class Unpicklable(Exception):
 
 
 class LosesItsMessage(Exception):
-    """What a pickle keeps of it is its class."""
+    """An error whose pickle keeps only the class."""
 
     def __reduce__(self) -> tuple[type[BaseException], tuple[()]]:
         return LosesItsMessage, ()
@@ -333,7 +334,7 @@ def test_any_error_can_cross_the_wire(
 
 
 def broken_off(after: Callable[[Any, pa.Table], None], executor: Executor, host: Host) -> None:
-    """Send a request and some input, then go away without EndOfInput."""
+    """Send a request and some input, then leave without EndOfInput."""
     with connect(executor, 0, 600) as connection, connection.makefile("rwb") as file:
         assert isinstance(wire.receive(file), wire.Present)  # type: ignore[arg-type]
         wire.send(file, (host.request(1, 50), True))  # type: ignore[arg-type]
@@ -346,7 +347,8 @@ def whole_stream(file: Any, table: pa.Table) -> None:
 
 
 def stream_cut_by(count: int) -> Callable[[Any, pa.Table], None]:
-    """A stream whose last `count` bytes are missing; the last 8 are its end marker."""
+    """Return a function that sends a stream without the last `count` bytes; 8 bytes are the end
+    marker."""
 
     def send(file: Any, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()

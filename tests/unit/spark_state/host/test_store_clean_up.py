@@ -1,4 +1,4 @@
-"""Clean-up of an operator's store that is refused: what is told, when it is tried again."""
+"""Refused clean-up of an operator's store is logged once and tried less and less often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS_A = [("a", 1)]
 
 
 class Refusals:
-    """What the store refuses, which a test changes."""
+    """The deletions that the store refuses; `deleted` is the prefix of the refused names."""
 
     def __init__(self) -> None:
         self.deleted = ""
@@ -55,7 +55,7 @@ def run(host: Host, refusals: Refusals, epochs: range) -> None:
 
 
 def orphan_in(folder: Path) -> Path:
-    """A file that its writer did not publish, long ago."""
+    """Make an old file that its writer never published."""
     orphan = folder / "query/totals" / UNPUBLISHED / "0123"
     orphan.parent.mkdir(exist_ok=True)
     orphan.write_bytes(b"begun")

@@ -1,4 +1,4 @@
-"""Where the databases of a host are on the local disk, and that they go with it."""
+"""A host's databases lie in the right local directories and are removed with the host."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def executor() -> Executor:
 
 
 def opened(backends: SubtaskBackends, request: EpochRequest) -> Backend:
-    """An empty backend."""
+    """Open an empty backend."""
     nothing = BackendRestore((), (), StoredDatabases().databases, nobody_minds)
     backend, rest = backends.restored(request, KEY_GROUPS, nothing)
     assert rest == ()
@@ -112,7 +112,7 @@ def test_copies_of_a_subtask_that_has_ended_go_after_a_while(
     now[0] += 600
     backends.remove_unused_copies(600)
     assert copies_in(root, executor) == [own]
-    # The query goes on, and ends again.
+    # The query continues, and ends again.
     opened(backends, request_of)
     now[0] += 3600
     backends.remove_unused_copies(600)

@@ -1,4 +1,4 @@
-"""Epochs of a subtask over hosts that come, go and lag behind: scripts with what each one emits."""
+"""A subtask emits the right rows in every epoch while hosts start, end and fall behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("each_backend")
 
 @pytest.fixture(params=["heap", "rocksdb"])
 def each_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators that say nothing of their backend are in this one."""
+    """Make each backend in turn the default backend of operators."""
     defaults = (request.param, *BackendSettings.__init__.__defaults__[1:])  # type: ignore[index]
     monkeypatch.setattr(BackendSettings.__init__, "__defaults__", defaults)
 
@@ -168,7 +168,7 @@ def test_a_zombie_of_an_older_run_does_not_win_a_restart(open_host: OpenHost) ->
     new.epoch(1, ROWS_A)
     free.set()
     late.join()
-    # Both runs have epoch 1, with other contents: the next run must know whose Spark committed.
+    # Both runs have epoch 1 with other contents: the next run must know which run Spark committed.
     with pytest.raises(ContradictingRunsError, match="runs 1 and 2"):
         open_host(run_id="run-3").epoch(2, ROWS_A)
     new.checkpoints.starts.note_reached("run-2", 2)
@@ -191,7 +191,7 @@ def test_a_run_that_another_host_knows_to_be_over_is_refused(open_host: OpenHost
 def test_a_run_that_registers_behind_a_zombie_is_told_instead_of_forgotten(
     open_host: OpenHost,
 ) -> None:
-    """A host registered the run before so late that what it completed is newer by number."""
+    """The zombie run registered after run-1, so the zombie's epoch has the newer run number."""
     run = open_host(run_id="run-1")
     run.epoch(0, ROWS_A)
     open_host(run_id="zombie").epoch(1, ROWS_A)
@@ -296,7 +296,7 @@ def test_a_state_declared_in_a_failed_epoch_only_can_be_declared_anew(open_host:
             self._totals = handle.getValueState("totals", "rows string, total bigint")
 
         def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-            self._totals.update((0.5, 1))  # a float is no text
+            self._totals.update((0.5, 1))  # a float does not fit a string field
             yield from ()
 
     host = open_host(Wrong())
@@ -431,7 +431,7 @@ def test_rows_that_a_processor_does_not_read_are_skipped(open_host: OpenHost) ->
 
 
 class Forgetting(RunningTotals):
-    """As RunningTotals; a negative value leaves its key without state."""
+    """RunningTotals in which a negative value clears the key's state."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = list(rows)

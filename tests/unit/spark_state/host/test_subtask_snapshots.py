@@ -1,4 +1,4 @@
-"""When a subtask's snapshots are written, and when they take the place of changelogs."""
+"""Snapshots of a subtask are written in time and replace changelogs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_chains_stay_short_when_every_epoch_runs_in_a_host_of_its_own(
 
 @pytest.fixture
 def no_state_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state of a few keys is written in parts, too."""
+    """Write even a state of a few keys in parts."""
     monkeypatch.setattr(snapshot_policy, "FEW_ENTRIES", 0)
 
 
@@ -90,7 +90,8 @@ def test_short_runs_replace_a_large_state_in_parts(
 
 
 class SlowSnapshots:
-    """Snapshots are written only once they are let go; `begun` counts those that want to be."""
+    """A patch that holds back all snapshots until `let_go` is set; `begun` counts the waiting
+    writes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Semaphore(0)
@@ -129,7 +130,7 @@ def test_no_epoch_waits_for_the_snapshot_of_a_run_that_goes_on(
 
 
 def short_runs(open_host: OpenHost, epochs: int) -> None:
-    """An epoch more, and a part is due."""
+    """Run each epoch in a new run, until the next epoch makes a part due."""
     for epoch in range(epochs):
         open_host(run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
 
@@ -168,7 +169,7 @@ def test_a_task_that_is_gone_does_not_wait_for_a_part(
 
 @dataclass
 class SlowWrites:
-    """Snapshots of stores or subtasks whose names have `slow` are written when they are let go."""
+    """A patch that holds back the snapshots of slow stores or subtasks until `let_go` is set."""
 
     slow: Callable[[str, int], bool]
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -186,7 +187,7 @@ class SlowWrites:
         monkeypatch.setattr(CheckpointFiles, "write", write_state)
 
     def not_waited_for(self, epoch: Callable[[], object]) -> None:
-        """Run an epoch, which ends although nothing is let go."""
+        """Run an epoch, and check that the epoch ends before `let_go` is set."""
         thread = threading.Thread(target=epoch)
         thread.start()
         thread.join(60)
@@ -239,7 +240,7 @@ def test_a_part_does_not_wait_for_those_of_other_subtasks(
 def test_a_subtask_whose_run_goes_on_elsewhere_for_a_while_waits_for_no_part(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names a snapshot that is written beside its epochs."""
+    """The subtask names a snapshot that is written in the background."""
     home, elsewhere = open_host(), open_host()
     home.epoch(0, ROWS_A)
     for epoch in range(1, 25):

@@ -26,7 +26,7 @@ BACKENDS = [BackendSettings(), BackendSettings(kind="rocksdb")]
 
 @dataclass
 class Days:
-    """A host whose clock, and the times of whose files, the test moves on."""
+    """A host whose clock and file times the test moves on."""
 
     folder: Path
     maintenance: Maintenance = field(init=False)
@@ -41,7 +41,7 @@ class Days:
         return self.host
 
     def pass_by(self, seconds: float) -> None:
-        """Let time pass, at the end of which the host and the sweep do what they do each hour."""
+        """Let time pass, then do the hourly work of the host and of the sweep."""
         self.now += seconds
         for path in self.folder.rglob("epochs/*/*"):
             modified = path.stat().st_mtime - seconds
@@ -58,7 +58,7 @@ class Days:
         return [path for kind in kinds for path in self.folder.rglob(f"epochs/*/{kind}-*")]
 
     def begin_snapshot(self) -> None:
-        """Run two epochs, after which a snapshot is written that no barrier names yet."""
+        """Run two epochs, so that a snapshot exists that no barrier names yet."""
         for epoch in range(2):
             self.host.epoch(epoch, ROWS)
             self.host.finish_maintenance()
@@ -70,7 +70,7 @@ class Days:
         return self.host.report.failed_snapshots
 
     def restarted(self, epoch: int) -> object:
-        """The output of an epoch of the next run, in a host that has nothing."""
+        """Return the output of an epoch in the next run, in a new host."""
         with Maintenance() as maintenance:
             host = replace(self.host, session=None, run_id="run-2").open(maintenance)
             try:
@@ -143,7 +143,7 @@ def test_a_snapshot_without_signs_of_life_is_counted_and_told_with_duration_and_
 ) -> None:
     host = days.open(backend=backend)
     days.begin_snapshot()
-    days.now += GRACE / 2 + 60  # the host was stopped for so long
+    days.now += GRACE / 2 + 60  # the host was stopped for that long
     assert host.epoch(2, ROWS) == {"a": (3, 3)}
     assert {handle.kind for handle in host.handles} == {"changelog"}
     assert days.failed == 1

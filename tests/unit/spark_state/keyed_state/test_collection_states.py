@@ -1,4 +1,4 @@
-"""List and map states: PySpark's semantics, what values become, and what a call costs."""
+"""List and map states behave as in PySpark, and a call costs no more than its elements."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Backend:
         self.heap.set_current_key(("a",), 1)
 
     def restored(self) -> Backend:
-        """Another one, with the changes of this one's epoch."""
+        """Return another backend with the changes of the current epoch."""
         other = Backend(self.element, self.user_key, self.value)
         other.heap.apply(self.heap.changes().to_batches())
         other.heap.set_current_key(("a",), 1)
@@ -328,7 +328,7 @@ def test_a_state_of_another_kind_or_schema_is_refused(other: StateDescriptor) ->
 
 
 def rows_of(backend: Backend) -> list[tuple[str, str, Any]]:
-    """State, operation and element of each row that the epoch has to write."""
+    """Return state, operation and element of each row of the epoch's changelog."""
     rows: list[dict[str, Any]] = backend.heap.changes().to_pylist()
     return [(row["_state"], row["_op"], row[row["_state"]]) for row in rows]
 
@@ -420,7 +420,7 @@ def test_an_iterator_gives_what_was_there_when_it_began(backend: Backend) -> Non
 
 
 def test_rows_of_whole_collections_replace_what_a_key_has(backend: Backend) -> None:
-    """As releases wrote them until elements had rows of their own."""
+    """Earlier releases wrote whole collections, before elements had rows of their own."""
     put_and_seal(backend, 3)
     struct_type = pa.struct([("name", pa.string()), ("n", pa.int64())])
     list_type = pa.struct([("list_value", pa.list_(struct_type))])

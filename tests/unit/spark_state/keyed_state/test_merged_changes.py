@@ -1,4 +1,4 @@
-"""Changelogs as one, without a backend. The contract of backends merges what backends write."""
+"""Merging changelogs keeps the last change. The contract of backends merges real changelogs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LIKE_AN_ELEMENT = pa.struct([("list_position", pa.int64()), ("user_map_key", pa.
 
 
 def changelog(types: dict[str, tuple[str, Any]], *rows: tuple[str, str, str, Any]) -> pa.Table:
-    """Rows (key, state, op, struct) of one key group; `types`: name and type of a state's column,
-    by the state."""
+    """Make a changelog of one key group from rows (key, state, op, struct). `types`: column name
+    and type of each state."""
     fields = [
         pa.field("key", pa.string()),
         pa.field("_key_group", pa.int32(), nullable=False),
@@ -37,7 +37,7 @@ def changelog(types: dict[str, tuple[str, Any]], *rows: tuple[str, str, str, Any
 
 
 def shown(table: pa.Table) -> list[tuple[str, str, str, Any]]:
-    """The rows as they are given to `changelog`."""
+    """Return a changelog's rows in the form of the arguments of `changelog`."""
     columns = {column.name: column.index for column in state_columns(table.schema)}
     return [
         (row["key"], row["_state"], row["_op"], table.column(columns[row["_state"]])[n].as_py())
@@ -80,7 +80,8 @@ def test_a_value_with_fields_that_are_called_like_elements_is_a_value() -> None:
 
 
 def test_files_that_call_the_columns_of_states_otherwise_are_merged_by_state() -> None:
-    """One state is called like a key column, another like what that state's column is called."""
+    """A state has the name of a key column, and another state the name of the first state's
+    column."""
     first = changelog({"key_": ("key_", NUMBER)}, ("a", "key_", "put", {"n": 1}))
     both = changelog(
         {"key": ("key_", NUMBER), "key_": ("key__", NUMBER)},
@@ -115,7 +116,7 @@ def test_the_growth_of_all_is_noted_as_far_as_each_has_noted_it() -> None:
     types = {"count": ("count", NUMBER), "place": ("place", NUMBER)}
     of_count = changelog(types, ("a", "count", "put", {"n": 1}))
     of_both = changelog(types, ("a", "count", "delete", None), ("b", "place", "put", {"n": 1}))
-    # Key group 9 is of a subtask that does not read its rows.
+    # Key group 9 belongs to a subtask that does not read these rows.
     first = with_growth(of_count, {"count": {3: 1, 9: 5}})
     then = with_growth(of_both, {"count": {3: -2}, "place": {3: 1}})
     kinds: Any = {"count": "value", "place": "value"}

@@ -1,4 +1,4 @@
-"""Rows between Arrow and Python: whose key is whose, and what callers get."""
+"""Rows convert between Arrow and Python, with the right key for each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of states that change between runs: what is allowed, and what becomes of values."""
+"""Allowed changes of a state's schema convert the stored values, and other changes are refused."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def test_another_kind_has_sparks_condition_and_names_both() -> None:
 
 
 class Versions(StatefulProcessor):
-    """A processor whose states have another schema in each version. Emits what its states hold."""
+    """A processor whose states have another schema in each version. Emits the values in the
+    states."""
 
     def __init__(self, version: int, ttl_ms: int | None = None) -> None:
         self._version = version
@@ -200,7 +201,7 @@ def spec_of(folder: Path, version: int, snapshots_after: int) -> Any:
 
 
 class Numbers(StatefulProcessor):
-    """Keeps the values of rows as numbers of a type."""
+    """A processor that keeps the values of rows as numbers of one type."""
 
     def __init__(self, data_type: DataType) -> None:
         self._schema = struct(a=data_type)

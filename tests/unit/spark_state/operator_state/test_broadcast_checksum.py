@@ -1,4 +1,4 @@
-"""The checksum of a broadcast state, by which subtasks are found to hold the same."""
+"""Subtasks with the same broadcast state have the same checksum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of broadcast state: what is one key for Spark is one key, however often it is put."""
+"""Equal keys for Spark are one key of broadcast state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUES = pa.schema([("v", pa.int64())])
 
 
 def other_nan() -> float:
-    """A NaN that is not the object of any other."""
+    """Return a new NaN object."""
     return float("nan")
 
 
@@ -80,7 +80,7 @@ def test_it_is_one_key_after_a_restore_too(kind: str, parallelism: int) -> None:
 
 
 def test_a_state_that_grew_by_nans_is_one_key_again_once_it_is_restored() -> None:
-    """The value that was put last counts."""
+    """The last value put counts."""
     schema, key = KEYS["nested"]
     item_type = broadcast_item_type(pa.struct(list(schema)), pa.struct(list(VALUES)))
     items = [(key(other_nan()), (number,)) for number in range(5)]

@@ -1,4 +1,4 @@
-"""The source of docs/how-to/keep-operator-state.md, run as Spark runs a source, without Spark."""
+"""The source of docs/how-to/keep-operator-state.md works as documented, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def source_class() -> Any:
 
 
 class Query:
-    """One run of a query: Spark keeps its offsets as JSON and pickles readers and partitions."""
+    """One run of a query: offsets go through JSON, readers and partitions through pickle, as in
+    Spark."""
 
     def __init__(self, source_class: Any, folder: Path, tasks: int) -> None:
         source = source_class({"path": str(folder), "tasks": str(tasks)})
@@ -39,7 +40,7 @@ class Query:
         return through_json(self.reader.latestOffset(start, ReadAllAvailable()))
 
     def read(self, start: Offset, end: Offset) -> list[Lines]:
-        """The rows of each task."""
+        """Return the rows of each task."""
         partitions = cloudpickle.loads(cloudpickle.dumps(self.reader.partitions(start, end)))
         return [list(self.reader.read(partition)) for partition in partitions]
 

@@ -1,4 +1,4 @@
-"""Operator state as a processor gets it: PySpark's methods, and Rows that are its own."""
+"""A processor gets operator state with PySpark's methods, and may change the Rows freely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registering, changing, snapshotting and restoring operator state."""
+"""Operator state can be registered, changed, snapshotted and restored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = pa.schema([("values", pa.list_(pa.string()))])
 
 
 def source_state(subtask: int, splits: int) -> OperatorStateBackend:
-    """What a subtask of a source holds: its splits, its watermark, the options of all."""
+    """Make the state of a source's subtask: splits, watermark, and the options of all subtasks."""
     backend = OperatorStateBackend()
     positions = backend.list_state("positions", POSITIONS)
     for split in range(splits):
@@ -118,7 +118,7 @@ def test_a_snapshot_is_the_moment_it_was_taken() -> None:
 
 
 def test_the_same_state_gives_the_same_bytes() -> None:
-    """A source can tell by them that nothing changed."""
+    """A source compares the bytes to see that nothing changed."""
     snapshots = snapshots_of(3, 2)
     again = [OperatorStateBackend.restore(snapshots, subtask, 2) for subtask in range(2)]
     assert [backend.snapshot().to_bytes() for backend in again] != snapshots

@@ -1,4 +1,4 @@
-"""Going back to a moment of operator state, and telling whether it has changed since."""
+"""A mark of operator state shows later changes and can undo them."""
 
 from __future__ import annotations
 

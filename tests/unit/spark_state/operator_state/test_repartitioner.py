@@ -1,4 +1,4 @@
-"""Who restores which offsets of which snapshot: every case and its outcome."""
+"""Every subtask restores the right offsets of the right snapshot, for every case."""
 
 from __future__ import annotations
 

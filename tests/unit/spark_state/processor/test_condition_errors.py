@@ -1,4 +1,4 @@
-"""Errors with a condition of Spark's: what jobs that run on Spark match on."""
+"""Errors have Spark's error conditions, so an existing job catches the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed rows and control rows in one table."""
+"""A table's keyed rows and control rows are told apart."""
 
 from __future__ import annotations
 

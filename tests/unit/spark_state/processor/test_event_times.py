@@ -1,4 +1,4 @@
-"""Event times of rows: how far they have come, and which are late."""
+"""Event times of rows give the watermarks and the late rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CARRIED = EventTimes(index=0, carried_index=1, delays_ms=(10, 0, 5), policy="min
 
 
 def carried_rows(*rows: tuple[int | None, int | None]) -> pa.Table:
-    """Rows with these event times in ms, and the numbers of their watermarks."""
+    """Make rows with event times in ms and upstream numbers of their watermarks."""
     times, upstreams = zip(*rows, strict=True)
     return pa.table(
         {
@@ -32,7 +32,7 @@ def carried_rows(*rows: tuple[int | None, int | None]) -> pa.Table:
 
 
 def rows(micros: list[int | None], kind: pa.DataType = INSTANT) -> pa.Table:
-    """Rows with these event times, numbered; a window ends at its time."""
+    """Make numbered rows with event times in µs; a window ends at its row's time."""
     times: pa.Array[Any] = pa.array(micros, pa.int64())
     if kind is WINDOW:
         ends = times.cast(INSTANT)

@@ -1,4 +1,4 @@
-"""The processor's handles: what init may declare, and what this release refuses."""
+"""A processor's `init` may declare supported states, and unsupported declarations are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Init = Callable[[Any], Any]
 
 
 class Scripted:
-    """A processor whose init is given; it remembers being closed."""
+    """A processor that runs a given `init` and notes its close."""
 
     def __init__(self, init: Init) -> None:
         self._init = init

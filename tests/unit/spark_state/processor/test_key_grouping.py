@@ -1,4 +1,4 @@
-"""Rows by key: what belongs together, in which order, for every type of key."""
+"""Grouping puts the rows of a key together, in Spark's order, for every type of key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ MOMENT = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
 
 
 def grouped(columns: dict[str, Any], keys: list[str]) -> list[tuple[Any, int, list[int]]]:
-    """(key, key group, positions of its rows) in order; the key group is the number of the row."""
+    """Return (key, key group, positions of the key's rows) in order; a row's key group is its
+    number."""
     length = len(next(iter(columns.values())))
     table = pa.table(
         {**columns, "position": pa.array(range(length)), "group": pa.array(range(length))}

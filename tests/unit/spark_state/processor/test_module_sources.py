@@ -1,4 +1,4 @@
-"""A processor runs with the modules that the driver has, or says that it cannot."""
+"""A processor runs with the driver's version of the user's modules, or fails with an error."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def write(folder: Path, step: int, factor: int) -> None:
-    # A .pyc file is told from a newer source by the size, and by seconds.
+    # Python compares a .pyc file with its source by size and by whole seconds.
     padding = "  #" + "-" * (step + factor)
     (folder / "my_rules.py").write_text(RULES.format(factor=factor, padding=padding))
     (folder / "my_counting.py").write_text(COUNTING.format(step=step, padding=padding))
 
 
 def sent_by_driver(folder: Path) -> Sent:
-    """The pickle and the sources of a driver that has the modules as they are now."""
+    """Return the pickle and the module sources that a new driver would send now."""
     path = {"PYTHONPATH": f"{folder}:{Path.cwd()}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", SCRIPT]
     sent: Sent = pickle.loads(subprocess.run(command, capture_output=True, env=path).stdout)

@@ -1,4 +1,4 @@
-"""Output rows: matched by name, refused with field, value and type, and kept within bounds."""
+"""Output rows are matched by name, kept within bounds, and refused with field, value and type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pandas DataFrames in and out: what a processor sees, what it may emit, what it costs."""
+"""A processor gets and emits pandas DataFrames as in Spark, and only used frames cost time."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int32())])
 
 
 def keyed(columns: dict[str, pa.Array[Any]], counts: list[int]) -> KeyedInput:
-    """Rows of keys 0, 1, …, so many of each."""
+    """Make rows of keys 0, 1, …; `counts`: rows of each key."""
     keys = [(number,) for number in range(len(counts))]
     return KeyedInput(pa.table(columns), keys, [0] * len(counts), counts)
 
 
 def frames(form: PandasFrames, rows: KeyedInput) -> list[list[pd.DataFrame]]:
-    """What each key gets."""
+    """Return the frames of each key."""
     return [list(each) for each in form.rows_by_key(rows, tuple(rows.rows.column_names))]
 
 
@@ -157,7 +157,7 @@ class TestInput:
         first = next(next(rows))
         first.loc[:, "v"] = -1
         first.iloc[0, 0] = -2
-        if not PANDAS_3:  # which makes the array read-only
+        if not PANDAS_3:  # pandas 3 makes the array read-only
             first["v"].to_numpy()[:] = -3
         assert next(next(rows))["v"].tolist() == [2, 3]
 
@@ -173,7 +173,7 @@ class TestInput:
 
 
 def conversions(form: PandasFrames, rows: KeyedInput, looked_at: Any) -> int:
-    """How often rows are converted when only these keys are looked at."""
+    """Return the number of converted frames if only the keys `looked_at` are read."""
     with mock.patch.object(PandasFrames, "_frame", autospec=True, side_effect=_FRAME) as made:
         for number, each in enumerate(form.rows_by_key(rows, ("v",))):
             if number in looked_at:
@@ -185,7 +185,7 @@ _FRAME = PandasFrames._frame
 
 
 def emitted(*output: Any, schema: pa.Schema = OUTPUT, form: PandasFrames = FORM) -> list[Any]:
-    """Rows of what keys 0, 1, … emitted, each one frame."""
+    """Return the output rows if keys 0, 1, … emit one frame each."""
     keyed_output: Iterator[Any] = (
         item
         for number, frame in enumerate(output)

@@ -1,4 +1,4 @@
-"""What a run is put together from (time, steps, inputs, form of rows), each in another way."""
+"""Each part of a RunPlan (time, steps, inputs, form of rows) can be replaced alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Emitted = list[tuple[Any, ...]]
 
 
 def spec_of(processor: Any, **changes: Any) -> ProcessorSpec:
-    """What the host gets of an operator that runs the processor with another RunPlan."""
+    """Return an operator's ProcessorSpec with a changed RunPlan."""
     spec = operator(Path("unused"), processor).processor
     return replace(spec, run_plan=replace(spec.run_plan, **changes))
 
@@ -52,7 +52,7 @@ def emitted(
     table: pa.Table,
     time: EpochTime | None = TIME,
 ) -> Emitted:
-    """The output of an epoch, whose state is kept."""
+    """Run an epoch, keep its state, and return its output."""
     arrived = pickle.loads(dumps(spec))
     processor = pickle.loads(arrived.pickled_processor)
     inputs = arrived.run_plan.inputs.by_name(table)
@@ -81,7 +81,7 @@ class TestTime:
 
 
 class EmitsAtTheEnd(RunningTotals):
-    """Emits nothing for rows, but the totals of a key whose timer expires, and forgets them."""
+    """Emits nothing for rows; an expired timer emits and clears the key's totals."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         deltas = [*super().handleInputRows(key, rows, timerValues)]
@@ -97,7 +97,7 @@ class EmitsAtTheEnd(RunningTotals):
 
 @dataclass(frozen=True)
 class ExpireTimers:
-    """A step that calls `handleExpiredTimer` for these keys; their key group is 3."""
+    """A step that calls `handleExpiredTimer` for `keys`, all in key group 3."""
 
     keys: tuple[str, ...]
 
@@ -145,7 +145,7 @@ class TestSteps:
 
 @dataclass(frozen=True)
 class TaggedInputs:
-    """Column `_input` says of which input a row is; all have the columns of the keyed rows."""
+    """Inputs with the columns of the keyed rows; the column `_input` names the input of a row."""
 
     layout: InputLayout
 
@@ -167,7 +167,7 @@ class TaggedInputs:
 
 
 def handle_initial_state(run: EpochRun) -> Iterator[Any]:
-    """A step over another input that emits nothing."""
+    """Hand the rows of the initial state to the processor; a step without output."""
     initial = run.inputs[INITIAL]
     keyed = group_by_key(initial.table, initial.layout, run.key_columns)
     rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
@@ -200,7 +200,7 @@ def test_a_second_input_reaches_the_processor_under_its_name_before_the_rows() -
 
 
 class TotalsOfFrames(RunningTotals):
-    """RunningTotals as transformWithStateInPandas has it."""
+    """RunningTotals in the form of transformWithStateInPandas."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         count, total = self._totals.get() if self._totals.exists() else (0, 0)
@@ -235,7 +235,7 @@ class TestFormOfRows:
 
 
 class EmitsFramesLater(TotalsOfFrames):
-    """Emits the rows of a key when its timer fires."""
+    """Emits the rows of a key when the key's timer fires."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)

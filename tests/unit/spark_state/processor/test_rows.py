@@ -1,4 +1,4 @@
-"""Rows for a processor: Spark's Row with Spark's values."""
+"""A processor gets Spark's Rows with Spark's values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schemas of states: which of them Spark refuses where it keeps states as Avro."""
+"""State schemas that Spark refuses with Avro encoding are refused."""
 
 from __future__ import annotations
 

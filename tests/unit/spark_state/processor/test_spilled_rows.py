@@ -1,4 +1,4 @@
-"""Spilled input in parts that fit, whatever the size of rows and the number of runs."""
+"""Spilled input comes back in parts that fit into memory, for any row size and number of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PART_BYTES = 1 << 20
 
 
 def pieces(row_bytes: int, count: int, rows: int) -> Iterator[pa.Table]:
-    """So many tables of so many rows, with keys in no order."""
+    """Make `count` tables of `rows` rows, with random keys."""
     chance = np.random.default_rng(0)
     for first in range(0, count * rows, rows):
         yield pa.table(

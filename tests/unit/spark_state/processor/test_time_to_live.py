@@ -1,4 +1,4 @@
-"""Values, elements and entries that expire: what a processor sees, and what is removed when."""
+"""Expired values, elements and entries are invisible at once and removed later."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TTL_MS = 100
 
 
 class Expiring(StatefulProcessor):
-    """Keeps each row in three states that expire; emits the rows seen and the sum of all that is
-    left. A row whose value is negative only looks."""
+    """Keeps each row in three states that expire. Emits the number of rows seen and the sum of all
+    unexpired values. A row with a negative value changes nothing."""
 
     def __init__(self, ttl_ms: int | None = TTL_MS) -> None:
         self._ttl_ms = ttl_ms
@@ -54,7 +54,7 @@ def test_a_value_is_there_until_its_time_and_a_put_sets_it_anew() -> None:
     epochs = TimedEpochs(Expiring())
     assert epochs.epoch([("a", 1), ("a", 2)], 1000) == [("a", 2, 20_302)]
     assert epochs.epoch([("a", 1)], 1099) == [("a", 3, 10_403)]
-    # 2 expires at 1100 and so does the first 1 of the list; the entry of 1 was put anew.
+    # At 1100, the value 2 and the first 1 of the list expire; the map entry of 1 was put again.
     assert epochs.epoch([("a", -1)], 1100) == [("a", 1, 10_102)]
     assert epochs.epoch([("a", -1)], 1199) == [("a", 0, 0)]
 
@@ -97,11 +97,11 @@ def test_an_epoch_removes_no_more_than_its_bound_and_nobody_sees_the_rest(
     assert len(epochs.backend) == 120
     left = []
     for _ in range(3):
-        # Looking at a key changes nothing, so the bound is 10.
+        # A read of a key changes nothing, so the bound is 10.
         assert epochs.epoch([("k39", -1)], 2000) == [("k39", 0, 0)]
         left.append(len(epochs.backend))
     assert left == [110, 100, 90]
-    # Each epoch writes more than it removes at least, and keeps pace.
+    # An epoch may remove more values than the epoch writes, so removal keeps pace.
     epochs.epoch([(f"n{n}", 1) for n in range(40)], 2050)
     assert len(epochs.backend) == 120
 

@@ -1,4 +1,4 @@
-"""Timers of a processor: registered, listed, deleted, fired, and kept as state."""
+"""Timers are registered, listed, deleted and fired as in Spark, and stored as state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Init = Callable[[Any], Any]
 
 
 class Sessions(StatefulProcessor):
-    """Counts the rows of a key. A row's value is the time of a timer, which emits and forgets the
-    count; a negative one deletes that timer."""
+    """Counts the rows of a key. A row's value is the time of a timer, which emits and clears the
+    count; a negative value deletes the timer."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle
@@ -43,7 +43,8 @@ class Sessions(StatefulProcessor):
 
 
 class ListsTimers(Sessions):
-    """Emits the sum of the key's timers as total, with rows, and when a timer fires."""
+    """Emits the number of a key's timers as rows, and the sum of the timers as total. A fired timer
+    emits the number and the timer's time."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         list(super().handleInputRows(key, rows, timerValues))
@@ -57,7 +58,7 @@ class ListsTimers(Sessions):
 
 
 class Reacts(Sessions):
-    """When a timer fires: deletes the next one, and registers one for a time that has come."""
+    """At a fired timer, deletes the next timer, and registers a timer whose time has passed."""
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
         expiry_ms = expiredTimerInfo.getExpiryTimeInMs()

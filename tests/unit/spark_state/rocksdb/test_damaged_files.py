@@ -1,4 +1,4 @@
-"""Files that are damaged under an open database: no read passes over rows, and none is uploaded."""
+"""If files under an open database are damaged, no read loses rows, and no upload happens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def database(tmp_path: Path, memory: DatabaseMemory) -> Iterator[Database]:
 
 @pytest.fixture
 def family(database: Database) -> ColumnFamily:
-    """With ROWS in one file."""
+    """Make a column family whose only file holds ROWS."""
     family, batch = database.new_column_family(), Batch()
     for key, value in ROWS:
         batch.put(key, value, family.handle)
@@ -61,7 +61,7 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path, family: ColumnFamily, memory: DatabaseMemory) -> ColumnFamily:
-    """The same with damage in the middle, which no cache hides."""
+    """Damage the middle of the family's file, and switch off the cache."""
     table = table_of(tmp_path)
     flip(table, table.stat().st_size // 3)
     memory.blocks.set_capacity(0)
@@ -121,7 +121,7 @@ def test_a_checkpoint_does_not_give_a_part_of_the_rows(
 
 
 def problem_of(checkpoint: DatabaseCheckpoint) -> str | None:
-    """What a check of all its tables says."""
+    """Return the error of a check of all tables, None without an error."""
     try:
         checkpoint.check(checkpoint.tables())
     except StateHostError as error:
@@ -130,8 +130,8 @@ def problem_of(checkpoint: DatabaseCheckpoint) -> str | None:
 
 
 def test_a_check_finds_damage_wherever_it_is(database: Database, family: ColumnFamily) -> None:
-    """But in the filter, about 10 bits for each row, in a block before the last ones: RocksDB does
-    not believe a damaged one, and looks for the row."""
+    """Except in the filter of about 10 bits a row: RocksDB ignores a damaged filter and looks for
+    the row."""
     checkpoint = database.checkpoint()
     (name,) = checkpoint.tables()
     checkpoint.check([name])

@@ -1,4 +1,4 @@
-"""Settings of RocksDB: parsed, refused, and in the options that a database is opened with."""
+"""Settings of RocksDB are parsed or refused, and reach the options of an open database."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def parsed(**texts: str) -> DatabaseSettings:
 
 
 def sections(tmp_path: Path, settings: DatabaseSettings) -> dict[str, str]:
-    """What RocksDB says a database was opened with: the part of the database, and of a column
-    family of ours with the blocks of its tables."""
+    """Return RocksDB's report of an open database's options: the section of the database, and the
+    section of a column family and its tables."""
     memory = DatabaseMemory()
     memory.allow(16 << 20)
     database = Database(tmp_path / "database", memory, settings)

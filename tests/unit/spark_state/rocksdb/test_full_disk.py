@@ -1,4 +1,4 @@
-"""A local disk that takes no more: an error, and no wait."""
+"""A full local disk is an error and never a wait."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ WELL = ""
 @pytest.mark.parametrize(
     ("when", "keys", "attempts"),
     [
-        # RocksDB takes no more rows when it could not write those of the snapshot, so the next
-        # epoch restores the state.
+        # RocksDB takes no more rows after failing to write the snapshot's rows, so the next epoch
+        # restores the state.
         ("moment", "2000", [WELL]),
         ("snapshot", "2000", [WELL, REFUSED, REFUSED]),
         ("part", "20000", []),

@@ -1,4 +1,4 @@
-"""Snapshots of a database as its own files: what is uploaded, what is restored, what is refused."""
+"""Snapshots upload only a database's new files, and damaged snapshots are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def backend(stored: StoredDatabases) -> Iterator[RocksDBKeyedStateBackend]:
 
 
 def put(backend: RocksDBKeyedStateBackend, keys: range, number: int = 0) -> None:
-    """Give each key a value, a list and a map, and seal."""
+    """Give each key a value, a list and a map, and seal the epoch."""
     value, elements, entries = (backend.state(descriptor) for descriptor in STATES)
     for key in keys:
         backend.set_current_key((key,), key_group_of(key))
@@ -322,7 +322,7 @@ def test_a_reader_without_rocksdict_is_told_what_to_install(
     ours = [name for name in sys.modules if name.startswith("spark_state.rocksdb")]
     with (
         mock.patch.dict(sys.modules, {"rocksdict": None}),
-        # The import that fails would leave another package without modules there.
+        # The failing import would otherwise replace the package by a package without modules.
         mock.patch.object(spark_state, "rocksdb", spark_state.rocksdb),
     ):
         for name in ours:
@@ -409,6 +409,6 @@ def test_the_small_files_stay_small_however_many_snapshots_there_were(
         files = snapshot._checkpoint.small_files()
         lengths.append(sum(map(len, files.values())))
         snapshot.release()
-    # RocksDB looks at the manifest's length before it adds an entry, not after.
+    # RocksDB checks the manifest's length before adding an entry, not after.
     assert max(lengths) < (64 << 10) + LONGEST_ENTRY
     assert min(lengths[100:]) < 32 << 10, "the manifest never began anew"

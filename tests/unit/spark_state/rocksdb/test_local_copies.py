@@ -1,4 +1,4 @@
-"""Local recovery: tables that are on the disk already are not downloaded."""
+"""Local recovery does not download tables that are already on the disk."""
 
 from __future__ import annotations
 

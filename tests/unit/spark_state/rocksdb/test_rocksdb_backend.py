@@ -1,4 +1,4 @@
-"""What is particular to the RocksDB backend: files, column families, memory, and what it reads."""
+"""Behaviour of the RocksDB backend alone: files, column families, memory and reads."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_databases_share_a_limit_of_memory(tmp_path: Path) -> None:
     limit = 8 << 20
     memory = DatabaseMemory()
     memory.allow(limit)
-    memory.allow(limit // 2)  # another operator wants less
+    memory.allow(limit // 2)  # another operator allows less
     backends = [backend_in(tmp_path / str(number), memory) for number in range(2)]
     of_text = StateDescriptor("text", "value", TEXT, "{}")
     rounds, keys_of_round = 16, 1000
@@ -224,7 +224,7 @@ def test_databases_share_a_limit_of_memory(tmp_path: Path) -> None:
                 backend.set_current_key((number * keys_of_round + key,), KEY_GROUPS.start)
                 state.update((f"{key:01024d}",))
             backend.seal()
-            # RocksDB writes full tables out in the background, and a busy machine delays that.
+            # RocksDB flushes full tables in the background, and a busy machine delays the flush.
             eventually(lambda: memory.blocks.get_usage() <= limit)
     assert len(backends[0]) == rounds * keys_of_round
     for backend in backends:

@@ -1,4 +1,4 @@
-"""A database that RocksDB holds up does not hold up the other threads of its host."""
+"""A stalled RocksDB database does not block the host's other threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_state.rocksdb.database import Batch, ColumnFamily, Database
 from spark_state.rocksdb.database_options import DatabaseMemory
 
 PATIENCE_SECONDS = 60
-# The number of files from which RocksDB slows or stops writes.
+# The numbers of files at which RocksDB slows and stops writes.
 SLOW, STOPPED = ("1", "1000"), ("1", "1")
 AT_EASE = ("1000", "1000")
 
@@ -34,7 +34,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def family(database: Database) -> ColumnFamily:
-    """With one file of rows."""
+    """Make a column family with a single file of rows."""
     family = database.new_column_family()
     database.write(rows_of(family, 1))
     family.flush()
@@ -55,7 +55,7 @@ def rows_of(family: ColumnFamily, count: int) -> Batch:
 
 
 def limit(family: ColumnFamily, files: tuple[str, str]) -> None:
-    """Let RocksDB slow writes, and stop them, from so many files on, and not merge files."""
+    """Let RocksDB slow and stop writes at the numbers in `files`, and never merge files."""
     slow, stopped = files
     family._rows.set_options(
         {
@@ -71,7 +71,7 @@ def limit(family: ColumnFamily, files: tuple[str, str]) -> None:
 def test_a_write_that_is_held_up_waits_while_other_threads_go_on(
     database: Database, family: ColumnFamily, thread: ThreadPoolExecutor, files: tuple[str, str]
 ) -> None:
-    """If it kept the global lock, this thread would never end the wait."""
+    """A stalled write that kept the global lock would block this thread forever."""
     limit(family, files)
     writing: Future[None] = thread.submit(database.write, rows_of(family, 50))
     for _ in range(10):
@@ -110,7 +110,7 @@ def test_a_write_to_a_database_that_has_failed_does_not_wait(
     monkeypatch.setattr(database, "has_failed", lambda: True)
 
     class Refusing:
-        """Rows that RocksDB refuses, as it does after a failure."""
+        """Rows that RocksDB refuses, as after a failure."""
 
         def __bool__(self) -> bool:
             return True
@@ -144,7 +144,7 @@ def test_a_close_has_nothing_to_flush_with_the_global_lock(
     in_memory: list[int] = []
 
     class Closing:
-        """The database of rocksdict."""
+        """A database of rocksdict that notes the rows in memory at close."""
 
         def __init__(self, rdict: Any) -> None:
             self._rdict = rdict

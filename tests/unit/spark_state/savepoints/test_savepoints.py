@@ -1,4 +1,4 @@
-"""Savepoints and restores of operators, without Spark."""
+"""Savepoints and restores of operators work without Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def maintenance() -> Iterator[Maintenance]:
 
 @pytest.fixture
 def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
-    """Opens hosts of stores below a folder."""
+    """Open hosts of stores below a folder."""
     hosts: list[Host] = []
 
     def open_one(root: Path = tmp_path, **changes: Any) -> Host:
@@ -68,7 +68,7 @@ def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
 
 
 def run(open_host: OpenHost, epochs: range, parallelism: int = 2, **changes: Any) -> Totals:
-    """Epochs with a row of each key; what the last one yields."""
+    """Run epochs with a row of each key. Return the output of the last epoch."""
     run_id = changes.pop("run_id", "run")
     hosts = [
         open_host(subtask=subtask, parallelism=parallelism, run_id=run_id, **changes)
@@ -299,7 +299,7 @@ def test_a_query_whose_checkpoint_is_ahead_of_a_restored_store_is_refused(
         run(open_host, range(6, 7), run_id="later")
     output = run(open_host, range(4, 9), run_id="later")
     assert output == {key: (9, sum(range(9))) for key in KEYS}
-    output = run(open_host, range(11, 12), run_id="last")  # Spark left batches out
+    output = run(open_host, range(11, 12), run_id="last")  # Spark skipped batches 9 and 10
     assert output == {key: (10, sum(range(9)) + 11) for key in KEYS}
 
 

@@ -1,4 +1,4 @@
-"""DDL text as a schema, without Spark, as Spark's own parser reads it."""
+"""Without Spark, DDL text becomes the same schema as in Spark's own parser."""
 
 from __future__ import annotations
 

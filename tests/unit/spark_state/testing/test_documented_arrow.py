@@ -1,4 +1,4 @@
-"""The Arrow processor that the docs show does what its page says."""
+"""The Arrow processor shown in the docs does what its page says."""
 
 from __future__ import annotations
 

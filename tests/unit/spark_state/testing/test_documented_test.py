@@ -1,4 +1,4 @@
-"""The test that the docs show runs."""
+"""The test shown in the docs runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ScriptedOperator: an initial state, in each API, as a query has it."""
+"""ScriptedOperator handles an initial state in each API as a query does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INITIAL: dict[str, Any] = {"rows": "total long, name string", "key": "name"}
 
 
 class BeginsWithBatches(ArrowTotals):
-    """ArrowTotals that begin with the rows of an initial state; each counts ten."""
+    """ArrowTotals that begin with the rows of an initial state; each row counts ten."""
 
     def handleInitialBatch(self, batch: KeyedBatch, timerValues: Any) -> None:
         sums = np.add.reduceat(batch.rows["total"].to_numpy(), batch.starts)

@@ -1,4 +1,4 @@
-"""ScriptedOperator: a processor in unit tests of users, with rows, time and restarts, no Spark."""
+"""ScriptedOperator runs a processor in users' unit tests with rows, time and restarts, no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE = 60_000
 
 
 class Sessions(StatefulProcessor):
-    """Emits the pages of a user when there was no page for a minute."""
+    """Emits the pages of a user after a minute without a page."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle
@@ -142,8 +142,8 @@ def test_in_event_time_the_watermark_follows_the_rows() -> None:
         operator.restart(parallelism=2)
         assert operator.batch([(1, day, at(1)), (2, day, at(3))]) == []
         assert operator.batch([(1, day, at(20))]) == []
-        # The watermark is 15 s now: the timers of 11 s and 13 s fire, and a row of 4 s is not late
-        # before the next batch.
+        # The watermark is now 15 s: the timers at 11 s and 13 s fire. A row at 4 s is late only in
+        # the next batch.
         assert sorted(operator.batch([(2, day, at(4))])) == [
             Row(kind=1, day=day, n=2),
             Row(kind=2, day=day, n=2),

@@ -1,4 +1,4 @@
-"""Columns that a processor of Arrow hands over: the same values, or an error."""
+"""Columns from an Arrow processor convert without changing a value, or are an error."""
 
 from __future__ import annotations
 

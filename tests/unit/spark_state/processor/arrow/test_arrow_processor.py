@@ -1,7 +1,7 @@
-"""ArrowStatefulProcessor: the same as a processor of rows, many keys with a call.
+"""ArrowStatefulProcessor does the same as a processor of rows, with many keys in a call.
 
-The processors of one test, of rows and of Arrow, do the same. They get the same batches, restarts
-and failures, and must have the same output and the same state in the store.
+A test gives a processor of rows and a processor of Arrow the same batches, restarts and failures.
+Both must have the same output and the same state in the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Batch = list[tuple[str, int]]
 
 
 def declare(processor: Any, handle: Any) -> None:
-    """The states of both processors."""
+    """Declare the states of both processors."""
     processor._handle = handle
     processor._totals = handle.getValueState("totals", "n long, total long")
     processor._values = handle.getListState("values", "value long")
@@ -46,7 +46,7 @@ def declare(processor: Any, handle: Any) -> None:
 
 
 class Totals(StatefulProcessor):
-    """All kinds of states, row by row; a timer for each key that says what it has."""
+    """Uses all kinds of states row by row; each key has a timer that emits the key's state."""
 
     def init(self, handle: Any) -> None:
         declare(self, handle)
@@ -84,7 +84,7 @@ class Totals(StatefulProcessor):
 
 
 class TotalsInArrow(ArrowStatefulProcessor):
-    """The same, many keys with a call."""
+    """Does the same as Totals, with many keys in a call."""
 
     def init(self, handle: Any) -> None:
         declare(self, handle)
@@ -120,7 +120,7 @@ class TotalsInArrow(ArrowStatefulProcessor):
 
     def _count_seen(self, batch: Any, values: Any) -> None:
         lasts = np.repeat(values[batch.starts + batch.counts.to_numpy() - 1], batch.counts)
-        # A value may be there several times, so the pairs are counted first.
+        # A value may repeat within a key, so the pairs are counted first.
         pairs = pa.table({"key": batch.key_index, "value": values, "last": lasts})
         counted = pairs.group_by(["key", "value"], use_threads=False).aggregate(
             [("value", "count"), ("last", "last")]
@@ -152,7 +152,7 @@ def operator(processor: Any, **changes: Any) -> ScriptedOperator:
 
 
 def entries(maps: dict[str, Any]) -> dict[str, dict[int, Any]]:
-    """Maps by user key: the store does not say which of them was put first."""
+    """Return the maps keyed by user key, because the store does not keep the order of entries."""
     return {key: {user["value"]: value for user, value in of_key} for key, of_key in maps.items()}
 
 
@@ -181,7 +181,7 @@ def test_it_does_what_a_processor_of_rows_does_over_failures_and_restarts() -> N
 
 
 class Given(ArrowStatefulProcessor):
-    """Does with one value state, a list and a map what it is given."""
+    """A processor that calls `act` with a value state, a list state and a map state."""
 
     def __init__(self, act: Callable[[Any, Any], Any]) -> None:
         self._act = act
@@ -376,7 +376,7 @@ def test_timers_need_a_time_mode_and_whole_numbers() -> None:
         processor.handle.registerTimers(batch.keys, [10**14, 10**15 + 1])
         times = processor.handle.listTimers(batch.keys)
         assert times.to_pylist() == [[10**14, 10**15], [10**15 + 1]]
-        # As docs/how-to/handle-arrow-batches.md says.
+        # The two lines from docs/how-to/handle-arrow-batches.md.
         of_times = batch.keys.take(pc.list_parent_indices(times))
         processor.handle.deleteTimers(of_times, pc.list_flatten(times))
         assert processor.handle.listTimers(batch.keys).to_pylist() == [[], []]
@@ -426,7 +426,7 @@ def test_keys_are_chosen_by_a_mask_or_places_of_their_own(choose: Any, message: 
 
 
 class Counting(ArrowStatefulProcessor):
-    """Counts rows by key in all kinds of states; its timers fire in bulk."""
+    """Counts rows by key in all kinds of states; the timers fire in bulk."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle

@@ -1,4 +1,4 @@
-"""What adopting a checkpoint takes, decided from what was read of it: no session, no files."""
+"""The plan of adopting a checkpoint follows from the facts read, without session or files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def deltas(versions: range) -> tuple[CheckpointFile, ...]:
 
 
 def checkpoint(provider: str = HDFS_CLASS, **changes: Any) -> QueryCheckpoint:
-    """Three batches are done, so that the next one starts from version 3."""
+    """Make a checkpoint with three done batches; the next batch starts from version 3."""
     stopped = QueryCheckpoint(
         url="file:/q",
         query_id="q",

@@ -1,4 +1,4 @@
-"""Keys of Spark's that would be one key on cowstate."""
+"""Different keys of Spark that cowstate would merge into one key are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a transformWithState of Spark goes on on cowstate, decided from what was read of it."""
+"""The plan of moving Spark's transformWithState to cowstate follows from the facts read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def operator(
 
 
 def checkpoint(stateful: StatefulOperator | None = None, **changes: Any) -> QueryCheckpoint:
-    """Three batches are done."""
+    """Make a checkpoint with three done batches."""
     stopped = QueryCheckpoint(
         url="file:/q",
         query_id="q",

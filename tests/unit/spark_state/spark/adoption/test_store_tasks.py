@@ -1,4 +1,4 @@
-"""The task that writes a subtask's state, in memory that does not grow with the state."""
+"""The task that writes a subtask's state uses memory that does not grow with the state."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def target_in(folder: Path) -> TargetStore:
 
 
 def received(batches: int) -> Iterator[pa.RecordBatch]:
-    """Rows of the second subtask, whose key groups come in no order."""
+    """Yield rows of the second subtask, with key groups in no order."""
     for number in range(batches):
         ids = np.arange(number * BATCH_ROWS, (number + 1) * BATCH_ROWS)
         groups = (ids * 7919 % (MOST_KEY_GROUPS // SUBTASKS) + MOST_KEY_GROUPS // SUBTASKS).astype(

@@ -1,4 +1,4 @@
-"""The objects by which tasks tell clocks their queries, and those that dead clocks have left."""
+"""Tasks tell a clock the query through objects, and old objects of dead clocks are deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_options_of_stores_reach_the_process_of_the_clock_and_are_not_shown() ->
 
 
 def left(root: Path, name: str, age_seconds: float) -> Path:
-    """An object of a clock that is so old."""
+    """Make an object of a clock, `age_seconds` old."""
     path = root / "_clocks" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("query")
@@ -91,7 +91,7 @@ def test_a_sweep_that_fails_does_not_lose_the_query(
 
 
 def test_a_clock_goes_by_the_times_of_all_runs_that_may_count(tmp_path: Path) -> None:
-    """Two drivers have run an epoch, and one of their timers may be due."""
+    """Two drivers have run an epoch, and a timer of either driver may be due."""
     store = LocalObjectStore(tmp_path / "query" / "counts")
     before = LoneSubtask(store, Operator("run-a", 1), 0)
     before.publish(0, None, {0: 0}, time=SubtaskTime(0, (), 10))

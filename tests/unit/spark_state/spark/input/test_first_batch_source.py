@@ -1,4 +1,4 @@
-"""The source that has one row in the first batch, called as Spark calls it."""
+"""The source gives one row in the first batch only, called as Spark calls a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which method of Spark's stands for a call, if there is one."""
+"""A call names the equivalent method of Spark, if any, and missing protobuf is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_sparks_operator_lacks_nothing_where_protobuf_is() -> None:
 @pytest.mark.parametrize("module", ["runtime_version", "descriptor"])
 def test_a_missing_protobuf_is_told(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.delitem(sys.modules, MESSAGES, raising=False)
-    import_module(f"google.protobuf.{module}")  # only an import sets what is deleted here
+    import_module(f"google.protobuf.{module}")  # sets the attribute deleted below
     monkeypatch.delattr(google.protobuf, module)
     monkeypatch.setitem(sys.modules, f"google.protobuf.{module}", None)
     problem = lacks_protobuf()

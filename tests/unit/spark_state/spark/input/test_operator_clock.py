@@ -1,4 +1,4 @@
-"""The clock of an operator: scripts of what Spark asks, with the offsets that it gets."""
+"""The clock of an operator returns the right offset for each script of Spark's questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN = ClockOffset(7, "query")
 
 
 class ScriptedStores:
-    """What a test lets the clock find; `reads`: how often it has read times."""
+    """Stores whose contents the test sets. `reads`: number of reads of times."""
 
     def __init__(self) -> None:
         self.query: str | None = None
@@ -43,7 +43,7 @@ class ScriptedStores:
 
 
 class Script:
-    """A clock at a time in seconds that the test sets."""
+    """A clock whose time in seconds the test sets."""
 
     def __init__(self, *, in_event_time: bool = False) -> None:
         self.now = 100.0
@@ -55,12 +55,13 @@ class Script:
         return self.clock.offset_after(last)
 
     def run_batch(self, timer_ms: int | None = None, *, with_control_rows: bool = False) -> None:
-        """A batch after which this is the earliest timer."""
+        """Run a batch that leaves `timer_ms` as the earliest timer."""
         self.clock.batch_begins(with_control_rows=with_control_rows)
         self.stores.timer_ms = timer_ms
 
     def run_tick(self, *, answer: str | None) -> None:
-        """A batch with control rows that asks for the query; None: the answer is gone."""
+        """Run a batch with control rows that asks for the query; `answer` is None if the answer is
+        gone."""
         self.run_batch(with_control_rows=True)
         assert self.clock.asks_for_query()
         self.stores.query = answer

@@ -1,4 +1,4 @@
-"""What a task tells the host of the epoch that it runs."""
+"""A task tells the host the facts of the task's epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of operators whose stores or queries fail: what is marked, and what goes on."""
+"""A failing store or query marks only its own operators, and other operators keep their metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.tables.table_rows_of import ScriptedTable, put
 
 
 class Query:
-    """What the collector asks of a StreamingQuery and its handle in the JVM."""
+    """The parts of a StreamingQuery, and of its handle in the JVM, that the collector reads."""
 
     name = "totals"
 
@@ -33,7 +33,7 @@ class Query:
         self.open_again(*urls)
 
     def open_again(self, *urls: str) -> None:
-        """As if this process had met the run for the first time."""
+        """Forget the run's stores, as if this process met the run for the first time."""
         operators = [StoredOperator(Path(url).name, url, 0) for url in urls]
         query_runs._runs.put(self.runId, QueryRun(None, operators))
 
@@ -46,13 +46,13 @@ class Query:
 
 
 class Scrapes:
-    """A collector of some queries, and the metrics of its scrapes."""
+    """The scrapes of a collector of some queries."""
 
     def __init__(self, *queries: Query) -> None:
         self._collector = OperatorCollector(lambda: list(queries), subtasks=False)  # type: ignore[arg-type]
 
     def values(self, name: str) -> dict[str, float]:
-        """The values of a metric in a new scrape, by operator."""
+        """Scrape once. Return the values of a metric by operator."""
         return {
             sample.labels["operator"]: sample.value
             for metric in self._collector.collect()
@@ -62,7 +62,7 @@ class Scrapes:
 
 
 def store(folder: Path, epochs: int = 1) -> ScriptedOperator:
-    """An operator's store after the first epochs of `run-1`."""
+    """Make an operator's store with the first epochs of `run-1`."""
     operator = ScriptedOperator(LocalObjectStore(folder), "run-1")
     for epoch in range(epochs):
         operator.run_epoch(epoch, {epoch: 1})

@@ -1,4 +1,4 @@
-"""Which builders connect to a server of Spark Connect, and which start one."""
+"""A Spark Connect builder has a URL, and either connects to a server or starts a server."""
 
 from __future__ import annotations
 

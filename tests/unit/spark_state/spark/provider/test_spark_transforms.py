@@ -1,4 +1,4 @@
-"""Which starts of queries run beside each other."""
+"""Query starts run beside each other, except a start that needs another provider."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_start_with_another_provider_sees_no_other_start() -> None:
         for _ in range(ROUNDS):
             with starts.beside_others():
                 note("beside", 1)
-                # A listener starts a query when it hears of a start.
+                # A listener that hears of a start may start another query.
                 with starts.beside_others():
                     note("beside", 1)
                 note("beside", -2)

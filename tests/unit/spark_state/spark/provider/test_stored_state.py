@@ -1,4 +1,4 @@
-"""The URL of a store that a user names for the state of a query."""
+"""The user's URL of a store for the state of a query is parsed or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators of a query of Spark Connect show: a task reads their stores."""
+"""Operators of a Spark Connect query show their progress, because a task reads their stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.operators.scripted_operator import ScriptedOperator
 
 
 class Settings(dict[str, str]):
-    """Those of a session, which has a property for all."""
+    """The settings of a session with Spark's property `getAll`."""
 
     @property
     def getAll(self) -> dict[str, str]:  # noqa: N802
@@ -40,14 +40,14 @@ class Settings(dict[str, str]):
 
 
 class Session:
-    """The settings of a session."""
+    """A session with settings only."""
 
     def __init__(self, store: Path) -> None:
         self.conf = Settings({"spark.cowstate.store": str(store)})
 
 
 class LostSession:
-    """The session of a server that answers no more."""
+    """The session of a server that no longer answers."""
 
     @property
     def conf(self) -> dict[str, str]:
@@ -55,7 +55,7 @@ class LostSession:
 
 
 class Query:
-    """What a client knows of a query."""
+    """A client's view of a query."""
 
     def __init__(self, session: Session | LostSession, name: str) -> None:
         self._session, self.id, self.runId = session, name, f"run of {name}"
@@ -63,7 +63,7 @@ class Query:
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The arguments of calls in tasks, which run here."""
+    """Run calls in this process instead of in tasks. Return the list of the calls' arguments."""
     calls: list[Any] = []
 
     def called(_session: object, function: Any, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which partitions of a batch are run so that the subtasks that have not run do, and who looks."""
+"""The partitions that complete an epoch run, and either the driver or a task looks for barriers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_partitions_of_missing_subtasks_are_run_or_all_if_an_operator_has_no
 
 
 class FailingFileSystem(MemoryFileSystem):
-    """It fails with `error`, until that is None."""
+    """A file system that fails with `error` unless `error` is None."""
 
     protocol = "failing"
     error: Exception | None = None

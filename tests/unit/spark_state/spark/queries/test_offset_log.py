@@ -1,4 +1,4 @@
-"""The newest epoch of an operator, from entries of an offset log."""
+"""The entries of an offset log give the newest epoch of an operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_state.spark.queries.offset_log import newest_epoch, own_sources
 
 
 def log(*entries: tuple[str, ...]) -> dict[int, str]:
-    """Entries of batches from 0 on, each with the offsets of its sources."""
+    """Make entries of batches from 0 on, each with the offsets of its sources."""
     return {batch: "\n".join(("v1", "{}", *offsets)) for batch, offsets in enumerate(entries)}
 
 
@@ -48,9 +48,9 @@ def test_no_batch_has_no_epoch() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {1: "v9\n{}\n7"},  # a version that nobody knows
-        {1: "v1\n{}\n7\n8"},  # another number of sources
-        {},  # an entry that was deleted
+        {1: "v9\n{}\n7"},  # an unknown version
+        {1: "v1\n{}\n7\n8"},  # a changed number of sources
+        {},  # a deleted entry
     ],
 )
 def test_nothing_is_known_if_the_log_does_not_tell(damage: dict[int, str]) -> None:

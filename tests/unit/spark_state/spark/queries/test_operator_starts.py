@@ -1,4 +1,4 @@
-"""What a driver tells the tasks of a query, from the logs of a checkpoint and from a store."""
+"""A driver tells its tasks the right start of a query, from the checkpoint's logs and the store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Logs:
 
 
 class Stores:
-    """The store of the only operator of a query; `meanwhile` is called when it is asked."""
+    """The store of the only operator of a query; `meanwhile` is called during a look into the
+    store."""
 
     def __init__(self, reached: Reached, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._reached, self._meanwhile = reached, meanwhile
@@ -71,10 +72,10 @@ def told(logs: CheckpointLogs, reached: Reached, operator: OperatorInputs = ONLY
     [
         (6, 6, Reached(6, 6), False),
         (7, 6, Reached(7, 7), False),
-        (6, 6, Reached(6, 7), False),  # the run noted that batch 6 was committed
+        (6, 6, Reached(6, 7), False),  # the run noted the commit of batch 6
         (4, 3, Reached(6, 6), True),
         (3, 3, Reached(4, 4), True),  # the offsets of batch 4 were deleted
-        (4, 3, Reached(4, 5), True),  # batch 4 was noted as committed
+        (4, 3, Reached(4, 5), True),  # the run noted the commit of batch 4
     ],
 )
 def test_a_query_was_taken_back_if_the_logs_lack_what_the_store_has(
@@ -84,7 +85,7 @@ def test_a_query_was_taken_back_if_the_logs_lack_what_the_store_has(
 
 
 def test_the_first_commit_is_watched_if_another_run_may_write_the_epoch_too() -> None:
-    assert told(Logs(7, 6), Reached(6, 6))["is_repeated"]  # a task may write late
+    assert told(Logs(7, 6), Reached(6, 6))["is_repeated"]  # a late task may still write
     assert told(Logs(6, 6), Reached(7, 7))["is_repeated"]
     assert not told(Logs(6, 6), Reached(6, 6))["is_repeated"]
 
@@ -120,7 +121,7 @@ def test_no_operator_is_taken_back_before_all_can_be() -> None:
 
 
 class Query:
-    """Stands for a query whose first batch is committed when its script ends."""
+    """A query whose first batch is committed when the script ends."""
 
     id = "query"
     runId = "run-1"  # noqa: N815 - as Spark calls it
@@ -150,7 +151,7 @@ def test_a_script_that_ends_looks_for_the_first_commit_once_more(
 
 
 class Server:
-    """Stands for a session of Spark Connect, whose query has committed so many batches."""
+    """A Spark Connect session whose query has committed `committed` batches."""
 
     committed = 0
     offsets: Sequence[str] = ("0",)
@@ -184,7 +185,7 @@ CLOCK = '{"tick": 2, "query": "q"}'
         (["5", '{"batches": 1}'], None),  # an initial state
         (["5", "6"], None),
         (["-", "5"], None),
-        ([CLOCK], None),  # a source of the user whose offsets look like those of the clock
+        ([CLOCK], None),  # a source of the user with offsets in the form of the clock's offsets
     ],
     ids=["only", "and a clock", "the last", "initial", "two", "no offset yet", "like a clock"],
 )

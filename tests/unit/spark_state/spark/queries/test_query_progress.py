@@ -1,5 +1,7 @@
-"""Operators in the progress of a query, and in events of Spark Connect: an error leaves all of it
-as it comes from Spark, and listeners get events as Spark gives them."""
+"""Operators are shown in the progress of a query and in events of Spark Connect.
+
+If an error happens, the progress and the events stay as Spark made them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ PATIENCE_SECONDS = 20
 
 
 class Run:
-    """A run of an enabled session, and what its operator shows for each batch."""
+    """A run of an enabled session with the operator's document for each batch."""
 
     is_failing = False
 
@@ -68,7 +70,7 @@ class Run:
 
 
 class Server:
-    """Its events, and what it is asked: it sends no more events when the listener is removed."""
+    """A server that sends `events` until the listener is removed."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[str | None] = queue.Queue()
@@ -88,7 +90,7 @@ class Server:
 
 
 class Listener(StreamingQueryListener):
-    """Keeps what it hears; `then` is called after a progress."""
+    """A listener that notes its events; `then` is called after a progress event."""
 
     def __init__(self, then: Callable[[], Any] = bool) -> None:
         self.heard: list[Any] = []
@@ -109,7 +111,7 @@ class Listener(StreamingQueryListener):
 
 
 def connected(server: Server) -> Any:
-    """A bus of a client that shows operators."""
+    """Make a client's listener bus that shows operators."""
 
     class Bus(StreamingQueryListenerBus):
         def _register_server_side_listener(self) -> Iterator[dict[str, Any]]:
@@ -120,7 +122,7 @@ def connected(server: Server) -> Any:
 
 
 def ends(function: Callable[[], None]) -> bool:
-    """Whether a call in another thread ends."""
+    """Return True if a call in another thread ends."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(PATIENCE_SECONDS)
@@ -129,7 +131,7 @@ def ends(function: Callable[[], None]) -> bool:
 
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A bus that runs in the tests' thread: no server sends it events."""
+    """A bus that runs in the test's thread, without events from a server."""
     monkeypatch.setattr(query_progress, "connect_run", lambda *_: Run(DOCUMENT))
     return connected(Server())
 
@@ -196,7 +198,7 @@ def test_removing_a_listener_while_stores_are_read_waits_for_the_event_and_ends(
     server.events.put(json.dumps({"progress": FIELDS}))
     is_removed = ends(lambda: bus.remove(listener))
     if not is_removed:
-        bus._lock.release()  # so that the threads end, and the other tests run
+        bus._lock.release()  # so that the threads end, and the other tests can run
     assert is_removed
     assert listener.heard == [["counts"]]
     assert bus._listener_bus == []
@@ -233,7 +235,7 @@ def test_a_start_in_another_thread_waits_until_listeners_have_had_the_event_befo
 
     def start_a_query() -> None:
         starter.start()
-        starter.join(0.2)  # it cannot end now
+        starter.join(0.2)  # the start cannot end yet
 
     listener = Listener(start_a_query)
     last = Listener()

@@ -1,4 +1,4 @@
-"""Where a query keeps its checkpoint, and checks before it starts."""
+"""A query's checkpoint location is found, and a check runs before each start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a new query begins with: one epoch for all of its operators, chosen when they are planned.
+"""All operators of a new query begin with the same epoch, chosen at planning.
 
-The stores are of scripted operators, without Spark.
+Scripted operators write the stores, without Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Query:
-    """A query with operators in a folder, each of which may be some epochs ahead."""
+    """A query with operators in a folder; an operator may be some epochs ahead."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
@@ -49,13 +49,13 @@ class Query:
                 self._next[name] += 1
 
     def skip(self, epoch: int, name: str) -> None:
-        """An operator does not run in an epoch."""
+        """Let an operator not run in an epoch."""
         assert self._next[name] == epoch
         self._next[name] += 1
 
 
 def planned(url: object, operator: str = "totals", **settings: str) -> RestoreSource:
-    """What an operator begins with that is planned now."""
+    """Return the restore source of an operator planned now."""
     texts = {
         "store": "/unused",
         "maxParallelism": str(MAX_PARALLELISM),

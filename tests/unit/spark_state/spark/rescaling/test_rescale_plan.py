@@ -1,4 +1,4 @@
-"""Which checkpoints get another number of partitions, and how, decided from what was read."""
+"""The plan of another number of partitions follows from the facts read of a checkpoint."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def state_file(directory: str, length: int) -> CheckpointFile:
 
 
 def checkpoint(**changes: Any) -> QueryCheckpoint:
-    """Three batches are done, so that the next one starts from version 3."""
+    """Make a checkpoint with three done batches; the next batch starts from version 3."""
     stopped = QueryCheckpoint(
         url="file:/q",
         query_id="q",

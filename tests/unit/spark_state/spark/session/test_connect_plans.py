@@ -1,4 +1,4 @@
-"""What the text of an analysed plan tells about watermarks and operators."""
+"""The text of an analysed plan tells the plan's watermarks and operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task of a server answers, and what its client takes for an answer."""
+"""A server's task answers a call, and the client accepts only valid answers."""
 
 from __future__ import annotations
 

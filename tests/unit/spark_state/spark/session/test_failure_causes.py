@@ -1,4 +1,4 @@
-"""The line that says what is wrong, from the texts of Spark's exceptions."""
+"""The text of Spark's exceptions gives the line with the cause of a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spark.cowstate.*`: defaults, and refusals that depend on the session."""
+"""`spark.cowstate.*` has the right defaults, and sessions with unsupported settings are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes in Spark's settings."""
+"""Sizes in Spark's settings are read as Spark reads sizes."""
 
 from __future__ import annotations
 

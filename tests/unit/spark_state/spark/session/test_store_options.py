@@ -1,4 +1,4 @@
-"""Options for the clients of stores, from the settings of a session."""
+"""A session's settings give the options of store clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry of a batch without rows that a command plans for a query."""
+"""A command plans a batch without rows with the right log entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators show for batches, and what is read of them again."""
+"""Operators show the right document for each batch, and a run reads a document once."""
 
 from __future__ import annotations
 

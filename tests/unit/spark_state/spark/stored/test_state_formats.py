@@ -1,4 +1,4 @@
-"""What a read of a replaced `load` gives, and what the answer is told of it."""
+"""A replaced `load` gives its answer the call's arguments and Spark's own read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_state.spark.stored.state_formats import answer_loads
 
 
 class Reader:
-    """Notes what it is told, as PySpark's readers do."""
+    """A reader that notes all arguments, as PySpark's readers do."""
 
     def __init__(self) -> None:
         self.told: dict[str, Any] = {}
