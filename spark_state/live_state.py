@@ -42,7 +42,8 @@ from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMM
 from checkpoint_store.states.state_history import VersionInfo
 from spark_state.errors import ConfigurationError
 from spark_state.heap.state_map_epochs import StateMapEpoch, StateMapEpochs
-from spark_state.keyed_state.row_columns import Key, RowColumns, State
+from spark_state.keyed_state.current_key import Key
+from spark_state.keyed_state.row_columns import RowColumns, RowValue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +99,7 @@ class _Shown:
 
     info: VersionInfo
     columns: RowColumns
-    entries: StateMapEpoch[Key, State]
+    entries: StateMapEpoch[Key, RowValue]
 
 
 class LiveSnapshot:
@@ -178,10 +179,10 @@ class _Followed:
         batches = rows.to_batches(max_chunksize=ROWS_PER_BATCH)
         entries = (row for batch in batches for row in columns.rows(batch))
         self._columns = columns
-        self._epochs: StateMapEpochs[Key, State] = StateMapEpochs(info.version, entries)
+        self._epochs: StateMapEpochs[Key, RowValue] = StateMapEpochs(info.version, entries)
         self.shown = _Shown(info, columns, self._epochs.newest)
 
-    def apply(self, info: VersionInfo, changes: Mapping[Key, State | None]) -> None:
+    def apply(self, info: VersionInfo, changes: Mapping[Key, RowValue | None]) -> None:
         self._epochs.apply(info.version, changes)
         self.shown = _Shown(info, self._columns, self._epochs.newest)
 
@@ -350,7 +351,7 @@ def _load(reader: VersionReader, newest: VersionInfo) -> _Followed:
 
 def _read_changes(
     reader: VersionReader, shown: _Shown, newest: VersionInfo
-) -> dict[Key, State | None] | None:
+) -> dict[Key, RowValue | None] | None:
     """Return the changes by key since the shown version; None if the whole state must be loaded."""
     try:
         rows = reader.changes(shown.info.version, newest.version, preimages=False)
@@ -362,7 +363,7 @@ def _read_changes(
     rows = rows.filter(pc.not_equal(rows.column(CHANGE_TYPE), pa.scalar(PREIMAGE)))
     if not shown.columns.holds(rows.drop_columns(list(CHANGE_COLUMNS)).schema):
         return None
-    changes: dict[Key, State | None] = {}
+    changes: dict[Key, RowValue | None] = {}
     for batch in rows.to_batches(max_chunksize=ROWS_PER_BATCH):
         kinds = batch.column(CHANGE_TYPE).to_pylist()
         for (key, state), kind in zip(shown.columns.rows(batch), kinds, strict=True):

@@ -35,7 +35,6 @@ from checkpoint_store.operators.checkpoint_codec import (
     encode_metadata,
 )
 from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
-from checkpoint_store.operators.checkpoint_files import CheckpointFiles
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_reader import CheckpointReader
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
@@ -52,6 +51,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     Run,
 )
 from checkpoint_store.operators.epoch_bases import EpochBases
+from checkpoint_store.operators.epoch_files import EpochFiles
 from checkpoint_store.operators.operator_layout import (
     BarrierName,
     EpochDirectory,
@@ -94,7 +94,7 @@ class CompletedCheckpointStore:
     ) -> None:
         self._store = store
         self._unique = unique
-        self.files = CheckpointFiles(store, unique)
+        self.files = EpochFiles(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self.starts = RunStarts(store)

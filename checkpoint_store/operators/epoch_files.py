@@ -40,7 +40,7 @@ class SubtaskAttempt:
         return EpochDirectory(self.epoch, self.run.number)
 
 
-class CheckpointFiles:
+class EpochFiles:
     """The files in `store`. Call `open` before writing a state file. Safe to use from several
     threads and processes. `unique`: see StateFileStore."""
 

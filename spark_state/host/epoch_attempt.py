@@ -15,13 +15,13 @@ from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_handle import FilePart, StateHandle
-from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from spark_state.checkpointing.fence import Claim
 from spark_state.host.epoch_request import CheckpointSettings, EpochRequest, EpochTask, OperatorSpec
 
-Step = Literal["restore", "process", "write", "publish"]
+Phase = Literal["restore", "process", "write", "publish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class EpochAttempt:
     claim: Claim
     checkpoints: CompletedCheckpointStore
     check: Callable[[], None]
-    _seconds: dict[Step, float] = field(default_factory=dict)
+    _seconds: dict[Phase, float] = field(default_factory=dict)
 
     @property
     def spec(self) -> OperatorSpec:
@@ -84,7 +84,7 @@ class EpochAttempt:
         return SubtaskAttempt(claim.epoch, claim.run, self.task.subtask, claim.attempt)
 
     @contextmanager
-    def timed(self, step: Step) -> Iterator[None]:
+    def timed(self, step: Phase) -> Iterator[None]:
         """Add the duration of a `with` block to a step."""
         start = time.perf_counter()
         try:
@@ -93,6 +93,6 @@ class EpochAttempt:
             taken = time.perf_counter() - start
             self._seconds[step] = self._seconds.get(step, 0.0) + taken
 
-    def milliseconds(self, step: Step) -> int:
+    def milliseconds(self, step: Phase) -> int:
         """Return the time of the step so far, in milliseconds."""
         return round(1000 * self._seconds.get(step, 0.0))

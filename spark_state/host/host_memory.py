@@ -61,7 +61,7 @@ class HostMemory:
         return _share(self.output, spec, _OUTPUT)
 
 
-class StateMemory:
+class SubtaskMemory:
     """The memory of one subtask's state, counted in the process's `memory`."""
 
     def __init__(self, memory: HostMemory) -> None:

@@ -31,7 +31,7 @@ from spark_state.checkpointing.restore_plan import (
 )
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import BackendSettings, OperatorSpec
-from spark_state.host.host_memory import StateMemory
+from spark_state.host.host_memory import SubtaskMemory
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.schema_evolution import check_evolution
@@ -93,7 +93,7 @@ class ResidentState:
 
     def __init__(self, key_groups: KeyGroupRange, backends: SubtaskBackends) -> None:
         self.key_groups = key_groups
-        self.memory = StateMemory(backends.memory)
+        self.memory = SubtaskMemory(backends.memory)
         self._backends = backends
         self._backend: Backend | None = None
         self._settings: BackendSettings | None = None

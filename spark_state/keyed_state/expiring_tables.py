@@ -16,11 +16,10 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from checkpoint_store.files.element_columns import EXPIRES
-from spark_state.keyed_state.element_serializers import ElementSerializer
+from spark_state.keyed_state.element_serializers import ElementSerializer, Value
 from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 E = TypeVar("E")
-Value = tuple[Any, ...]
 Expiring = tuple[Value, int]
 """A value and the expiry time, in milliseconds since 1970."""
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_snapshot import RowFiles
-from spark_state.keyed_state.state_rows import Key, StateEntries, to_table
+from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 ROWS_OF_FILE = 1 << 20

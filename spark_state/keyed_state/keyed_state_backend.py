@@ -234,7 +234,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         serializer: StateSerializer[Any],
         due_time: DueTime | None,
     ) -> Table:
-        """Create the KeyedElementTable of a state. `due_time`: see KeptState."""
+        """Create the KeyedElementTable of a state. `due_time`: see StateForm."""
 
     def _due(self, name: str, until_ms: int) -> Iterator[Due]:
         """Yield the elements of a state due at `until_ms` or before, the earliest first. The state

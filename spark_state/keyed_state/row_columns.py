@@ -14,10 +14,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from spark_state.errors import ConfigurationError
+from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 
-Key = tuple[Any, ...]
-State = tuple[Any, ...]
+RowValue = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class RowColumns:
         """Return True if rows of `schema` have these columns."""
         return self.schema.equals(schema)
 
-    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, State]]:
+    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, RowValue]]:
         length = batch.num_rows
         keys = self.keys.to_keys([batch.column(name) for name in self.keys.names], length)
         values = [batch.column(name).to_pylist() for name in self.value_names]
-        states: Sequence[State] = list(zip(*values, strict=True)) if values else [()] * length
+        states: Sequence[RowValue] = list(zip(*values, strict=True)) if values else [()] * length
         return zip(keys, states, strict=True)
 
     def to_key(self, given: Any) -> Key:
@@ -95,7 +95,7 @@ class RowColumns:
             arrays.append(array)
         return self.keys.to_keys(arrays, 1)[0]
 
-    def to_value(self, state: State) -> dict[str, Any]:
+    def to_value(self, state: RowValue) -> dict[str, Any]:
         """Return the values by column, as a dict that belongs to the caller."""
         value = dict(zip(self.value_names, state, strict=True))
         for place in self.nested:
@@ -103,7 +103,7 @@ class RowColumns:
             value[name] = copy.deepcopy(value[name])
         return value
 
-    def to_batch(self, entries: Sequence[tuple[Key, State]]) -> pa.RecordBatch:
+    def to_batch(self, entries: Sequence[tuple[Key, RowValue]]) -> pa.RecordBatch:
         names = (*self.keys.names, *self.value_names)
         columns = dict(zip(names, zip(*(k + s for k, s in entries), strict=True), strict=True))
         arrays = [pa.array(columns[field.name], field.type) for field in self.schema]

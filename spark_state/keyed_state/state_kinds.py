@@ -43,7 +43,7 @@ State = ValueState | ListState | MapState | Timers
 
 
 @dataclass(frozen=True, slots=True)
-class KeptState:
+class StateForm:
     """The form of a state.
 
     - `serializer`: converts the rows of files.
@@ -70,7 +70,7 @@ class OpenTable:
     values: Any
 
 
-def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> KeptState:
+def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> StateForm:
     """Return the form of a state. `clock` says which values have expired."""
     owner = f"state {descriptor.name!r}"
     match descriptor.kind:
@@ -86,7 +86,7 @@ def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> 
             return _kept_elements(maps, descriptor, clock)
         case "timers":
             timers = TimerSerializer()
-            return KeptState(timers, timers, True, lambda time_ms, _: time_ms, _as_it_is)
+            return StateForm(timers, timers, True, lambda time_ms, _: time_ms, _as_it_is)
 
 
 def state_of_key(opened: OpenTable) -> State:
@@ -104,11 +104,11 @@ def state_of_key(opened: OpenTable) -> State:
 
 def _kept_value(
     values: StructSerializer, descriptor: StateDescriptor, clock: EpochClock
-) -> KeptState:
+) -> StateForm:
     ttl_ms = descriptor.ttl_ms
     if ttl_ms is None:
-        return KeptState(values, values, False, None, _as_it_is)
-    return KeptState(
+        return StateForm(values, values, False, None, _as_it_is)
+    return StateForm(
         ExpiringSerializer(ValueSerializer(values)),
         values,
         True,
@@ -119,11 +119,11 @@ def _kept_value(
 
 def _kept_elements(
     elements: ElementSerializer[Any], descriptor: StateDescriptor, clock: EpochClock
-) -> KeptState:
+) -> StateForm:
     ttl_ms = descriptor.ttl_ms
     if ttl_ms is None:
-        return KeptState(elements, elements, True, None, _as_it_is)
-    return KeptState(
+        return StateForm(elements, elements, True, None, _as_it_is)
+    return StateForm(
         ExpiringSerializer(elements),
         elements,
         True,

@@ -42,13 +42,12 @@ from checkpoint_store.files.state_file import (
     STATE_METADATA,
 )
 from spark_state.errors import StateMigrationError
+from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.element_serializers import ElementSerializer
 from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys, leaf_columns
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
-
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_state.keyed_state.element_serializers import Value
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.serializers import StructSerializer
-
-Value = tuple[Any, ...]
 
 
 class ValueState:

@@ -15,10 +15,10 @@ from spark_state.codecs.codec import Forms
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import ConfigurationError
 from spark_state.frozen_keys import FrozenKeys, frozen
+from spark_state.operator_state.list_operator_state import Item
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.serializers import StructSerializer
 
-Item = tuple[Any, ...]
 Entries = dict[Item, Item]
 
 

@@ -16,11 +16,9 @@ from typing import Any
 from spark_state.codecs.codec import MakeRow
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
-from spark_state.operator_state.list_operator_state import ListOperatorState
+from spark_state.operator_state.list_operator_state import Item, ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-
-Item = tuple[Any, ...]
 
 
 class OperatorListState:

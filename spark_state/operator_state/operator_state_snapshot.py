@@ -31,13 +31,12 @@ from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.ipc_options import read_options, write_options
 from spark_state.codecs.codec import Forms
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
-from spark_state.operator_state.list_operator_state import ListOperatorState
+from spark_state.operator_state.list_operator_state import Item, ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.serializers import StructSerializer
 
 FORMAT_VERSION = 1
 OperatorState = ListOperatorState | BroadcastOperatorState
-Item = tuple[Any, ...]
 
 _KIND = "operator_state"
 _NAME = "operator state"

@@ -22,11 +22,11 @@ from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.files.working_directory import working_directory
-from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
+from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState

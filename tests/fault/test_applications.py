@@ -1,4 +1,5 @@
-"""Whole applications whose hosts or executors are killed, each with a driver of its own."""
+"""Whole applications, each with its own driver, give correct totals though hosts or executors are
+killed."""
 
 from __future__ import annotations
 
@@ -141,7 +142,7 @@ def assert_the_log_has_what_a_processor_prints_and_logs(log: str) -> None:
 def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    keys = 12_000  # more than are written whole
+    keys = 12_000  # more keys than a snapshot writes whole
     once = [(f"key{number}", number % 7) for number in range(keys)]
     fed: list[Row] = []
     for run in range(3):
@@ -153,7 +154,7 @@ def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
         "spark.cowstate.store": (tmp_path / "store").as_uri(),
         "spark.cowstate.parallelism": "1",
         "spark.cowstate.minEpochsForSnapshot": "1",
-        # As the runs before: a database would be a snapshot of its own kind.
+        # The same backend as the earlier runs: a database is a different kind of snapshot.
         "spark.cowstate.backend": "heap",
     }
     with configured(spark, settings):

@@ -1,7 +1,8 @@
-"""`cowstate attach` that stops at any write, over two operators whose runs contradict each other.
+"""A query is never built on a wrong epoch after `cowstate attach` stopped at any write.
 
-The same command again finishes. Whatever was left, a run of the query goes on from the epoch that
-was chosen, or is refused: never from another epoch.
+The script has two operators whose runs contradict each other. Repeating the same command finishes
+the attach. Whatever a stopped command left behind, a run of the query either continues from the
+chosen epoch or is refused.
 """
 
 from __future__ import annotations
@@ -41,19 +42,20 @@ pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 MOVED = "file:/moved"
 COMMITTED = 3
-WRITES = 3  # two marks of the run, and how it began
+WRITES = 3  # two marks of the run, and the start of the run
 State = dict[int, int]
 
 
 def state(value: int) -> State:
-    """Every epoch changes every key group, so a mixture shows."""
+    """Build a state with a change in every key group, so a mixture of epochs shows."""
     return dict.fromkeys(range(MAX_PARALLELISM), value)
 
 
 def run_epochs(
     operator: ScriptedOperator, epochs: range, values: int, base: CompletedCheckpoint | None
 ) -> list[CompletedCheckpoint]:
-    """Run epochs upon each other, also if another run has written them, too."""
+    """Run epochs, each based on the epoch before, even if another run has written the same
+    epochs."""
     completed = []
     for epoch in epochs:
         for subtask in range(operator.parallelism):
@@ -67,7 +69,8 @@ def run_epochs(
 
 
 def written_by_two_runs() -> tuple[DictObjectStore, list[Run]]:
-    """Run 1 has epochs 0 to 4; run 2 has run epochs 2 to 4, too, with other results."""
+    """Build a store with epochs 0 to 4 of run 1, and different results of epochs 2 to 4 of run
+    2."""
     store = DictObjectStore()
     first = ScriptedOperator(store, "run-a")
     first.checkpoints.starts.note_checkpoint(first.run, CHECKPOINT)
@@ -89,7 +92,7 @@ def attach(stores: Sequence[ObjectStore], run: str | None = "run-b", attempt: st
 
 
 def state_at_start(store: DictObjectStore, checkpoint: str = MOVED) -> State:
-    """What a new run of the query begins with after the last committed batch."""
+    """Read the state at the start of a new run, after the last committed batch."""
     operator = ScriptedOperator(store.copy(), "run-next")
     starts = operator.checkpoints.starts
     starts.check_checkpoint(checkpoint)
@@ -168,7 +171,7 @@ def test_a_query_goes_on_after_the_chosen_epoch_and_an_older_run_does_not_count(
 
 
 def run_epochs_late(operator: ScriptedOperator, epochs: range) -> None:
-    """A run that is over publishes barriers, and does not look."""
+    """Let an ended run publish barriers without looking at the store."""
     for epoch in epochs:
         for subtask in range(operator.parallelism):
             operator.run_subtask(epoch, subtask, state(epoch), None)

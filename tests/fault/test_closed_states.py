@@ -1,6 +1,7 @@
-"""States in mapped files that are closed while threads use them, in a JVM of their own.
+"""Closing a state in mapped files while threads use the state gives errors and never ends the JVM.
 
-A read of memory that is not mapped would end that JVM, and with it an executor.
+Reading memory that is no longer mapped would end the JVM, and an executor with it. So the test runs
+in a separate JVM.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from spark_state.jvm.scala_compiler import spark_jars
 from tests.support.provider.provider_jvm import PACKAGE, scripts_jar
 
 pytestmark = pytest.mark.fault
-# As Spark's launcher opens it for Java.
+# The option with which Spark's launcher opens the package to Java.
 OPENED = "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
 
 

@@ -1,4 +1,4 @@
-"""Credentials of a store come from the environment, and go into no file, object, or log."""
+"""Credentials of a store come from the environment and appear in no file, object or log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ("--master", "local-cluster[1,1,1024]")
-# All that drivers and executors may tell, as text.
+# Log everything that drivers and executors can log, as text.
 TALKATIVE = {
     "spark.logConf": "true",
     "spark.eventLog.enabled": "true",
@@ -46,7 +46,7 @@ appender.console.layout.pattern = %p %c: %m%n%ex
 logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
 logger.repl.level = info
 """
-# Values of names that Spark's own does not hide.
+# Names whose values Spark's own pattern does not hide.
 REDACTION = "(?i)secret|password|token|access[._]?key|connection_?string"
 
 
@@ -57,10 +57,11 @@ def s3() -> Iterator[S3Server]:
 
 
 def spark_home(folder: Path) -> Path:
-    """The installed Spark, whose clusters keep the logs of executors in this folder."""
+    """Link the installed Spark into a folder, so that clusters keep executors' logs in this
+    folder."""
     folder.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
-        # Clusters of other tests may have left their executors' directories there.
+        # Clusters of other tests may have left executors' directories in this folder.
         if entry.name != "work":
             (folder / entry.name).symlink_to(entry)
     (folder / "conf").mkdir()
@@ -69,8 +70,8 @@ def spark_home(folder: Path) -> Path:
 
 
 class Application:
-    """The provider's application, with its state on S3. All that it writes is in `folder`, or on
-    S3, but for sockets."""
+    """The provider's application with its state on S3. The application writes only to `folder`, S3
+    and sockets."""
 
     def __init__(self, folder: Path, s3: S3Server) -> None:
         self.folder = folder
@@ -82,7 +83,7 @@ class Application:
         feed(folder, 30)
 
     def start(self, settings: Options, **environment: str) -> subprocess.Popen[bytes]:
-        """With an executor in a process of its own."""
+        """Start a driver with an executor in a separate process."""
         events = {"spark.eventLog.dir": (self.folder / "events").as_uri()}
         settings = {**TALKATIVE, **events, **self.store.settings, **settings}
         configured = [f"--conf={key}={value}" for key, value in settings.items()]
@@ -96,12 +97,12 @@ class Application:
             )
 
     def objects(self) -> dict[str, bytes]:
-        """All in the bucket, by name."""
+        """Read all objects of the bucket, by name."""
         client = s3fs.S3FileSystem(**self.s3.storage_options, use_listings_cache=False)
         return {name: client.cat_file(name) for name in client.find(self.bucket)}
 
     def files(self) -> dict[str, bytes]:
-        """All that is written below the folder, by path."""
+        """Read all files written below the folder, by path."""
         return {
             str(path.relative_to(self.folder)): path.read_bytes()
             for path in self.folder.rglob("*")
@@ -114,7 +115,7 @@ def places_of(text: str, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def kill_after(epochs: int, application: Application, driver: subprocess.Popen[bytes]) -> None:
-    """What a process would delete at its end stays."""
+    """Kill the application after some epochs, so that files deleted at a normal end stay."""
     while driver.poll() is None and epochs_in(application.folder) < epochs:
         time.sleep(0.05)
     kill(family(psutil.Process(driver.pid)))
@@ -127,20 +128,20 @@ def fail(driver: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Credentials:
-    """Nobody else has them, so they are found wherever they are."""
+    """Random credentials that occur nowhere else, so a search finds every copy."""
 
     key: str = field(default_factory=lambda: f"COWSTATEKEY{uuid4().hex}")
     secret: str = field(default_factory=lambda: f"cowstate-secret-{uuid4().hex}")
 
     @property
     def environment(self) -> dict[str, str]:
-        """For clients of S3."""
+        """The environment variables from which clients of S3 read the credentials."""
         return {"AWS_ACCESS_KEY_ID": self.key, "AWS_SECRET_ACCESS_KEY": self.secret}
 
 
 def assert_written(application: Application, files: Mapping[str, bytes]) -> None:
-    """The bucket is named in the checkpoint, and in what drivers, executors and gateways tell. So
-    credentials there would be seen."""
+    """Assert that the bucket's name is in the checkpoint and in the logs of drivers, executors and
+    gateways. So the search would also find credentials there."""
     places = places_of(application.bucket, files)
     for kind in ("checkpoint/state/*", "log", "spark/work/*/0/stderr", "events/*/events_*"):
         assert any(fnmatch(place, kind) for place in places), (kind, places)
@@ -168,7 +169,8 @@ def test_credentials_are_in_no_file_no_object_and_no_log(tmp_path: Path, s3: S3S
 
 
 def test_credentials_for_executors_are_told_nowhere(tmp_path: Path, s3: S3Server) -> None:
-    """They are in Spark's configuration then, which it shows and logs."""
+    """The credentials are in Spark's configuration here, and Spark shows and logs its
+    configuration."""
     credentials, application = Credentials(), Application(tmp_path, s3)
     of_executors = {f"spark.executorEnv.{k}": v for k, v in credentials.environment.items()}
     settings = {**of_executors, "spark.redaction.regex": REDACTION}

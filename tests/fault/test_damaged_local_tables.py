@@ -1,7 +1,7 @@
-"""Sorted tables that are damaged on the local disk while a host has them open.
+"""Damage to sorted tables on the local disk, while a host has them open, never gets into the store.
 
-The epoch that meets the damage fails with a clear error, and its next attempt has the state from
-the store. Nothing of a damaged table ever gets into the store.
+The epoch that meets the damage fails with a clear error. The next attempt of the epoch has the
+state from the store.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def totals_after(epochs: int) -> Totals:
 
 
 class Swallows(KeepsTotalsAndValues):
-    """A processor that goes on without what it cannot read."""
+    """A processor that ignores errors of reading and goes on."""
 
     def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Iterator[Any]:
         given = list(rows)
@@ -46,7 +46,7 @@ class Swallows(KeepsTotalsAndValues):
 
 
 class Running:
-    """A host in RocksDB, with a snapshot after every second epoch."""
+    """A host with the RocksDB backend, and a snapshot after every second epoch."""
 
     def __init__(self, folder: Path, maintenance: Maintenance, processor: Any) -> None:
         self.local = folder / "local"
@@ -63,7 +63,7 @@ class Running:
         ).open(maintenance)
 
     def run(self, epochs: int = 1) -> None:
-        """Run epochs, each with a row of every key."""
+        """Run epochs, each with a row for every key."""
         for _ in range(epochs):
             self.attempts += 1
             output = self.host.epoch(self.epoch, ROWS, self.attempts)
@@ -75,14 +75,14 @@ class Running:
         return sorted(self.local.rglob("*.sst"))
 
     def forget_blocks(self) -> None:
-        """Let the next read come from the disk."""
+        """Empty the block cache, so that the next read comes from the disk."""
         memory = self.host.backends._memory
         assert memory is not None
         memory.blocks.set_capacity(0)
         memory.blocks.set_capacity(1 << 28)
 
     def check_store(self, newest: int) -> None:
-        """All that the store has of its epochs is right."""
+        """Assert that every epoch in the store has the right state."""
         state = open_store(str(self.store), state="totals")
         for version in state.versions():
             rows = state.read(version.version).to_pylist()
@@ -93,7 +93,7 @@ class Running:
 
 
 def damage(path: Path, chance: random.Random) -> None:
-    """Flip bytes all over a file, in each of its blocks."""
+    """Flip bytes in each block of a file."""
     data = bytearray(path.read_bytes())
     for at in range(chance.randrange(64), len(data), 512):
         data[at] ^= 0x20

@@ -1,4 +1,5 @@
-"""Every kind of object damaged in every way: the error is typed and names the object and epoch."""
+"""Damage of every kind to every kind of object gives a typed error with the object and the
+epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ STATE = {0: 1, 3: 2, 7: 3}
 
 
 def flipped_in(region: float) -> Callable[[bytes], bytes]:
-    """Flip one bit at this fraction of the object."""
+    """Build a function that flips one bit at this fraction of an object."""
 
     def damage(data: bytes) -> bytes:
         damaged = bytearray(data)
@@ -48,7 +49,8 @@ OTHER_LENGTH: list[Callable[[bytes], bytes]] = [
 
 @pytest.fixture
 def objects() -> DictObjectStore:
-    """Two epochs; epoch 1 has one state file, four are named by its manifest."""
+    """Build a store with epochs 0 and 1. Epoch 1 has one state file, and its manifest names
+    four."""
     store = DictObjectStore()
     operator = ScriptedOperator(store)
     operator.run_epoch(0, {0: 0, 7: 0})
@@ -191,7 +193,7 @@ def test_a_store_that_stays_down_loses_nothing() -> None:
 
 @dataclass
 class Outage:
-    """Begins with a call, and lasts for some time."""
+    """An outage that begins at a call to the store and lasts for some seconds."""
 
     first_call: int
     seconds: float

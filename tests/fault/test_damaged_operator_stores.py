@@ -1,30 +1,30 @@
-"""What is damaged in an operator's store, how, and what is asked: the answer is right, or the error
-is clear.
+"""Each question to an operator's store with one damaged object gets a right answer or a clear
+error.
 
-Cut, emptied, or with a byte changed:
+An object that is cut, emptied, or has a changed byte:
 
     store.json                     CorruptObjectError for all but retention and the sweep
-    an entry of a run              nothing: its name says all
-    a manifest                     nothing: its barriers stand for it
-    a barrier with a manifest      nothing
-    a barrier without a manifest   CorruptObjectError for what needs its epoch
-    a state file                   CorruptObjectError for what needs it
+    an entry of a run              no effect: the name of the entry says all
+    a manifest                     no effect: the barriers replace the manifest
+    a barrier with a manifest      no effect
+    a barrier without a manifest   CorruptObjectError if the question needs the epoch
+    a state file                   CorruptObjectError if the question needs the file
 
-Deleted:
+A deleted object:
 
-    store.json                     ObjectMissingError for readers; the query writes it again
-    an entry of a run              nothing: numbers of runs grow all the same
-    the start of a run             nothing, if the run went on from the run before it. If the query
-                                   was taken back before it: ContradictingRunsError, and for a
-                                   driver that takes the query back RunChoiceError
-    a manifest                     nothing: its barriers stand for it
-    a barrier with a manifest      nothing
-    a barrier without a manifest   its epoch is not whole: PartialEpochError for the query, and the
+    store.json                     ObjectMissingError for readers; the query writes a new object
+    an entry of a run              no effect: numbers of runs still grow
+    the start of a run             no effect if the run continued from the run before. If the query
+                                   was taken back before the run: ContradictingRunsError, and
+                                   RunChoiceError for a driver that takes the query back
+    a manifest                     no effect: the barriers replace the manifest
+    a barrier with a manifest      no effect
+    a barrier without a manifest   the epoch is partial: PartialEpochError for the query, and the
                                    epoch before is the newest
-    a state file                   ObjectMissingError for what needs it
+    a state file                   ObjectMissingError if the question needs the file
 
-Damage never leads to an older epoch, nothing but what needs the object fails, and nothing is
-deleted that a backup could not make whole.
+Damage never leads to an older epoch. A question without need of the damaged object succeeds. No
+command deletes an object if a backup could use the object to repair the store.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ADVICE_ON_STORE = ("restore it from a backup", "start the query", "No state is l
 
 
 def expected(damage: Damage, question: str) -> Answer | Failure:
-    """The answer, or the failure."""
+    """The right answer or the failure for a question after this damage."""
     right, subject = OPERATOR.right_answers[question], subject_of(question)
     if damage.name == STORE:
         is_made_again = damage.how == "delete" and subject in ("restore", "run")
@@ -80,8 +80,11 @@ def expected(damage: Damage, question: str) -> Answer | Failure:
 
 
 def expected_without_start(question: str, first_epoch: int) -> Answer | Failure:
-    """Nobody knows that the query was taken back, so two runs seem to have gone on from the same
-    epoch. The runs before that epoch are known."""
+    """The outcome if the start of a run is deleted.
+
+    The store no longer says that the query was taken back, so two runs seem to have continued from
+    the same epoch. The runs before the epoch are known.
+    """
     is_earlier = question in {f"restore before {n}" for n in range(first_epoch + 1)}
     if is_earlier or question == "sweep":
         return OPERATOR.right_answers[question]
@@ -92,10 +95,10 @@ def expected_without_start(question: str, first_epoch: int) -> Answer | Failure:
 
 
 def expected_without_newest(damage: Damage, question: str) -> Answer | Failure:
-    """The newest epoch has no manifest, so all its barriers are needed."""
+    """The outcome if the newest epoch has no manifest, so the restore needs all barriers."""
     is_gone = damage.how == "delete"
     if is_gone and question == "sweep":
-        # Nobody knows of it any more.
+        # The store no longer has a trace of the epoch.
         return OPERATOR.swept(NEWEST)
     if NEWEST not in OPERATOR.versions_needed(question):
         return OPERATOR.right_answers[question]

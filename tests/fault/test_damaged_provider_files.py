@@ -1,4 +1,4 @@
-"""A file of the provider with a bit that changed, for each byte of it."""
+"""Reading a file of the provider detects a changed bit in any byte of the file."""
 
 from __future__ import annotations
 

@@ -1,23 +1,26 @@
-"""What is damaged in a table, how, and what is asked: the answer is right, or the error is clear.
+"""Each question to a table with one damaged object gets a right answer or a clear error.
 
-Cut, emptied, or with a byte changed:
+An object that is cut, emptied, or has a changed byte:
 
     table.json            CorruptObjectError for all but retention and the sweep
-    a version             CorruptObjectError for what needs it; of the newest one, for commits, too;
-                          retention and the sweep pass it over
-    a file of rows        CorruptObjectError for what needs it
-    a compaction          nothing: it is passed over
+    a version             CorruptObjectError if the question needs the version, and for commits if
+                          the version is the newest; retention and the sweep ignore the version
+    a file of rows        CorruptObjectError if the question needs the file
+    a compaction          no effect: readers ignore the compaction
 
-Deleted:
+A deleted object:
 
     table.json            ObjectMissingError for all but retention and the sweep
-    the newest version    the one before is the newest; the query's next batch is a LostVersionError
-    the oldest version    VersionNotRetainedError for what needs it, as if retention had deleted it
-    another version       VersionMissingError for what needs it
-    a file of rows        ObjectMissingError for what needs it
-    a compaction          nothing
+    the newest version    the version before is the newest, and the query's next batch is a
+                          LostVersionError
+    the oldest version    VersionNotRetainedError if the question needs the version, as after
+                          retention
+    another version       VersionMissingError if the question needs the version
+    a file of rows        ObjectMissingError if the question needs the file
+    a compaction          no effect
 
-Nothing but what needs the object fails, and nothing is deleted that a backup could not make whole.
+Only questions that need the damaged object fail. No command deletes objects from which a backup
+could repair the table.
 """
 
 from __future__ import annotations
@@ -59,12 +62,13 @@ ADVICE = {
 
 
 def expected(damage: Damage, question: str) -> Answer | Failure:
-    """The answer, or the failure."""
+    """The right answer or the failure for a question after this damage."""
     version = parse_version(damage.name)
     if damage.how == "delete" and version is not None:
         return expected_without(version, question)
     if question == "sweep" and parse_compaction(damage.name):
-        # A compaction that nobody reads is not worth restoring: what only it named is gone.
+        # Nobody reads the compaction, so nobody restores it; files named only by the compaction are
+        # gone.
         return TABLE.swept(*READ_THROUGH_COMPACTION)
     if damage.name in needs(question):
         return unusable(damage, *ADVICE[damage.name.partition("/")[0]])
@@ -72,21 +76,21 @@ def expected(damage: Damage, question: str) -> Answer | Failure:
 
 
 def needs(question: str) -> set[str]:
-    """All objects that the answer rests on."""
+    """The names of all objects that the answer depends on."""
     versions = {version_name(version) for version in TABLE.versions_needed(question)}
     table = set() if question in ("retain", "sweep") else {object_names.TABLE}
     return table | versions | TABLE.files_needed(question)
 
 
 def expected_without(version: int, question: str) -> Answer | Failure:
-    """What a version that is deleted means for each question."""
+    """The outcome of a question after a version was deleted."""
     if question == "sweep":
-        # Nobody knows of the first or the last one any more.
+        # The table no longer has a trace of a deleted first or last version.
         return TABLE.swept() if 0 < version < NEWEST else TABLE.swept(version)
     if question == f"stream from {version}" == f"stream from {NEWEST}":
         return Failure(ChangesLostError, (f"version {NEWEST} of", "ends at version 6"))
     if version not in TABLE.versions_needed(question):
-        # Retention finds one version less, so it keeps one more that is older.
+        # Retention finds one version less, so retention keeps one older version more.
         return TABLE.right_answers[question]
     if version == NEWEST:
         return expected_without_newest(question)

@@ -1,9 +1,9 @@
-"""Random rounds of an operator in RocksDB, over a store and a local disk that misbehave.
+"""An operator in RocksDB stays correct in random rounds with a misbehaving store and local disk.
 
-A round is some runs of a query, each at a parallelism and in a backend of its own; RocksDB writes
+A round is a few runs of a query, each with its own parallelism and backend. RocksDB writes
 databases as snapshots all the time. Attempts of epochs fail at any point, epochs run again, hosts
-go away or lag behind, retention and the orphan sweep run in between. The output of each attempt
-that succeeds, and the state at the end of each run, equal those of a plain dict.
+disappear or lag behind, and retention and the orphan sweep run in between. The output of each
+successful attempt, and the state at the end of each run, equal the results of a plain dict.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TaskGoneError(Exception):
 
 
 class LocalDisk:
-    """The local disk; while it is full, `refuses` decides about each write."""
+    """The local disk. While the disk is full, `refuses` decides about each write."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.refuses: Callable[[], bool] = lambda: False
@@ -80,8 +80,11 @@ class LocalDisk:
 
 
 class RandomQuery:
-    """A query whose runs, hosts and faults are drawn. `expected`: what its state must be after
-    `epoch` epochs; `before`: after one less, None if one was undone since."""
+    """A query with random runs, hosts and faults.
+
+    `expected`: the right state after `epoch` epochs. `before`: the right state one epoch earlier,
+    None if an epoch was undone since.
+    """
 
     def __init__(
         self, seed: int, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch
@@ -113,7 +116,7 @@ class RandomQuery:
 
         def retrying(store: ObjectStore, seconds: float) -> RetryingObjectStore:
             passing = FakeTime()
-            # A shorter time would not change a number of this size.
+            # A shorter wait would not change a clock value of this size.
             return RetryingObjectStore(
                 store, seconds, passing, lambda wait: passing.sleep(max(wait, 0.001))
             )
@@ -122,12 +125,12 @@ class RandomQuery:
         patch.setattr(store_session, "RetryingObjectStore", retrying)
 
     def behave(self) -> None:
-        """No more faults."""
+        """Stop all faults of the store and the disk."""
         self.store.behave()
         self.disk.refuses = lambda: False
 
     def misbehave(self) -> None:
-        """Draw what goes wrong in the next attempt."""
+        """Draw the fault of the next attempt."""
         chance, store = self.chance, self.store
         self.behave()
         match chance.randrange(10):
@@ -148,8 +151,8 @@ class RandomQuery:
                 store.slow = 0.5
 
     def _damage_a_table(self) -> None:
-        """Flip bytes of a file under an open database; the next reads come from the disk."""
-        # Folders and tables go away meanwhile, which glob passes over and Path.glob does not.
+        """Flip bytes of a file of an open database. The next reads come from the disk."""
+        # Folders and tables disappear meanwhile: glob.glob ignores the gaps, Path.glob fails.
         tables = sorted(glob.glob(f"{self.local}/**/db/*.sst", recursive=True))
         if not tables:
             return
@@ -164,7 +167,7 @@ class RandomQuery:
                 host.backends._memory.blocks.set_capacity(0)
 
     def restart(self) -> None:
-        """Begin a run. Some hosts of the one before go on, unless its parallelism is another."""
+        """Begin a run. Some hosts of the previous run go on, unless the parallelism changes."""
         chance = self.chance
         self._runs += 1
         backend = BackendSettings(
@@ -180,7 +183,7 @@ class RandomQuery:
             else:
                 host.spec, host.run_id = spec, f"run-{self._runs}"
         self._spec = spec
-        # A run that failed in the next epoch may be followed by one that undoes the last epoch.
+        # After a run that failed in the next epoch, a run may undo the last epoch.
         reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).lineage().reached
         if reached > self.epoch:
             take_back(self.folder.parents[1], "file:/checkpoint", self.epoch - 1)
@@ -198,7 +201,7 @@ class RandomQuery:
             self._end(host)
 
     def run_epoch(self, misbehaves: bool = True) -> bool:
-        """Run the next epoch; False if the run has failed. Output is checked."""
+        """Run the next epoch and check its output. Return False if the run has failed."""
         fed: Rows = []
         for subtask in range(self._spec.parallelism):
             rows = self._run_subtask(subtask, misbehaves)
@@ -210,12 +213,12 @@ class RandomQuery:
         return True
 
     def _run_subtask(self, subtask: int, misbehaves: bool) -> Rows | None:
-        """The rows of the attempt that counts; None if there is none."""
+        """Return the input rows of the attempt that counts, or None if no attempt succeeded."""
         counted = None
         for _ in range(ATTEMPTS):
             if misbehaves:
                 self.misbehave()
-            # One that fails may have published its barrier: another one must come after it.
+            # A failed attempt may have published its barrier, so another attempt must follow.
             counted = self._attempt(subtask, misbehaves)
             # A stage may run again although the subtask has succeeded: the later attempt counts.
             if counted is not None and self.chance.random() < 0.8:
@@ -255,7 +258,7 @@ class RandomQuery:
             self._end(host)
 
     def _host_of(self, subtask: int) -> Host:
-        """One of the hosts of a subtask, which may lag behind, or a new one."""
+        """Choose an existing host of a subtask, which may lag behind, or open a new host."""
         hosts = [host for host in self._hosts if host.subtask == subtask]
         if hosts and (len(hosts) > 1 or self.chance.random() < 0.8):
             return self.chance.choice(hosts)
@@ -265,12 +268,12 @@ class RandomQuery:
         return host
 
     def _rows(self) -> Rows:
-        """Rows of some keys; a 0 clears what its key has."""
+        """Draw rows of some keys. A 0 clears the state of its key."""
         keys = self.chance.sample(KEYS, self.chance.randrange(len(KEYS) + 1))
         return [(key, self.chance.choice([0, 1, 2, 3, 4, 5])) for key in keys]
 
     def _check(self) -> Callable[[], None]:
-        """Raises at some call if the task is killed."""
+        """Build a check that raises at a random call if the task is to be killed."""
         left = self.chance.randrange(15) if self.chance.random() < 0.2 else None
 
         def check() -> None:
@@ -283,13 +286,13 @@ class RandomQuery:
         return check
 
     def undo_epoch(self) -> None:
-        """The sink has failed: the last epoch runs again, in another run."""
+        """Undo the last epoch, as if the sink had failed: another run repeats the epoch."""
         if self.before is not None:
             self.epoch -= 1
             self.expected, self.before = self.before, None
 
     def clean_up(self) -> None:
-        """Retention, and a sweep of all that no barrier names."""
+        """Run retention, and a sweep of all objects that no barrier names."""
         self.behave()
         for host in self._hosts:
             host.finish_maintenance()
@@ -298,13 +301,13 @@ class RandomQuery:
             if pending is not None:
                 pending.unnamed._shown = -1e9  # no sign of life for longer than the grace
         checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
-        # A failed run may have published one epoch more than the one that is undone.
+        # A failed run may have published one epoch after the undone epoch.
         checkpoints.retain(self.chance.randrange(3, 5))
         checkpoints.sweep_orphans(0, time.time() + 3_600)
 
     def check_state(self) -> None:
-        """Read all that the store has of the last epoch. The next one may be there, too, if the run
-        failed in it."""
+        """Assert that the store has the state of the last epoch. The next epoch may be there, too,
+        if the run failed in the next epoch."""
         if self.epoch:
             # The driver says that Spark has committed the first epoch of its run.
             checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
@@ -314,7 +317,8 @@ class RandomQuery:
             assert {row["key"]: (row["rows"], row["total"]) for row in rows} == self.expected
 
     def check_local_files(self) -> None:
-        """No files but those of open databases; call it when no snapshot is under way."""
+        """Assert that local files belong to open databases. Call this when no snapshot is being
+        written."""
         folders = {path.parent for path in self.local.rglob("*") if path.is_file()}
         assert {folder.name for folder in folders} <= {"db"}, folders
         open_databases = sum(
@@ -369,8 +373,8 @@ def test_a_random_round_has_the_state_of_a_dict(
         assert query.failures
     finally:
         query.end()
-    # A snapshot that is being written has files until it ends. A state host waits for it before it
-    # removes its folder; these hosts ended before.
+    # A snapshot that is being written has files until the write ends. A state host waits for the
+    # write before it removes its folder; these hosts ended earlier.
     maintenance.close()
     assert not [path for path in query.local.rglob("*") if path.is_file()]
     assert not {name for name in in_use().threads - threads if "restore" in name}

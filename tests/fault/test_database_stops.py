@@ -1,8 +1,8 @@
-"""Snapshots and restores of databases that stop at any point.
+"""Snapshots and restores of databases may stop at any point without harm to later attempts.
 
-A restore that fails fails its epoch with an error of ours, and a snapshot that fails fails nothing.
-The next attempt succeeds in the same host. No files are left on the local disk, no threads, and no
-barrier names an object that is not there, or anything but the state.
+A failed restore fails its epoch with an error of cowstate. A failed snapshot fails no epoch. The
+next attempt succeeds in the same host. No files stay on the local disk, and no threads. A barrier
+names only objects that exist and hold the right state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AFTER = dict.fromkeys(KEYS, (1, 1))
 
 @dataclass
 class Stop:
-    """Counts calls; only the one of number `at` is to fail. Threads may share it."""
+    """A counter of calls; only call number `at` fails. Threads may share a counter."""
 
     at: int = 0
     calls: int = 0
@@ -57,8 +57,8 @@ class Stop:
 
 
 class Query:
-    """Epochs of an operator in RocksDB, each with a row of every key, of which every third one
-    clears all states. `store` is that of all hosts."""
+    """A query with an operator in RocksDB. Each epoch has a row for every key, and every third
+    epoch clears all states. All hosts share `store`."""
 
     def __init__(self, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch) -> None:
         self.local = folder / "local"
@@ -86,17 +86,17 @@ class Query:
 
         patch.setattr(store_session, "open_object_store", opened)
         patch.setattr(store_session, "RetryingObjectStore", retrying)
-        # It runs beside the epochs, and to it all objects of this store are old.
+        # The sweep runs beside the epochs, and takes all objects of this store for old.
         patch.setattr(StoreSession, "housekeep", lambda *_: None)
 
     def begin(self, objects: DictObjectStore) -> None:
-        """Be as the query was that wrote these objects in EPOCHS_BEFORE epochs."""
+        """Continue from objects that a query wrote in EPOCHS_BEFORE epochs."""
         self.end()
         self.store.objects = objects.copy()
         self.epoch, self.expected = EPOCHS_BEFORE, dict(AFTER)
 
     def restart(self, parallelism: int) -> None:
-        """Begin a run in new hosts."""
+        """Begin a run with new hosts."""
         self.end()
         self._runs += 1
         spec = replace(self._spec, parallelism=parallelism)
@@ -112,7 +112,7 @@ class Query:
         self.hosts = []
 
     def run_subtask(self, host: Host) -> Totals:
-        """An attempt of the epoch in a subtask; its output is checked."""
+        """Run an attempt of the epoch in a subtask, and check its output."""
         self._attempts += 1
         output = host.epoch(self.epoch, self.rows(), self._attempts)
         host.finish_maintenance()
@@ -131,24 +131,24 @@ class Query:
         return {key: (n + 1, total + value) for key, (n, total) in self.expected.items()}
 
     def end_epoch(self) -> None:
-        """All subtasks have run it."""
+        """Note that all subtasks have run the epoch."""
         self.expected = self.after()
         self.epoch += 1
 
     def run(self, epochs: int = 1) -> None:
-        """Run epochs, in all subtasks."""
+        """Run epochs in all subtasks."""
         for _ in range(epochs):
             for host in self.hosts:
                 self.run_subtask(host)
             self.end_epoch()
 
     def databases(self) -> set[str]:
-        """The names of the databases that the state is in."""
+        """The names of the databases that hold the state."""
         handles = chain.from_iterable(host.handles for host in self.hosts)
         return {handle.name for handle in handles if handle.kind == "database"}
 
     def check_named(self) -> None:
-        """Every object that a barrier or a manifest names is there."""
+        """Assert that every object named by a barrier or a manifest exists."""
         objects = self.store.objects
         published = PublishedObjects(objects)
         for name in published.manifests():
@@ -160,7 +160,7 @@ class Query:
                 assert {handle.name, *(p.name for p in handle.parts)} <= objects.objects.keys()
 
     def local_databases(self) -> set[Path]:
-        """The folders with files on the local disk; each is that of an open database."""
+        """The folders with files on the local disk; each folder belongs to an open database."""
         folders = {path.parent for path in self.local.rglob("*") if path.is_file()}
         assert {folder.name for folder in folders} <= {"db"}
         return folders
@@ -184,7 +184,7 @@ def query(
 
 @pytest.fixture
 def two_databases(query: Query) -> DictObjectStore:
-    """A store with the databases of two subtasks."""
+    """Build a store with the databases of two subtasks."""
     query.restart(2)
     query.run(EPOCHS_BEFORE)
     assert query.expected == AFTER
@@ -194,22 +194,22 @@ def two_databases(query: Query) -> DictObjectStore:
 
 
 def full_disk() -> Exception:
-    """What Python raises."""
+    """The error that Python raises if the disk is full."""
     return OSError(errno.ENOSPC, "No space left on device")
 
 
 def full_disk_of_rocksdb() -> Exception:
-    """What rocksdict raises."""
+    """The error that rocksdict raises if the disk is full."""
     return Exception("IO error: No space left on device: While appending to file")
 
 
 def network_down() -> Exception:
-    """What a store raises."""
+    """The error that a store raises without a network."""
     return OSError("the network is down")
 
 
 def refused(stop: Stop, error: Callable[[], Exception], function: Any) -> Any:
-    """`function`, a call of which fails."""
+    """Wrap `function` so that the call chosen by `stop` fails."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         if stop():
@@ -227,7 +227,7 @@ def get_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def is_of_database(name: str) -> bool:
-    """Whether it is the name of an object of a database."""
+    """Return True if an object with this name belongs to a database."""
     return "/table-" in name or "/database-" in name
 
 
@@ -255,7 +255,7 @@ def file_is_cut(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def folder_is_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """But not the one where a snapshot checks its tables: see check_is_refused."""
+    """Refuse a new folder, but no folder for checking tables: see check_is_refused."""
     make = os.mkdir
 
     def make_or_not(path: Any, *arguments: Any) -> None:
@@ -271,7 +271,7 @@ def opening_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
     families = refused(stop, full_disk_of_rocksdb, database.Rdict.list_cf)
 
     def list_families(folder: str) -> Any:
-        # A snapshot reads those of its checkpoint.
+        # A snapshot reads the tables of its checkpoint.
         return (database_rdict.list_cf if "checkpoint-" in folder else families)(folder)
 
     database_rdict = database.Rdict
@@ -280,7 +280,7 @@ def opening_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def clip_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """When it has deleted what it should."""
+    """Let a clip fail after deleting its rows."""
     clip = ColumnFamily.clip
 
     def clip_and_fail(family: ColumnFamily, *arguments: Any) -> None:
@@ -292,7 +292,7 @@ def clip_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def copy_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """When it has read or copied some rows."""
+    """Let a copy fail after reading or copying some rows."""
     copy = Database.copy
 
     def copy_some(
@@ -312,7 +312,7 @@ def copy_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def rows_are_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """RocksDB refuses a batch, of a copy or at the end of the epoch."""
+    """Let RocksDB refuse a batch, either of a copy or at the end of the epoch."""
     write = Database.write
 
     def write_or_not(own: Database, batch: Batch) -> None:
@@ -342,7 +342,7 @@ def named(fault: Fault) -> str:
 
 @contextmanager
 def no_threads_left() -> Iterator[None]:
-    """But for those of maintenance, which wait for more work."""
+    """Assert that no thread is left, except threads of maintenance, which wait for more work."""
     before = in_use().threads
     yield
     lasting = ("cowstate-snapshots", "cowstate-parts")
@@ -358,7 +358,7 @@ def test_a_restore_that_stops_is_tried_again(
     fault: Fault,
     parallelism: int,
 ) -> None:
-    """The one in the middle of three subtasks has rows of both databases."""
+    """With three subtasks, the subtask in the middle has rows of both databases."""
     stop_at, calls = 0, 1
     while stop_at <= calls:
         query.begin(two_databases)
@@ -374,14 +374,14 @@ def test_a_restore_that_stops_is_tried_again(
                 query.run_subtask(host)
                 calls = stop.calls
         if stop_at:
-            # What had been restored when the epoch failed is there until the next attempt.
+            # The state restored before the epoch failed stays until the next attempt.
             assert len(query.local_databases()) <= (fault is rows_are_refused)
             query.run_subtask(host)
             assert len(query.local_databases()) == 1
         query.check_named()
         stop_at += 1
     assert calls >= 2
-    # The run goes on, and so does one behind it.
+    # The run goes on, and so does a run after it.
     for other in query.hosts:
         if other is not host:
             query.run_subtask(other)
@@ -410,7 +410,7 @@ def answer_is_lost(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def store_goes_away(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """And takes no more of a database."""
+    """Let the store refuse all further objects of a database."""
 
     def put(name: str, put_it: Callable[[], None]) -> None:
         if is_of_database(name) and (stop() or 0 < stop.at < stop.calls):
@@ -428,7 +428,7 @@ def local_read_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> Non
 
 
 def checkpoint_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """RocksDB stops with some of the files linked."""
+    """Let RocksDB stop a checkpoint after linking some of the files."""
     whole = database.Checkpoint
 
     class SomeOfCheckpoint:
@@ -446,7 +446,7 @@ def checkpoint_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> Non
 
 
 def check_is_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    """There is no space to check the tables before they are uploaded."""
+    """Refuse the space for checking tables before the upload."""
     make = os.mkdir
 
     def make_or_not(path: Any, *arguments: Any) -> None:
@@ -474,7 +474,7 @@ def test_a_snapshot_that_stops_fails_no_epoch_and_is_never_named(
     monkeypatch: pytest.MonkeyPatch,
     fault: Fault,
 ) -> None:
-    """The first epoch after the restart waits for its snapshot; later ones are written beside."""
+    """The first epoch after the restart waits for its snapshot, later epochs do not wait."""
     stop_at, calls = 0, 1
     while stop_at <= calls:
         query.begin(two_databases)

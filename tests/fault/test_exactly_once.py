@@ -1,4 +1,4 @@
-"""Exactly once, whatever stops the query: state and output against a batch computation."""
+"""State and output equal a batch computation exactly once, whatever stops the query."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_hosts_killed_between_epochs_lose_nothing(stream: Stream) -> None:
 
 
 def test_lists_and_maps_of_killed_hosts_and_failed_epochs_are_whole(stream: Stream) -> None:
-    """An epoch that fails has changed lists and maps in place before."""
+    """A failed epoch has already changed lists and maps in place."""
     feed_epochs(stream, 3)
     stream.run(stream.operator(KeepsValues()))
     for host in hosts_of(stream.spark):

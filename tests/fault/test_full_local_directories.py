@@ -1,7 +1,7 @@
-"""The provider's mapped files in a file system that is full, and in one that cannot be written to.
+"""The provider reports a local file system for mapped files that is full or cannot be written to.
 
-A user who has a namespace may mount file systems in it. The tests are skipped where the system
-permits no namespaces.
+A user with a namespace may mount file systems in the namespace. The tests are skipped on systems
+without namespaces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYS_OF_EPOCH = 8_000
 
 
 class MountedDirectory:
-    """A directory on which a process may see a file system that no other sees."""
+    """A directory with a mounted file system, visible to a single process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class MountedDirectory:
             pytest.skip("no file system can be mounted in a namespace of a user here")
 
     def run(self, options: str, words: list[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command that sees a file system with these options there."""
+        """Run a command with a file system of these options mounted on the directory."""
         namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]
         return started([*namespace, options, str(self.path), *words])
 
@@ -48,7 +48,7 @@ def started(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def fed_wide_rows(folder: Path) -> list[Row]:
-    """Each epoch has keys of its own, with long names: about 2 MB of records."""
+    """Feed epochs with separate keys and long names: about 2 MB of records."""
     fed: list[Row] = []
     for epoch in range(EPOCHS):
         first = epoch * KEYS_OF_EPOCH

@@ -1,4 +1,4 @@
-"""Processors that never return: the host ends, and the next attempt has the state again."""
+"""A host ends if its processor never returns, and the next attempt has the state again."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def keep_pythons_lock_for_ever() -> None:
 
 
 class HangingOnce(RunningTotals):
-    """Hangs in the epoch that has a row with value `HANGS`, unless `marker` is there."""
+    """A processor that hangs in the epoch with a row of value `HANGS`, unless `marker` exists."""
 
     def __init__(self, how: Any, marker: Path) -> None:
         self._how = how
         self._marker = marker
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        # Attempts wait for seconds in this host and not for minutes. `init` runs in the process of
-        # the tests, too.
+        # Attempts wait for seconds in this host instead of minutes. `init` also runs in the process
+        # of the tests.
         subtask_session._BUSY_SECONDS = -110
         seen = list(rows)
         if any(row.value == HANGS for row in seen) and not self._marker.exists():
@@ -84,7 +84,7 @@ class Tasks:
         return {row["key"]: row["total"] for batch in output for row in batch.to_pylist()}
 
     def begin(self, subtask: int, epoch: int, rows: list[tuple[str, int]]) -> list[str]:
-        """Begin an attempt that hangs; its error arrives in the list."""
+        """Begin an attempt that hangs. The returned list receives the error of the attempt."""
         errors: list[str] = []
 
         def attempt() -> None:

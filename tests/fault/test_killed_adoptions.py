@@ -1,4 +1,4 @@
-"""`cowstate adopt` in a process of its own, killed with its JVM at any moment."""
+"""Killing `cowstate adopt` with its JVM at any moment never harms the checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KILLS = [2, pytest.param(25, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
 def adopt_and_kill(checkpoint: Path, seconds: float, log: Path, *options: str) -> int:
-    """Run the command, and kill it `seconds` after it has begun to change something."""
+    """Run the command, and kill the command `seconds` after its first change."""
     command = ("adopt", str(checkpoint), "--apply", "--force", *options)
     adoption = start("cowstate", *command, log=log)
     try:
@@ -50,7 +50,8 @@ def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
     chance, codes = random.Random(kills), list[int]()
     store = f"spark.cowstate.store={spark.conf.get('spark.cowstate.store')}"
     for kill_number in range(kills):
-        # The first is killed at once: how long the whole command takes is the machine's affair.
+        # The first kill is immediate, because the duration of the whole command depends on the
+        # machine.
         seconds = chance.uniform(0, 6) if kill_number else 0.0
         codes.append(adopt_and_kill(job.checkpoint, seconds, tmp_path / "log", "--conf", store))
         if [*job.checkpoint.glob("_cowstate_adopt/*")]:

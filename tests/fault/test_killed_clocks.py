@@ -1,4 +1,4 @@
-"""The process that runs the clock of an operator, a source in Python, is killed."""
+"""A query survives a kill of its operator's clock, a Python process of a streaming source."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def clocks_of(spark: SparkSession) -> list[psutil.Process]:
-    """The clocks that the session's JVM has started."""
+    """The clock processes that the session's JVM has started."""
     assert spark._jvm is not None
     jvm = psutil.Process(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
     clocks = []
     for process in jvm.children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        with suppress(psutil.NoSuchProcess):  # the process has ended meanwhile
             if RUNNER in " ".join(process.cmdline()):
                 clocks.append(process)
     return clocks
@@ -37,7 +37,7 @@ def clocks_of(spark: SparkSession) -> list[psutil.Process]:
 def test_the_query_fails_as_with_any_source_and_a_restart_goes_on_exactly(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    # A clock that is killed may leave its token in the store.
+    # A killed clock may leave its token in the store.
     with configured(spark, {"spark.cowstate.store": (tmp_path / "store").as_uri()}):
         check_that_timers_fire_once_although_clocks_are_killed(spark, tmp_path)
 

@@ -1,7 +1,7 @@
-"""State hosts with databases, killed in the middle of a snapshot, an upload, a restore.
+"""State is exact after kills of state hosts during a snapshot, an upload or a restore of databases.
 
-The query runs in the test's session, so the host of the other slot outlives each kill, and restores
-databases in the next run, at another parallelism.
+The query runs in the test's session. So the host of the second slot outlives each kill, and
+restores databases in the next run at another parallelism.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_hosts_killed_at_every_point_of_a_database_lose_nothing(
 
 
 def kill_at_every_point(stream: Stream, killed: Path, chance: random.Random) -> None:
-    """Run on until a host was killed at each point, and then to the end without."""
+    """Run the query until a host was killed at each point, and then to the end without kills."""
     killed.mkdir()
     processor = KillingAtDatabases(killed)
     failed = 0

@@ -1,4 +1,4 @@
-"""Gateways that are killed at any moment, cannot start, or have a store that misbehaves."""
+"""A query survives gateways that are killed, cannot start, or have a misbehaving store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> Directory:
 
 @contextmanager
 def python_of_executors(directory: Directory, python: Path | str) -> Iterator[None]:
-    """Gateways are started with another interpreter meanwhile."""
+    """Start gateways with another interpreter inside the `with` block."""
     end_gateways()
     directory.run(f"python {python}")
     try:
@@ -63,7 +63,7 @@ def python_of_executors(directory: Directory, python: Path | str) -> Iterator[No
 
 
 def python_without(folder: Path, package: str) -> Path:
-    """A Python that has cowstate and all packages but one."""
+    """Build a Python with cowstate and all packages but one."""
     packages = folder / "packages"
     packages.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -79,7 +79,8 @@ def python_without(folder: Path, package: str) -> Path:
 
 @contextmanager
 def kills(chance: random.Random, most_seconds: float) -> Iterator[list[int]]:
-    """Kills whatever gateway there is, again and again, meanwhile; the pids of those killed."""
+    """Kill any running gateway again and again inside the `with` block; yield the pids killed so
+    far."""
     killed: list[int] = []
     ended = threading.Event()
 
@@ -126,7 +127,8 @@ class TestAKilledGateway:
     def test_an_interrupted_request_is_not_made_again(
         self, directory: Directory, tmp_path: Path
     ) -> None:
-        """The gateway runs already, so the interrupt meets the put, which is tried for long."""
+        """The gateway already runs, so the interrupt meets the put, and the put is retried for
+        long."""
         python = misbehaving_python(tmp_path, seed=1, refused=".arrow")
         with python_of_executors(directory, python):
             assert directory.result("list") == ""
@@ -144,7 +146,7 @@ with socket.socket(socket.AF_UNIX) as listener:
     print(path, flush=True)
     sys.stdin.read()
 """
-# Connections wait to be taken, as many as the system keeps, and the next one waits to connect.
+# The system queues this many connections that nobody accepts; the next connection waits.
 FULL = """
 import socket, sys, tempfile
 path = tempfile.mkdtemp() + "/socket"
@@ -164,7 +166,7 @@ with socket.socket(socket.AF_UNIX) as listener:
 
 
 def python_that_runs(folder: Path, program: str) -> Path:
-    """A program that an executor takes for its Python, and that runs another program instead."""
+    """Build a fake Python for executors, which runs another program."""
     (folder / "program.py").write_text(program)
     python = folder / "other-python"
     python.write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/program.py\n")
@@ -325,7 +327,7 @@ class TestAStoreThatMisbehaves:
     def test_what_is_written_is_read(
         self, directory: Directory, tmp_path: Path, chances: dict[str, float]
     ) -> None:
-        """Calls fail before or after their effect, are slow, or give a part of an object."""
+        """Calls fail before or after their effect, are slow, or return a part of an object."""
         with python_of_executors(directory, misbehaving_python(tmp_path, 5, **chances)):
             for turn in range(4):
                 result = directory.run(
@@ -362,7 +364,7 @@ def test_batches_commit_while_snapshots_are_not_uploaded(
         stream.run(totals(stream))
         assert stream.totals() == totals_of(stream.fed)
         assert not [*tmp_path.glob("store/**/*.snapshot.arrow")]
-        # A snapshot is of the version that is the newest when it begins.
+        # A snapshot holds the version that is the newest when the snapshot begins.
         begun = [int(name.rpartition("/")[2][:19]) for name in held.read_text().splitlines()]
         assert min(begun) < 6
         held.unlink()
@@ -394,7 +396,7 @@ def test_batches_commit_while_merged_files_are_not_uploaded(
 
 
 class Rounds:
-    """A store of a query, and what its versions hold."""
+    """A store of a query, and the content of each version."""
 
     def __init__(self, jvm: ProviderJvm, root: Path) -> None:
         self._jvm = jvm
@@ -403,7 +405,7 @@ class Rounds:
         self.entries: dict[int, Value] = {}
 
     def run(self, chance: random.Random) -> None:
-        """A run of the query: batches on executors that hold its state, or load it, or lose it."""
+        """Run the query: executors run batches after keeping, loading or losing their state."""
         (self._root / "checkpoint").mkdir(exist_ok=True)
         (self._root / "checkpoint" / "metadata").write_text('{"id":"query"}')
         script = Script()

@@ -1,7 +1,8 @@
-"""Whole applications killed at any moment: driver, JVM, Python processes and state hosts at once.
+"""Results are exact after kills of whole applications: driver, JVM, Python processes and state
+hosts.
 
-The operator has a broadcast stream, an initial state, timers, and entries that expire. Each run has
-its state in one of the backends.
+The operator has a broadcast stream, an initial state, timers and entries that expire. Each run
+draws a backend for its state.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ INITIAL = {f"key{number}": 10_000 * number for number in range(0, 60, 2)}
 
 
 def feed(spark: SparkSession, folder: Path, files: int) -> list[Row]:
-    """Payments and rules, a file of each an epoch. The rules never change, so sums do not depend on
-    which batch has them; how often they were told is counted."""
+    """Write payments and rules, each a file an epoch. The rules never change, so a sum does not
+    depend on the batch of a rule. The operator counts how often each rule came."""
     payments, rules = Stream(spark, folder), Stream(spark, folder / "rules")
     for number in range(files):
         payments.feed(random_rows(number, count=60, keys=50))
@@ -62,12 +63,12 @@ def run_and_kill(folder: Path, chance: random.Random) -> int:
 
 
 def run_to_the_end(spark: SparkSession, folder: Path) -> list[dict[str, int]]:
-    """What each account says at the end, after its last timer, with the account last."""
+    """Run to the end, and return the last message of each account, after its last timer."""
     audit = Stream(spark, folder)
     with configured(spark, {"spark.cowstate.store": (folder / "store").as_uri()}):
         stream, output = ledger(spark, folder)
         stream.run(output)
-        # One more row, behind all rules.
+        # A last row after all rules.
         audit._files = 10_000
         audit.feed([("audit", 0)])
         stream.run(ledger(spark, folder)[1])

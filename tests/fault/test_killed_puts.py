@@ -1,4 +1,4 @@
-"""A writer that is killed at every call to the system while it puts an object on a local disk."""
+"""A put on a local disk is atomic, though its process is killed at any system call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ LocalObjectStore(Path(sys.argv[1])).put({NAME!r}, b"x" * 1000)
 
 
 def put_is_killed(root: Path, call: int) -> bool:
-    """Put an object in a process that is killed before a call; whether it came to that call."""
+    """Put an object in a process that is killed before a system call. Return True if the process
+    reached the call."""
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(root), str(call)], timeout=120, check=False
     )
@@ -67,7 +68,7 @@ def test_an_object_is_there_whole_or_not_at_all_wherever_its_writer_is_killed(
         except ObjectMissingError:
             published = False
         assert [info.length for info in store.list("versions")] == [1000] * published
-        # Whoever comes next takes the name, or learns that it is taken.
+        # A later put takes the name, or learns that the name is taken.
         if published:
             with pytest.raises(ObjectExistsError):
                 store.put(NAME, b"next")
@@ -83,7 +84,8 @@ def test_an_object_is_there_whole_or_not_at_all_wherever_its_writer_is_killed(
         store.delete([NAME])
         assert sweeps[len(outcomes) % 2](100.0, with_newest + 101.0) == left
         outcomes.append((published, bool(left)))
-    # Before its file, while it is written, between file and name, between name and clean-up, after.
+    # Kills before the file, during the write, between file and name, between name and clean-up,
+    # after.
     assert dict.fromkeys(outcomes) == dict.fromkeys(
         [(False, False), (False, True), (True, True), (True, False)]
     )

@@ -1,7 +1,8 @@
-"""A rescale that ends at any moment leaves the former number of partitions or the new one.
+"""A rescale that ends at any moment leaves either the former number of partitions or the new
+number.
 
-Wherever it was stopped, the query goes on at once, and puts out what it would have without the
-rescale. What is left can be undone, and the rescale done again.
+Wherever a rescale stopped, the query goes on at once, with the output of a query without the
+rescale. A user can undo a partial rescale, and repeat the rescale.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ CHANGING = {
 }
 MOST_WRITES = 200
 FOLDER = "_cowstate_rescale"
-# The checksum that Hadoop leaves of a file that was not there yet. Hadoop lists no checksums.
+# Hadoop leaves this checksum of a file that did not exist yet. Hadoop lists no checksums.
 UNFINISHED = (".tmp.crc",)
-# It removes the checksum of that file first. A file without one is read unchecked.
+# Hadoop removes the checksum before it edits a file, and reads a file without checksum unchecked.
 CHECKSUM_OF_EDITED_FILE = re.compile(
     r"(offsets|commits)/\.\d+\.crc|state/\d+/_metadata/\.metadata\.crc"
 )
 KILLS = [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-# In the names of its objects, if an operator has four.
+# Part of the names of the last partition's objects, for an operator with four partitions.
 LAST_PARTITION = "/0/3/"
 KEY = "spark.sql.shuffle.partitions"
 Outcome = tuple[dict[int, list[str]], dict[int, list[str]]]
@@ -61,7 +62,7 @@ Outcome = tuple[dict[int, list[str]], dict[int, list[str]]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A query after two batches of input, and the number of partitions that it gets then."""
+    """A query after two batches of input, and the number of partitions after its rescale."""
 
     name: str
     settings: Options
@@ -87,7 +88,7 @@ def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 def uninterrupted(
     first_segments: FirstSegments, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Outcome]:
-    """What a job puts out and keeps that stays on HDFSBacked."""
+    """The output and state of the same job on HDFSBacked without a rescale."""
 
     @cache
     def run(name: str) -> Outcome:
@@ -98,7 +99,7 @@ def uninterrupted(
 
 
 def outcome_of(query: Adopted) -> Outcome:
-    """Let it process one more batch of input."""
+    """Process one more batch of input, and return the output and the state."""
     query.go_on(1)
     outputs = {batch: attempts[-1] for batch, attempts in query.run.outputs.items()}
     return outputs, rows_of_state(query.run, query.run.batches[-1])
@@ -113,8 +114,8 @@ def begun(first_segments: FirstSegments, scenario: Scenario, folder: Path) -> Ad
 
 @dataclass
 class Stopped:
-    """A query whose rescale is stopped again and again, what its checkpoint held before, and what
-    it would put out without one."""
+    """A query whose rescale is stopped again and again, with the earlier content of its checkpoint
+    and its output without a rescale."""
 
     query: Adopted
     number: int
@@ -131,7 +132,8 @@ class Stopped:
         assert contents(self.query.checkpoint) == self.before, f"after {writes} writes"
 
     def assert_it_goes_on(self, writes: int) -> None:
-        """A copy does, once for each content of the checkpoint that may matter to it."""
+        """Assert that a copy of the query goes on, once for each relevant content of the
+        checkpoint."""
         left = {
             path: content
             for path, content in contents(self.query.checkpoint).items()
@@ -146,7 +148,8 @@ class Stopped:
 def after_each_write(
     patching: pytest.MonkeyPatch, command: Callable[[], None]
 ) -> Iterator[tuple[int, bool]]:
-    """Stop a command after no write, after one, and so on, until it comes to its end."""
+    """Stop a command after no write, after one write, and so on, until the command ends by
+    itself."""
     for writes in range(MOST_WRITES):
         is_done = True
         with patching.context() as patch:
@@ -228,14 +231,15 @@ def test_one_that_stopped_after_it_took_effect_is_finished_by_the_next_command(
 
 @dataclass(frozen=True)
 class Moment:
-    """When a command is killed: so long after something is true."""
+    """The moment of a kill: some seconds after a condition becomes true."""
 
     has_come: Callable[[], bool]
     seconds: float
 
 
 def killed(query: Adopted, number: int, moment: Moment, log: Path, *options: str) -> int:
-    """Run the command, and kill it at this moment; its exit code, 0 if it was faster."""
+    """Run and kill the command at the given moment. Return the exit code, 0 if the command was
+    faster."""
     command = ("rescale", str(query.checkpoint), "--partitions", str(number), "--apply", "--force")
     running = start("cowstate", *command, *options, log=log)
     try:
@@ -249,7 +253,8 @@ def killed(query: Adopted, number: int, moment: Moment, log: Path, *options: str
 
 
 def assert_is_put_back(query: Adopted, before: dict[str, bytes]) -> None:
-    """But for checksums of files that the command edits, which a kill may leave out."""
+    """Assert that the checkpoint is as before, except checksums of edited files, which may be
+    missing."""
     after = contents(query.checkpoint, without=UNFINISHED)
     missing = before.keys() - after.keys()
     assert [path for path in missing if not CHECKSUM_OF_EDITED_FILE.fullmatch(path)] == []
@@ -268,7 +273,8 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
     before = contents(query.checkpoint, without=UNFINISHED)
     chance, codes = random.Random(kills), list[int]()
     for kill_number in range(kills):
-        # The first is killed at once: how long the whole command takes is the machine's affair.
+        # The first kill is immediate, because the duration of the whole command depends on the
+        # machine.
         seconds = chance.uniform(0, 3) if kill_number else 0.0
         moment = Moment((query.checkpoint / FOLDER).exists, seconds)
         codes.append(killed(query, scenario.number, moment, tmp_path / "log"))
@@ -283,7 +289,7 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
 
 @dataclass
 class StoredQuery:
-    """A query with its state in a store, which is beside its checkpoint in `folder`."""
+    """A query with its state in a store; `folder` holds both the checkpoint and the store."""
 
     query: Adopted
     folder: Path
@@ -299,7 +305,7 @@ class StoredQuery:
         return cls(query, folder)
 
     def stored(self) -> dict[str, bytes]:
-        """All objects, without what killed gateways have begun."""
+        """All objects, except the objects that killed gateways began."""
         objects = contents(self.folder / "store")
         return {name: data for name, data in objects.items() if UNPUBLISHED not in name}
 
@@ -307,7 +313,8 @@ class StoredQuery:
         return sum(1 for _ in self.folder.glob("store/*/state/0/*/*.rescaled.arrow"))
 
     def outcome_if_it_went_on(self, aside: Path) -> Outcome:
-        """A copy may not write to the store. So the query goes on, and then all is put back."""
+        """Run the query once more, and then restore the folder. A copy may not write to the store,
+        so the original query runs."""
         shutil.copytree(self.folder, aside)
         outputs = defaultdict(
             list, {batch: [*rows] for batch, rows in self.query.run.outputs.items()}
@@ -323,8 +330,8 @@ class StoredQuery:
 def test_a_killed_process_leaves_the_former_number_or_the_new_one_in_a_store(
     spark: SparkSession, tmp_path: Path, uninterrupted: Callable[[str], Outcome], kills: int
 ) -> None:
-    """The first kill is at once, the second one while the last object is put, and the third one
-    when the first object is there; so on, some time later."""
+    """The first kill is immediate, the second during the put of the last object, the third after
+    the put of the first object. Later kills follow some time after these moments."""
     scenario = SCENARIOS["more, an open batch, ids"]
     there = StoredQuery.begun(spark, scenario, tmp_path / "query")
     query, held = there.query, tmp_path / "held"

@@ -1,4 +1,4 @@
-"""A batch of 20 million rows is committed in a gibibyte of the driver's memory."""
+"""A gibibyte of the driver's memory suffices to commit a batch of 20 million rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Subtasks with operator state, stopped at every write: a run that goes on has what it would have.
+"""Operator state is complete in a new run after a stop at any write.
 
-Two subtasks note the values of three epochs. The process ends at a write; a new run begins with the
-epoch that was not finished, in new hosts, also at another parallelism.
+Two subtasks note the values of three epochs. The process ends at a write. A new run begins with the
+unfinished epoch in new hosts, also at another parallelism.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEYS = "abcdefgh"
 
 
 class Script:
-    """Runs of the operator in one store."""
+    """Runs of the operator on one store."""
 
     def __init__(
         self, folder: Path, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
@@ -43,7 +43,8 @@ class Script:
         self._monkeypatch = monkeypatch
 
     def run(self, store: ObjectStore, run_id: str, first: int, parallelism: int = 2) -> list[int]:
-        """Run the epochs from `first` on; what all subtasks have noted in the end."""
+        """Run the epochs from `first` on, and return the values that all subtasks have noted at the
+        end."""
 
         def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
             return store
@@ -51,8 +52,8 @@ class Script:
         with self._monkeypatch.context() as patched:
             patched.setattr(store_session, "open_object_store", opened)
             patched.setattr(store_session, "RetryingObjectStore", lambda store, _: store)
-            # It runs beside the epochs, so it would stop at a write now and then; and to it all
-            # objects of this store are old enough to be orphans.
+            # The sweep runs beside the epochs, so a stop would sometimes hit the sweep. All objects
+            # of this store are old enough to be orphans for a sweep.
             patched.setattr(StoreSession, "housekeep", lambda *_: None)
             spec = operator(self._folder, NotesValues(), parallelism=parallelism)
             self.finished = first

@@ -1,4 +1,5 @@
-"""Applications on the state store provider whose driver or executors are killed at any moment."""
+"""Applications on the state store provider are exact, though driver or executors are killed
+anytime."""
 
 from __future__ import annotations
 
@@ -35,17 +36,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_to_the_end(spark: SparkSession, folder: Path, checkpoint_format: str = "1") -> None:
-    """In the session of the tests, with the provider that the checkpoint names. Spark 4.2 does not
-    note the format in a checkpoint, so the session has to name it again."""
+    """Run to the end in the session of the tests, with the provider that the checkpoint names.
+    Spark 4.2 does not note the format in a checkpoint, so the session names the format again."""
     stream = Stream(spark, folder, settings={})
     with configured(spark, {f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format}):
         stream.run(totals(stream))
 
 
 def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *arguments: str) -> int:
-    """Run until that many more epochs are in the sink, wait, and kill the whole application.
+    """Run until the sink has so many more epochs, wait, and kill the whole application.
 
-    Returns the driver's exit code: 0 if it was faster.
+    Return the driver's exit code: 0 if the driver was faster.
     """
     driver = subprocess.Popen(command(folder, *arguments), cwd=ROOT, stderr=subprocess.DEVNULL)
     target = epochs_in(folder) + after_epochs
@@ -139,7 +140,8 @@ def test_a_gateway_ends_with_the_driver_or_executor_that_started_it(
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Nobody may be there who waits for an orphan."""
+    """Return True if the process has ended. An orphan may stay a zombie without a waiting
+    parent."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.status() == psutil.STATUS_ZOMBIE
     return True

@@ -1,7 +1,7 @@
-"""Random kills of executors, gateways and drivers. The state is in mapped files and in a store.
+"""Results are exact after random kills of executors, gateways and drivers.
 
-A driver is killed alone. Its executors and their gateways have to end themselves, while the next
-driver starts already.
+The state is in mapped files and in a store. A kill of a driver spares its executors. The executors
+and their gateways have to end by themselves, while the next driver already starts.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ ROUNDS = [(3, "1"), pytest.param(50, "1", marks=SOAK), pytest.param(50, "2", mar
 
 
 def victims(chance: random.Random, rounds: int) -> list[str]:
-    """The kinds that are killed, about as often as each other, in random order."""
+    """The kinds of processes to kill, about equally often, in random order."""
     kinds = list(islice(cycle(KINDS), rounds))
     chance.shuffle(kinds)
     return kinds
 
 
 def is_driver(process: psutil.Process) -> bool:
-    """Whether it is the JVM or the Python of a driver."""
+    """Return True if the process is the JVM or the Python of a driver."""
     with suppress(psutil.NoSuchProcess):
         words = process.cmdline()
         return MODULE in words or "org.apache.spark.deploy.SparkSubmit" in words
@@ -75,7 +75,7 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 class Query:
-    """Run by one driver after the other, over what was fed until its start."""
+    """A query over all input fed before a driver's start; drivers run the query in turn."""
 
     def __init__(self, folder: Path, checkpoint_format: str) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class Query:
         self._start()
 
     def _start(self) -> None:
-        """Start a driver, with more to do if there is little left."""
+        """Start a driver, after feeding more input if little is left."""
         missing = epochs_in(self.folder) + EPOCHS - self._fed_epochs
         self.fed += feed(self.folder, max(missing, 0), first=self._fed_epochs)
         self._fed_epochs += max(missing, 0)
@@ -96,7 +96,8 @@ class Query:
         self._driver = start(MODULE, str(self.folder), *self._options, log=log)
 
     def running(self, kind: str) -> list[psutil.Process]:
-        """Its processes of a kind. If it has come to its end, another driver starts."""
+        """The query's processes of a kind. Another driver starts if the current driver has
+        ended."""
         if self._driver.poll() is not None:
             self._assert_ended_well()
             self._start()
@@ -127,7 +128,7 @@ class Query:
             kill([chance.choice(candidates)])
 
     def _kill_driver(self, processes: list[psutil.Process]) -> None:
-        """Its executors are not killed."""
+        """Kill the driver without its executors."""
         kill(processes)
         assert self._driver.wait() in (-signal.SIGKILL, 0)
         self._start()
@@ -141,7 +142,7 @@ class Query:
         assert self._driver.returncode == 0, log[-5000:]
 
     def end(self) -> None:
-        """Leave no process, whatever happened."""
+        """Kill all processes, whatever happened before."""
         kill([process for process in self.processes if not has_ended(process)])
         self._driver.kill()
         self._driver.wait()
@@ -157,7 +158,7 @@ def query_in(folder: Path, checkpoint_format: str) -> Iterator[Query]:
 
 
 def state_in(folder: Path) -> Totals:
-    """What the store has after the last batch."""
+    """The state in the store after the last batch."""
     checkpoint = open_object_store(str(folder / "checkpoint"))
     state = read_state(checkpoint, committed_batches(checkpoint)[-1])
     return {row["key"]["key"]: (*row["value"].values(),) for row in state.to_pylist()}

@@ -1,8 +1,8 @@
-"""Savepoints and restores that stop at any point, over stores that misbehave.
+"""A savepoint or a restore that stops at any point leaves a copy that is known to be incomplete.
 
-What is there afterwards is known as incomplete: it has no epoch, nobody reads or restores it, and
-the error says what to do. A second try in a place where nothing is succeeds, and so does one in the
-same place when what is there was deleted.
+The stores misbehave. An incomplete copy has no epoch, no command reads or restores the copy, and
+the error says how to repair. A second try succeeds in an empty place, and in the same place after
+the incomplete copy was deleted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LocalObjectStore.put = put_or_die
 
 
 def written(folder: Path, backend: str) -> Path:
-    """The directory of a query with two operators, of two subtasks each."""
+    """Write the directory of a query with two operators, each of two subtasks."""
     spec_of = {
         name: operator(
             folder,
@@ -110,7 +110,7 @@ def is_complete(store: Path) -> bool:
 
 
 def copied_at_last(copy: Copy, source: Path, target: Path) -> None:
-    """A second try succeeds, at once or after what is there was deleted, as the error says."""
+    """Assert that a second try succeeds, at once or after deleting the copy as the error says."""
     told = refusal(copy, source, target)
     if told is not None:
         assert re.search(r"[Dd]elete (what is there|the stores of all operators)", told), told
@@ -121,7 +121,7 @@ def copied_at_last(copy: Copy, source: Path, target: Path) -> None:
 
 
 def refusal(copy: Copy, source: Path, target: Path) -> str | None:
-    """What the error says; None if it was copied."""
+    """Copy, and return the text of the error, or None if the copy succeeded."""
     try:
         copy(str(source), str(target))
     except ConfigurationError as error:
@@ -130,8 +130,10 @@ def refusal(copy: Copy, source: Path, target: Path) -> str | None:
 
 
 class Stop:
-    """Fails at a call to put an object below a folder, and at all behind it. `after`: when they
-    have had their effect."""
+    """A fault at a put below a folder, and at all later puts.
+
+    `after`: True if the puts fail after their effect.
+    """
 
     def __init__(self, folder: Path, at: int, after: bool) -> None:
         self.folder, self.at, self.after = folder, at, after
@@ -149,7 +151,7 @@ class Stop:
             raise OSError("the network is down")
 
     def in_place_of_put(self) -> Callable[[LocalObjectStore, str, bytes], None]:
-        """A method of stores."""
+        """Build a method that replaces `put` of stores."""
         return lambda store, name, data: self.put(store, name, data)
 
 
@@ -158,7 +160,7 @@ _put = LocalObjectStore.put
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls to stores that fail are tried again for no time at all."""
+    """Give up failed calls to stores at once, without retries."""
 
     def retrying(store: Any, seconds: float) -> RetryingObjectStore:
         passing = FakeTime()

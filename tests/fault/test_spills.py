@@ -1,4 +1,5 @@
-"""Hosts that are killed, or whose disk is full, while the input of an epoch is spilled."""
+"""No input is lost if a host is killed, or its disk is full, while the input of an epoch is
+spilled."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def local(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def host(tmp_path: Path, local: Path) -> Host:
-    """An operator with a limit."""
+    """A host of an operator with a memory limit."""
     spec = operator(tmp_path / "store", max_memory_mb=LIMIT_MB)
     return Host(replace(spec, backend=BackendSettings(local_directory=str(local))))
 
@@ -78,7 +79,7 @@ def host_of(executor: Executor) -> psutil.Process:
 
 
 def spilled_bytes(process: psutil.Process, local: Path) -> int:
-    """How much is in the files without a name that a process has there."""
+    """The number of bytes in the unnamed files of a process in the local directory."""
     size = 0
     for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
         try:
@@ -118,7 +119,7 @@ def test_a_host_killed_while_it_spills_leaves_nothing_and_loses_nothing(
 def test_a_disk_that_is_full_while_input_is_spilled_fails_the_epoch_and_nothing_else(
     executor: Executor, host: Host, local: Path
 ) -> None:
-    """A limit for the size of the host's files stands for the full disk."""
+    """A limit for the size of the host's files replaces a full disk."""
     run(executor, host, 0, 1)
     process = host_of(executor)
     _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)

@@ -1,8 +1,8 @@
-"""A script of epochs, stopped at every write, before it, at each step of it and after it.
+"""A script of epochs that stops before, during or after any write leaves a whole checkpoint.
 
-Whoever opens the store afterwards finds the checkpoint of a whole epoch: the old one or the new
-one, never a mixture; every file that is named is there; and the script, started again from what is
-found, ends in the same state.
+A later reader of the store finds the checkpoint of a whole epoch: the old epoch or the
+new epoch, never a mixture. Every named file exists. A script that starts again from the found
+checkpoint ends in the same state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STATES = {epoch: dict.fromkeys(range(MAX_PARALLELISM), epoch) for epoch in range
 
 
 def run_script(store: StoppingObjectStore | DictObjectStore, run_id: str, first: int) -> None:
-    """Open, register, then run, complete and clean up after each epoch."""
+    """Open and register, then run, complete and clean up after each epoch."""
     operator = ScriptedOperator(store, run_id)
     for epoch in range(first, EPOCHS):
         kind: StateFileKind = "snapshot" if epoch % 3 == 2 else "changelog"
@@ -87,7 +87,7 @@ def test_a_stop_leaves_the_old_or_the_new_checkpoint(stop_at: int, mode: StopMod
         run_script(StoppingObjectStore(objects, stop_at, mode), "run-a", 0)
     check_nothing_named_is_missing(objects)
     newest = published_whole(objects)
-    # Spark runs the epoch again that was not finished, and starts it from the one before.
+    # Spark runs the unfinished epoch again, from the state of the epoch before.
     assert state_before(objects, newest + 1) == STATES.get(newest, {})
     if newest > 0:
         assert state_before(objects, newest) == STATES[newest - 1]
@@ -100,8 +100,8 @@ SECOND = {epoch: dict.fromkeys(range(MAX_PARALLELISM), 100 + epoch) for epoch in
 
 
 def run_beside(store: StoppingObjectStore | DictObjectStore, epoch: int) -> None:
-    """Another driver of the query runs an epoch, with other changes. It never goes on, because
-    Spark's commit log refuses it."""
+    """Run an epoch with other changes as another driver of the query. Spark's commit log refuses
+    this driver, so the driver never goes on."""
     ScriptedOperator(store, "run-z").run_epoch(epoch, SECOND[epoch])
 
 
@@ -119,8 +119,8 @@ def writes_of_second_driver() -> int:
 def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
     stop_at: int, mode: StopMode, first_has_run_it: bool
 ) -> None:
-    """It runs the epoch that the first driver runs, after or before that one; 0: it is not stopped.
-    Spark commits the first driver's epoch, and asks this driver for the next one."""
+    """The second driver runs the same epoch before or after the first driver; 0: no stop. Spark
+    commits the epoch of the first driver, and asks the first driver for the next epoch."""
     objects = DictObjectStore()
     first = ScriptedOperator(objects)
     first.run_epoch(0, STATES[0])
@@ -153,7 +153,7 @@ def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
 
 @pytest.mark.parametrize("mode", STOP_MODES)
 def test_a_query_that_went_on_without_a_stopped_epoch_is_told(mode: StopMode) -> None:
-    """If Spark committed an epoch that not every subtask made durable, state is not built upon."""
+    """If Spark committed an epoch that is not durable in every subtask, a restore is refused."""
     outcomes = set()
     for stop_at in range(1, WRITES + 1):
         objects = DictObjectStore()
@@ -191,14 +191,15 @@ def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode)
         check_nothing_named_is_missing(objects)
         for epoch in range(EPOCHS - MIN_EPOCHS, EPOCHS):
             assert state_before(objects, epoch + 1) == STATES[epoch]
-        # What was left over is deleted by the next retention and the next sweep.
+        # The next retention and the next sweep delete the rest.
         CompletedCheckpointStore(objects).retain(MIN_EPOCHS)
         CompletedCheckpointStore(objects).sweep_orphans(grace_seconds=0.0, now=1.0)
         assert set(objects.objects) == set(counting.objects.objects)
 
 
 def test_an_epoch_behind_a_stopped_retention_is_an_error_or_whole() -> None:
-    """A half-deleted old checkpoint is found whole or not at all: never a part of its state."""
+    """A restore finds a half-deleted old checkpoint whole or not at all: never a part of its
+    state."""
     prepared = DictObjectStore()
     operator = ScriptedOperator(prepared)
     for epoch in range(EPOCHS):

@@ -1,7 +1,8 @@
-"""An epoch of few and of many subtasks, stopped at every write; each subtask has its own host.
+"""An epoch of few or many subtasks that stops at any write leaves a whole checkpoint.
 
-With many subtasks the barriers are completed in groups. Whoever comes afterwards finds the epoch
-before or this one, whole; goes on from it; and a share of it is what the whole says.
+Each subtask has its own host. With many subtasks, groups of barriers complete the checkpoint. A
+reader finds either the epoch before or this epoch, whole, and can continue from the found epoch. A
+share of the checkpoint agrees with the whole checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.support.stores.fake_object_store import (
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 TENS = SubtaskGroups(digits=1)
-# Names of groups are of five digits, so ten subtasks are the least group; 25 subtasks are 3 groups.
+# Group names have five digits, so ten subtasks are the least group; 25 subtasks are 3 groups.
 OPERATORS = {
     parallelism: Operator("run-a", parallelism, groups=TENS) for parallelism in (1, 2, 7, 25)
 }
@@ -46,7 +47,7 @@ CHANGES = [dict.fromkeys(range(0, KEY_GROUPS, 8), epoch) for epoch in range(4)]
 
 @cache
 def prepared(parallelism: int) -> DictObjectStore:
-    """A store with epochs 0 and 1."""
+    """Build a store with epochs 0 and 1."""
     objects = DictObjectStore()
     subtasks = started(objects, OPERATORS[parallelism])
     for epoch in range(2):
@@ -59,7 +60,7 @@ def in_any_order(subtasks: Sequence[LoneSubtask], seed: int) -> list[LoneSubtask
 
 
 def run_script(store: StoppingObjectStore, operator: Operator, seed: int) -> None:
-    """Epoch 2 of a new run, and what retention does after it."""
+    """Run epoch 2 in a new run, and then retention."""
     subtasks = started(store, replace(operator, run_id="run-b"))
     for subtask in in_any_order(subtasks, seed):
         subtask.run_epoch(2, CHANGES[2])
@@ -67,7 +68,7 @@ def run_script(store: StoppingObjectStore, operator: Operator, seed: int) -> Non
 
 
 def is_whole(objects: DictObjectStore, operator: Operator) -> bool:
-    """Whether all barriers of epoch 2 are there, from a listing alone."""
+    """Return True if all barriers of epoch 2 are in a listing."""
     names = PublishedObjects(objects).barriers(EpochDirectory(2, 2))
     return {name.subtask for name in names} == set(range(operator.parallelism))
 
@@ -79,7 +80,8 @@ def check_nothing_named_is_missing(objects: DictObjectStore) -> None:
 
 
 def stopped(operator: Operator, mode: StopMode) -> Iterator[tuple[int, DictObjectStore]]:
-    """What the script leaves, stopped at its first write, at its second, and so on."""
+    """Stop the script at its first write, at its second write, and so on; yield the objects
+    left."""
     for stop_at in count(1):
         objects = prepared(operator.parallelism).copy()
         try:
@@ -91,7 +93,8 @@ def stopped(operator: Operator, mode: StopMode) -> Iterator[tuple[int, DictObjec
     assert stop_at > operator.parallelism + 7
 
 
-# A stop before a write is one after the write before it, but for the first: few subtasks do.
+# A stop before a write equals a stop after the previous write, except at the first write: a few
+# subtasks suffice.
 @pytest.mark.parametrize(
     ("parallelism", "mode"),
     [(parallelism, mode) for parallelism in OPERATORS for mode in MODES if parallelism < 25]
@@ -104,7 +107,7 @@ def test_a_stop_at_any_write_leaves_the_old_or_the_new_epoch(
     for stop_at, objects in stopped(operator, mode):
         check_nothing_named_is_missing(objects)
         newest = 2 if is_whole(objects, operator) else 1
-        # Spark runs the epoch again that was not finished, with as many subtasks or others.
+        # Spark runs the unfinished epoch again, with the same number of subtasks or another number.
         for other in (operator, replace(operator, parallelism=3)):
             restarted = replace(other, run_id="run-c")
             assert state_before(objects.copy(), newest + 1, restarted) == CHANGES[newest]

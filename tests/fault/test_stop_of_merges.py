@@ -1,7 +1,8 @@
-"""A host that merges changelogs, killed at any write around it: what a new host finds is whole.
+"""A host that is killed at any write around a merge of changelogs leaves whole state for a new
+host.
 
-The merge is written beside epochs. So a kill may come before it, with it, and before or after the
-barrier that names it.
+The merge is written beside epochs. So a kill may come before the merge, during the merge, and
+before or after the barrier that names the merge.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MODES: tuple[StopMode, ...] = ("before the write", "after the write")
 
 @dataclass
 class KilledObjectStore(StoppingObjectStore):
-    """Writes nothing after the one at which it was killed, in any thread."""
+    """A store that writes nothing after the fatal write, in any thread."""
 
     def _counts(self) -> bool:
         self.writes += 1
@@ -63,7 +64,7 @@ def totals_after(epochs: int) -> dict[str, int]:
 
 
 def use(store: ObjectStore, patch: pytest.MonkeyPatch) -> None:
-    """Let hosts have this store."""
+    """Let hosts open this store."""
 
     def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
         return store
@@ -74,7 +75,7 @@ def use(store: ObjectStore, patch: pytest.MonkeyPatch) -> None:
 def run(
     store: KilledObjectStore, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch
 ) -> list[int]:
-    """All epochs in a host, as far as it comes; how many writes there were after each."""
+    """Run all epochs in a host until the kill. Return the number of writes after each epoch."""
     use(store, patch)
     writes = []
     host = Host(operator(folder), run_id="run-1").open(maintenance)
@@ -88,7 +89,7 @@ def run(
 
 
 def merged_files(objects: DictObjectStore) -> list[str]:
-    """Changelogs of more rows than an epoch changes, that a manifest names behind the first."""
+    """The names of merged changelogs in manifests: more rows than an epoch, fewer than all keys."""
     published = PublishedObjects(objects)
     manifests = [published.read_manifest(name) for name in published.manifests()]
     handles = {
@@ -105,7 +106,7 @@ def test_nothing_is_lost_by_a_kill_at_any_write_around_a_merge(
     whole = KilledObjectStore(DictObjectStore(), 1_000, mode)
     writes = run(whole, tmp_path, maintenance, monkeypatch)
     assert merged_files(whole.objects)
-    # The merge begins after the epoch that makes files many.
+    # The merge begins after the epoch that makes the files too many.
     for stop_at in range(writes[MANY - 2] + 1, writes[-1] + 1):
         killed = KilledObjectStore(DictObjectStore(), stop_at, mode)
         run(killed, tmp_path, maintenance, monkeypatch)
@@ -120,7 +121,7 @@ def run_again(
     maintenance: Maintenance,
     patch: pytest.MonkeyPatch,
 ) -> None:
-    """An epoch that reads all keys, in a new host; it may find the one before completed or not."""
+    """Run an epoch that reads all keys in a new host. The epoch before may be completed or not."""
     use(objects, patch)
     host = Host(operator(folder), run_id="run-2").open(maintenance)
     output = host.epoch(epoch, [(key, 0) for key in KEYS], attempt=100)

@@ -1,6 +1,7 @@
-"""Applications that write and stream tables, each with a driver of its own that is killed.
+"""Applications that write and stream tables are exact, though their drivers are killed.
 
-The query then goes on in the session of the tests: a driver that starts anew, without one's start.
+Each application has its own driver. Afterwards the query continues in the session of the tests, as
+in a driver that starts anew.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ Application = subprocess.Popen[bytes]
 
 
 def feed(folder: Path, batches: int) -> list[Values]:
-    """Files of events (id, key, value), one a batch, whose ids come again with greater values.
+    """Write files of events (id, key, value), one file a batch. Ids come again with greater values.
 
-    A job killed between two logs of Spark's file source takes two files in its next batch, so
-    the table takes the greatest value of an id.
+    A job killed between two logs of Spark's file source takes two files in its next batch, so the
+    table takes the greatest value of an id.
     """
     chance = random.Random(1)
     (folder / "input").mkdir()
@@ -67,7 +68,7 @@ def start(folder: Path, job: str, kill: str = "never:0") -> Application:
 
 
 def kill(application: Application) -> None:
-    """The driver, its JVM and its workers, whether it has ended already or not."""
+    """Kill the driver, its JVM and its workers, even if the driver has already ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         driver = psutil.Process(application.pid)
         for process in [*driver.children(recursive=True), driver]:
@@ -85,7 +86,7 @@ def content(table: Path) -> list[Values]:
 
 
 def sums_of(events: list[Values]) -> dict[str, int]:
-    """The batch computation: what the events that are left come to, by key."""
+    """Compute in batch the sum by key of the last rows of all events."""
     sums: Counter[str] = Counter()
     for _, key, value in last_rows(events):
         sums[key] += value
@@ -114,7 +115,7 @@ def test_a_sink_killed_at_any_point_of_a_batch_has_each_batch_once(
 
 
 def content_before(table: Path) -> list[Values]:
-    """The rows of a table that may have no version yet."""
+    """The rows of a table, or no rows if the table has no version yet."""
     return content(table) if version_files(str(table)) else []
 
 
@@ -172,13 +173,13 @@ def test_forty_kills_at_random_moments_keep_the_sums(spark: SparkSession, tmp_pa
 def kill_both_at_random(
     folder: Path, chance: random.Random, kills: int, longest_seconds: float
 ) -> None:
-    """Run both jobs, one beside the other, and kill each some time after it has begun to write."""
+    """Run both jobs side by side, and kill each job some time after its first write."""
     for _ in range(kills):
         running = {job: start(folder, job) for job in ("upsert", "totals")}
         checkpoints = {"upsert": "events-checkpoint", "totals": "totals-checkpoint"}
         for job in chance.sample(sorted(running), 2):
             offsets = folder / checkpoints[job] / "offsets"
-            # Spark refuses a log that holds the beginning of its first entry and nothing else.
+            # Spark refuses a log with only the beginning of its first entry.
             before = set(offsets.glob("[0-9]*"))
             while running[job].poll() is None and set(offsets.glob("[0-9]*")) == before:
                 time.sleep(0.05)
@@ -187,5 +188,6 @@ def kill_both_at_random(
 
 
 def totals_without_zeros(folder: Path) -> dict[str, int]:
-    """A key that lost its last event has the total 0; the batch computation does not know it."""
+    """The totals of the table, without zeros. A key without events has the total 0 in the table,
+    and is missing in the batch computation."""
     return {key: total for key, total in totals_in(folder / "totals").items() if total}

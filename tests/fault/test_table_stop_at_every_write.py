@@ -1,8 +1,8 @@
-"""A script of commits, folds, a compaction and retention, stopped at every step of every write.
+"""A table stays whole if a script of commits, folds, compaction and retention stops in any write.
 
-Whoever opens the table afterwards finds every version that was committed and is retained, as it
-was; no file that is named is missing; and the query, started again with the batch that it was at,
-ends with the table that it would have had.
+A later reader of the table finds every committed and retained version unchanged. No
+named file is missing. The query, started again with the interrupted batch, ends with the same table
+as without the stop.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ BOUNDS = MergeBounds(1 << 40, files=4)
 
 
 def expected(version: int) -> dict[int, Values]:
-    """Every batch changes keys 0 and 1, and adds one: a mixture of versions shows."""
+    """The rows of a version. Every batch changes keys 0 and 1 and adds a key, so a mixture
+    shows."""
     common: dict[int, Values] = {0: ("zero", version), 1: ("one", version)}
     return common | {n + 2: ("added", n) for n in range(version + 1)}
 
 
 def run_script(store: ObjectStore, first: int = 0, done: list[int] | None = None) -> None:
-    """Run all batches from `first` on; those that are over are appended to `done`."""
+    """Run all batches from `first` on, and append each finished batch to `done`."""
     query = ScriptedTable(store)
     for batch in range(first, BATCHES):
         files = [
@@ -66,7 +67,7 @@ def run_script(store: ObjectStore, first: int = 0, done: list[int] | None = None
 
 
 def stopped_at(objects: Any, write: int, mode: StopMode) -> list[int]:
-    """Run the script until a write; the batches that were over by then."""
+    """Run the script until a write, and return the batches finished before."""
     done: list[int] = []
     with pytest.raises(Stopped):
         run_script(StoppingObjectStore(cast(DictObjectStore, objects), write, mode), done=done)
@@ -90,9 +91,9 @@ def each_version_is_deleted_at_once() -> Iterator[None]:
 
 
 def check_versions(store: ObjectStore, done: list[int]) -> None:
-    """Whatever is there can be read; what was committed and is retained is there."""
+    """Assert that every version is readable, and all committed, retained versions exist."""
     versions = [info.version for info in reader_of(store).versions()]
-    # The batch that was stopped is there, or not; if it is, one version less is retained before it.
+    # The interrupted batch exists or not; if it exists, retention keeps one version less before it.
     newest = max(versions, default=-1)
     assert newest in (len(done) - 1, len(done))
     assert set(range(max(newest - MIN_VERSIONS + 1, 0), newest + 1)) <= set(versions)
@@ -134,7 +135,7 @@ def test_a_stop_loses_no_version_and_no_batch(stop_at: int, mode: StopMode) -> N
 
 @pytest.mark.parametrize("mode", STOP_MODES)
 def test_a_batch_that_was_over_may_come_again(mode: StopMode) -> None:
-    """Spark repeats a batch whose commit it did not write down, whatever the table holds."""
+    """Spark repeats a batch whose commit Spark did not note, whatever the table holds."""
     for stop_at in range(1, WRITES + 1, 3):
         objects = DictObjectStore()
         done = stopped_at(objects, stop_at, mode)

@@ -1,5 +1,5 @@
-"""Queries whose store refuses what follows a commit: every batch counts, and what failed is done
-once the store allows it."""
+"""Every batch counts though the store refuses the work after a commit, and the work is done
+later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.support.stores.refusing_tables import REFUSALS, RefusingDataSource
 from tests.support.tables.table_jobs import Upserts, last_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
-# Retention deletes ten versions at once, beyond the two that are kept; files are folded by ten.
+# Retention deletes ten versions at once, in addition to the two retained versions. Folds take ten
+# files.
 BATCHES, MORE_BATCHES = 13, 14
 
 

@@ -1,4 +1,4 @@
-"""Timers, lists, maps and time to live while state hosts are killed: every effect on state once."""
+"""Timers, lists, maps and time to live change state exactly once while state hosts are killed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ OUTPUT = "key string, rows bigint, total bigint"
 
 
 class Sessions(KeepsAccount):
-    """Closes a session 2 s of event time after its last row, or 300 ms after its last batch, and
-    counts what became of each key."""
+    """A processor that closes a session 2 s of event time after its last row, or 300 ms after its
+    last batch, and counts the events of each key."""
 
     told_names = ("rows", "registered", "deleted", "fired", "closed")
     open_schema = "at_ms bigint"
@@ -90,7 +90,7 @@ def planned(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> DataFram
 
 @contextmanager
 def hosts_being_killed(spark: SparkSession, seed: int) -> Iterator[list[int]]:
-    """Kill state hosts of the session at random moments; the pids of those that were."""
+    """Kill state hosts of the session at random moments; yield the pids killed so far."""
     chance, killed, ends = random.Random(seed), list[int](), threading.Event()
 
     def kill() -> None:
@@ -112,7 +112,7 @@ def hosts_being_killed(spark: SparkSession, seed: int) -> Iterator[list[int]]:
 
 
 def run_while_hosts_are_killed(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> int:
-    """Run the query, again and again, until it ends by itself; how many hosts were killed."""
+    """Run the query again and again until its normal end. Return the number of killed hosts."""
     with hosts_being_killed(stream.spark, seed=5) as killed:
         for _ in range(KILLS):
             with suppress(StreamingQueryException):
@@ -131,7 +131,8 @@ def states_of(stream: TimedStream) -> dict[str, list[Any]]:
 
 
 def in_order(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose map has its entries in order: it depends on the files which ones come first."""
+    """A row with the entries of its map sorted, because the order of entries depends on the
+    files."""
     if "map_value" in row:
         return {**row, "map_value": sorted(row["map_value"], key=repr)}
     return row
@@ -159,7 +160,7 @@ def test_in_processing_time_each_timer_fires_once_and_what_is_old_expires(
     stream: TimedStream,
 ) -> None:
     run_while_hosts_are_killed(stream, "ProcessingTime", 50)
-    # What became due at the end fires in a later run, as in Spark.
+    # Timers that became due at the end fire in a later run, as in Spark.
     stream.run(planned(stream, "ProcessingTime", 50))
     rows_of_key: dict[str, int] = {}
     for key, _ in stream.fed:

@@ -1,8 +1,8 @@
-"""The RocksDB backend against the heap backend: the same calls, the same answers.
+"""The RocksDB backend and the heap backend give the same answers to the same random calls.
 
-States of every kind, with and without a time to live, and timers. The current key is set anew only
-now and then, and time passes. Meanwhile the RocksDB backend is restored from its snapshots: as it
-was, and from those of two backends that each had a half of its key groups.
+The scripts use states of every kind, with and without a time to live, and timers. The current key
+changes only now and then, and time passes. Meanwhile the RocksDB backend is restored from its own
+snapshots, or from the snapshots of two backends with a half of its key groups each.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ other_calls = st.one_of(
 
 
 def scripts(name: str) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    """Calls of one state, and others: they come together more often than those of all states."""
+    """Scripts of calls on one state, mixed with calls on the whole backend."""
     of_state = st.tuples(st.just(name), of_kind[name.split()[0]])
     return st.lists(st.one_of(of_state, of_state, other_calls), min_size=10, max_size=60)
 
 
 @dataclass
 class Backend:
-    """A backend with all states. Calls return what can be compared."""
+    """A backend with all states. Each call returns a comparable value."""
 
     backend: KeyedStateBackend[Any]
     now_ms: int = 0
@@ -141,7 +141,7 @@ class Backend:
         return None
 
     def restore(self, stored: StoredDatabases, rescale: bool) -> None:
-        """Go on with a backend that is restored from snapshots of this one."""
+        """Continue with a backend that is restored from snapshots of the current backend."""
         self.held = stored.snapshot(self.rocksdb, self.held)
         descriptors = self.backend.descriptors
         self.backend.close()
@@ -154,7 +154,7 @@ class Backend:
         self.open_states()
 
     def half(self, stored: StoredDatabases, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
-        """A snapshot of a backend that has been restored for some of the key groups."""
+        """The snapshot of a backend restored for some of the key groups."""
         narrowed = [replace(handle, key_groups=key_groups) for handle in self.held]
         backend, _ = stored.restored(narrowed, self.backend.descriptors, key_groups)
         try:
@@ -164,7 +164,7 @@ class Backend:
 
     @property
     def rocksdb(self) -> RocksDBKeyedStateBackend:
-        """The backend, of RocksDB."""
+        """The backend as a RocksDB backend."""
         assert isinstance(self.backend, RocksDBKeyedStateBackend)
         return self.backend
 
@@ -185,14 +185,14 @@ class Backend:
         return due
 
     def written(self) -> Any:
-        """What a snapshot holds after the epoch has ended."""
+        """The rows of a snapshot after the epoch has ended."""
         self.backend.rollback()
         files = WrittenFiles()
         self.backend.snapshot(KeyGroupRange(5, 9)).write(files)
         return [sorted_rows(rows) for rows, _ in files.files]
 
     def seen(self) -> Any:
-        """What there is to see beside the states."""
+        """The visible content of the backend beside the states."""
         return (
             [self.content(key) for key in range(6)],
             sorted_rows(self.backend.changes()),
@@ -202,7 +202,7 @@ class Backend:
         )
 
     def content(self, key: int) -> Any:
-        """What a key has. The current key stays the one that it is."""
+        """The content of a key. The current key does not change."""
         self.backend.set_current_key((key,), group_of(key))
         content = []
         for name, state in self.states.items():
@@ -218,8 +218,10 @@ def group_of(key: int) -> int:
 
 
 def sorted_rows(table: pa.Table) -> list[str]:
-    """The rows, with the places of a key's elements in a list among each other: their numbers grow,
-    and a backend may leave some out that an epoch gave and a rollback took."""
+    """The rows as text, with ranks instead of positions for the elements of a key's list.
+
+    Positions grow, and a backend may skip positions that an epoch gave and a rollback took back.
+    """
     rows = table.to_pylist()
     places: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:

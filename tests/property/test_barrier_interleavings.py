@@ -1,10 +1,10 @@
-"""Any interleaving of any channels, against the definition of a barrier.
+"""Barrier alignment follows its definition for any interleaving of any channels.
 
-A channel's barrier of epoch n divides its records into those before and those after it. So when
-epoch n is aligned, of each channel that has a barrier of n, exactly the records before it are out
-(at least once: at least these), and of each other channel, which has ended, all records are.
-Whether an epoch is aligned may depend on the interleaving, but an epoch of which every channel has
-a barrier always is.
+A channel's barrier of epoch n divides the channel's records into records before and after. When
+epoch n is aligned, exactly the records before the barrier are out (at least once: at least the
+records before the barrier). A channel without a barrier of n has ended, and all its records are
+out. Other epochs may be aligned or not, depending on the interleaving. An epoch with a barrier in
+every channel is always aligned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXAMPLES = 500
 
 @st.composite
 def channels(draw: st.DrawFn) -> list[Channel]:
-    """Two to five channels of up to eight epochs; some skip an epoch or end early."""
+    """Draw two to five channels of up to eight epochs; some channels skip an epoch or end early."""
     epochs = draw(st.integers(0, 8))
     skipping = draw(st.booleans())
     streams: list[Channel] = []
@@ -59,7 +59,7 @@ def channels(draw: st.DrawFn) -> list[Channel]:
 
 @st.composite
 def interleaved(draw: st.DrawFn) -> tuple[list[Channel], list[ChannelEvent[str]]]:
-    """The channels, and one order in which their events may arrive."""
+    """Draw channels, and an order of arrival for their events."""
     streams = draw(channels())
     turns = [channel for channel, stream in enumerate(streams) for _ in stream]
     iterators = [iter(stream) for stream in streams]
@@ -71,7 +71,7 @@ def epochs_of(stream: Channel) -> set[int]:
 
 
 def records_until(stream: Channel, epoch: int | None) -> list[str]:
-    """The records before the barrier of `epoch`; all if the channel has none, or for None."""
+    """The records before the barrier of `epoch`; all records if the channel has no such barrier."""
     records = []
     for event in stream:
         if isinstance(event, ChannelRecord):
@@ -82,7 +82,7 @@ def records_until(stream: Channel, epoch: int | None) -> list[str]:
 
 
 class Observed:
-    """What came out: records by channel so far, and those at the moment of each aligned epoch."""
+    """The released records by channel, so far and at the moment of each aligned epoch."""
 
     def __init__(self) -> None:
         self.records: dict[int, list[str]] = defaultdict(list)
@@ -103,7 +103,8 @@ class Observed:
             self.aligned[output.epoch] = {c: list(r) for c, r in self.records.items()}
 
     def check_complete(self, streams: Sequence[Channel]) -> None:
-        """Every record came out once, in its channel's order; every epoch ended once."""
+        """Assert that every record came out once, in its channel's order, and every epoch ended
+        once."""
         for channel, stream in enumerate(streams):
             assert self.records[channel] == records_until(stream, None)
         assert sorted(self.ended) == [*range(len(streams))]

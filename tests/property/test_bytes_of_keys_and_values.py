@@ -1,4 +1,5 @@
-"""Keys and values as bytes in RocksDB: read as they were written, and keys in their order."""
+"""Keys and values in RocksDB survive the round trip through bytes, and the bytes keep the key
+order."""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ def test_keys_of_a_file_are_encoded_together_as_they_are_one_by_one(
         pa.array([key[place] for _, key in drawn], arrow_type)
         for place, arrow_type in enumerate(types)
     ]
-    # A slice keeps the values before it in its buffers.
+    # A slice keeps the earlier values in its buffers.
     first = data.draw(st.integers(0, len(drawn)))
     stored = StoredKeys(
         KeyColumns(("a", "b"), types, ("", "")),

@@ -1,9 +1,9 @@
-"""Random histories of a query against a naive oracle that keeps every state it ever had.
+"""Every retained epoch restores to its exact state after any random history of a query.
 
-A history is a list of steps: run the next epoch, run the last one again, restart at another
-parallelism, roll back, let a zombie publish, stop an epoch half way, clean up. After each step
-every retained epoch must restore to exactly the state that the oracle remembers for it, and no
-object may be missing that a manifest names (I4, I6, I8).
+A history is a list of steps: run the next epoch, run the last epoch again, restart at another
+parallelism, roll back, let a zombie publish, stop an epoch half way, clean up. A naive oracle keeps
+every state. After each step every retained epoch must restore to the oracle's state, and every
+object named by a manifest must exist (I4, I6, I8).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MIN_EPOCHS = 3
 
 @dataclass(frozen=True)
 class Epoch:
-    """Run an epoch: the next one, after a gap, or the last one again."""
+    """A step that runs the next epoch, an epoch after a gap, or the last epoch again."""
 
     step: int
     changes: Mapping[int, int]
@@ -54,7 +54,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Restart:
-    """A new run, at another parallelism, that goes back some epochs."""
+    """A step that starts a new run at another parallelism, some epochs back."""
 
     parallelism: int
     back: int
@@ -62,19 +62,19 @@ class Restart:
 
 @dataclass(frozen=True)
 class Stop:
-    """A subtask publishes its part of the next epoch, then the run dies."""
+    """A step in which a subtask publishes its part of the next epoch, and then the run dies."""
 
     changes: Mapping[int, int]
 
 
 @dataclass(frozen=True)
 class Zombie:
-    """The run before this one publishes late, whole, the epoch that it ran when this one began."""
+    """A step in which the previous run publishes, late and whole, the epoch it had been running."""
 
 
 @dataclass(frozen=True)
 class Clean:
-    """Retention and the orphan sweep."""
+    """A step with retention and the orphan sweep."""
 
 
 steps = st.one_of(
@@ -88,7 +88,7 @@ steps = st.one_of(
 
 @dataclass
 class History:
-    """The query and its oracle: `states` has the state after each epoch of the live timeline."""
+    """The query and its oracle. `states` has the state after each epoch of the live timeline."""
 
     objects: DictObjectStore = field(default_factory=DictObjectStore)
     states: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -103,13 +103,13 @@ class History:
 
     def start(self, parallelism: int) -> None:
         run_id = f"run-{len(self.runs)}"
-        # The driver of a run sees epochs that Spark's log does not have any more.
+        # The driver of a run sees epochs that Spark's log no longer has.
         if CompletedCheckpointStore(self.objects).lineage().reached > self.newest() + 1:
             take_back(self.objects, self.newest() + 1)
         operator = ScriptedOperator(self.objects, run_id, parallelism)
         operator.checkpoints.starts.note_checkpoint(operator.run, CHECKPOINT)
         self.runs.append(operator)
-        # Spark begins a run with the epoch after the last one it committed.
+        # Spark begins a run with the epoch after the last committed epoch.
         self.replays = True
         self.first_epoch = None
 
@@ -154,7 +154,7 @@ class History:
                 del self.states[epoch]
 
     def publish_late(self) -> None:
-        # Only once a newer run has completed something is the older one a zombie for sure.
+        # Only after a newer run has completed an epoch is the older run certainly a zombie.
         if len(self.runs) < 2 or self.first_epoch is None:
             return
         zombie, epoch = self.runs[-2], self.first_epoch
@@ -163,7 +163,8 @@ class History:
         zombie.checkpoints.complete(epoch, zombie.run, zombie.parallelism)
 
     def clean(self) -> None:
-        # An epoch that was whole when its run ended counts until the next run replaces it.
+        # An epoch that was whole at the end of its run counts until the next run replaces the
+        # epoch.
         whole = {name.epoch for name in PublishedObjects(self.objects).manifests()}
         live = {each.epoch for each in self.runs[-1].checkpoints.lineage().epochs}
         later = {epoch for epoch in live & whole if epoch > self.newest()}
@@ -187,7 +188,7 @@ class History:
 
 
 def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, int]:
-    """What `following` starts from, which must be `epoch`."""
+    """The state from which epoch `following` starts. The start must be `epoch`."""
     checkpoint = CompletedCheckpointStore(objects).latest_before(following)
     assert checkpoint is not None
     assert checkpoint.epoch == epoch
@@ -215,13 +216,14 @@ damages: st.SearchStrategy[Callable[[bytes], bytes]] = st.sampled_from(
 
 @dataclass
 class DamagedStore:
-    """The store of a query, objects of which get damaged; `originals` has them as they were."""
+    """The store of a query with damaged objects. `originals` has the undamaged objects."""
 
     query: History
     originals: dict[str, bytes] = field(default_factory=dict)
 
     def damage(self, number: int, how: Callable[[bytes], bytes]) -> None:
-        """Damage a manifest or a barrier, but of the newest epoch, which the query goes on from."""
+        """Damage a manifest or a barrier, but not of the newest epoch, from which the query
+        continues."""
         objects = self.query.objects.objects
         candidates = [
             name
@@ -238,7 +240,8 @@ class DamagedStore:
             self.originals.setdefault(name, data)
 
     def check(self) -> None:
-        """Once what is there is as it was, every retained epoch restores to its state (I8)."""
+        """Assert that every retained epoch restores to its state once damaged objects are repaired
+        (I8)."""
         damaged = self.query.objects
         self.query.objects = damaged.copy()
         self.query.objects.objects.update({name: self.originals[name] for name in damaged.objects})
@@ -306,8 +309,8 @@ file_names = st.sampled_from("abcdefgh")
 def test_the_registry_agrees_with_counting_anew(
     operations: list[tuple[int, frozenset[str]] | int],
 ) -> None:
-    """A pair registers a checkpoint of this epoch and these files; a number unregisters the
-    checkpoints of older epochs."""
+    """A pair registers a checkpoint with an epoch and files. A number unregisters the checkpoints
+    of older epochs."""
     registry = SharedStateRegistry()
     alive: dict[str, tuple[int, frozenset[str]]] = {}
     for number, operation in enumerate(operations):

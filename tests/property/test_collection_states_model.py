@@ -1,8 +1,9 @@
-"""List and map states, compared with plain lists and dicts that are copied at every step.
+"""List and map states agree with plain lists and dicts that are copied at every step.
 
-A script runs epochs: calls on the states of a few keys, then a seal, a rollback, or nothing; sealed
-epochs may be undone; snapshots overlap all of it. What an epoch wrote must make of an older copy
-what the backend holds, and a snapshot what it held, also when two subtasks share its key groups.
+A script runs epochs: calls on the states of a few keys, then a seal, a rollback, or neither. Sealed
+epochs may be undone, and snapshots overlap all steps. The changes of an epoch, applied to an older
+copy, must give the backend's content. A snapshot must give its earlier content, also when two
+subtasks share its key groups.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ steps = st.one_of(
 
 
 def backend_of(groups: KeyGroupRange) -> tuple[HeapKeyedStateBackend, Any, Any]:
-    """A backend with its list and its map state."""
+    """Build a backend with its list state and its map state."""
     keys = KeyColumns(("key",), (pa.int64(),), ("long",))
     heap = HeapKeyedStateBackend(groups, keys, STATE_FORMS)
 
@@ -78,7 +79,7 @@ def contents(backend: tuple[HeapKeyedStateBackend, Any, Any], keys: range = rang
 
 
 def applied(*tables: pa.Table, halves: bool = False) -> State:
-    """What files make of nothing, read by one subtask or by two."""
+    """The state after applying files to empty states, read by one subtask or by two."""
     state: State = {LIST: {}, MAP: {}}
     for groups in (KeyGroupRange(0, 1), KeyGroupRange(2, 3)) if halves else (GROUPS,):
         backend = backend_of(groups)
@@ -92,7 +93,7 @@ def applied(*tables: pa.Table, halves: bool = False) -> State:
 
 @dataclass
 class Script:
-    """The backend, what it must hold, and what it must be able to return to."""
+    """A script with its backend, the expected state, and the states for a possible undo."""
 
     backend: tuple[HeapKeyedStateBackend, Any, Any] = field(
         default_factory=lambda: backend_of(GROUPS)
@@ -170,7 +171,8 @@ def _place(user_key: tuple[Any, ...]) -> int:
 
 
 def repr_of(state: State) -> str:
-    """NaN is not itself, but reads the same. Order of keys does not matter, of elements it does."""
+    """The state as text. NaN differs from NaN, but their texts are equal. The order of elements
+    counts, the order of keys does not."""
     return repr(
         {name: sorted(states.items(), key=lambda entry: entry[0]) for name, states in state.items()}
     )
@@ -182,7 +184,7 @@ def test_states_are_as_plain_lists_and_dicts_would_be(script: list[tuple[Any, ..
     for step in script:
         running.run(step)
         if step[0] != "call":
-            # Between calls of one key nothing else is asked, as in an epoch.
+            # As in an epoch, no other question comes between calls on one key.
             assert repr_of(contents(running.backend)) == repr_of(running.now)
     assert repr_of(contents(running.backend)) == repr_of(running.now)
     running.run(("rollback",))

@@ -1,4 +1,4 @@
-"""Random operations on the copy-on-write map, compared with a dict at every step.
+"""The copy-on-write map agrees with a dict at every step of random operations.
 
 Hypothesis looks for short scripts on a few keys and checks the invariants after every step. The
 seeded scripts run 200,000 operations over whole lives of maps, from a tiny first table through
@@ -27,12 +27,13 @@ from tests.support.operators.state_map_model import ChosenHashKey, Namespace, St
 
 OPERATIONS_PER_LIFE = 10_000
 MOST_OPEN_SNAPSHOTS = 4
-# 1 and 1 << 61 have the same hash, so only equality tells these namespaces apart.
+# 1 and 1 << 61 have the same hash, so only equality separates these namespaces.
 NAMESPACES: list[Namespace] = [None, None, None, 1, 1 << 61]
 
 
 def colliding_keys(_random: random.Random) -> list[ChosenHashKey]:
-    """Few hashes: some are equal, some differ only in bits that a larger table looks at."""
+    """Keys with few hashes: some hashes are equal, some differ only in bits used by a larger
+    table."""
     codes = [0, 1, 1 << 3, 1 << 40, -2, -(1 << 5)]
     return [ChosenHashKey(name, codes[name % len(codes)]) for name in range(48)]
 
@@ -47,7 +48,7 @@ def keys_of_any_hash(random: random.Random) -> list[ChosenHashKey]:
 
 
 class Script:
-    """Random operations of one seed, and how often each rare circumstance came up."""
+    """Random operations of one seed, and a count of each rare circumstance."""
 
     def __init__(self, seed: int, keys: Callable[[random.Random], list[ChosenHashKey]]) -> None:
         self.random = random.Random(seed)
@@ -55,7 +56,8 @@ class Script:
         self.met: Counter[str] = Counter()
 
     def live_one_life(self) -> None:
-        """One map from its first table on; at first it mostly grows, then puts and removes even."""
+        """Use one map from its first table on: first mostly growth, then as many puts as
+        removals."""
         model = StateMapModel(1 << self.random.randrange(8))
         reading = [model.get, model.own, model.own, model.contains]
         growing = [*reading, model.put, model.put_and_get_old, model.put, model.remove]
@@ -131,7 +133,7 @@ items = st.integers(0, 9)
 
 
 class StateMapMachine(RuleBasedStateMachine):
-    """Every operation is a rule."""
+    """A state machine with a rule for every operation."""
 
     @initialize(capacity=st.sampled_from([1, 2, 8, 64]), present=st.integers(0, len(KEYS)))
     def create(self, capacity: int, present: int) -> None:

@@ -1,7 +1,7 @@
-"""The rows of a state that are read from its files are those that the provider restores.
+"""A fold of a state's files gives the rows that the provider restores.
 
-A random history of puts and removals, with snapshots on the way. However little memory there is for
-the keys that have changed, each row comes once.
+The history is random, with puts, removals and snapshots. Each row comes once, however little memory
+there is for the changed keys.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ histories = st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=12)
 
 
 def written(script: Script, history: list[tuple[list[Change], bool]]) -> list[State]:
-    """The states by version."""
+    """Add a history to the script, and return the states by version."""
     states: list[State] = [{}]
     script.add(START, "")
     for batch, maintains in history:
@@ -57,7 +57,7 @@ def written(script: Script, history: list[tuple[list[Change], bool]]) -> list[St
 
 
 def folded(provider_jvm: ProviderJvm, folder: Path, version: int, memory: int) -> tuple[int, str]:
-    """Into how many parts the keys were cut, and the rows."""
+    """Fold a version. Return the number of parts into which the keys were cut, and the rows."""
     line: str = provider_jvm.new("FoldScript", str(folder)).run(f"{version} {memory}")
     parts, _, rows = line.partition(" ")
     return int(parts), rows

@@ -1,4 +1,4 @@
-"""A disk that is full at any block that a batch takes: the state is whole, or is said not to be."""
+"""A batch on a disk that is full at any block leaves whole state, or an error reports the loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 MOST_BLOCKS = 400
-# Not each number of blocks is tried, but others with prefixes than without.
+# Not each number of blocks is tried. With and without prefixes, the numbers differ.
 STEP = 2
 
 

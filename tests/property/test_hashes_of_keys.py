@@ -1,4 +1,4 @@
-"""Keys that are alike have hashes that are not."""
+"""Similar keys have different hashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
-# A table looks at the bits above these.
+# A table uses the bits above these bits.
 UNUSED_BITS = 3
 NUMBERS = ["numbers", "large steps", "largest steps", "negative", "doubles", "moments"]
 FAMILIES = [*NUMBERS, "pairs", "indexes", "equal pairs", "nulls", "texts", "zeros"]
@@ -26,7 +26,7 @@ def test_keys_go_to_no_fewer_lines_than_chance_would_have_it(
     count = 1 << 12
     hashes = [int(text) for text in provider_jvm.new("KeyHashes").of(family, count).split()]
     tags = [(number & 0xFFFFFFFF) >> UNUSED_BITS for number in hashes]
-    # Two of them are equal by chance in one of 64 such families.
+    # Two hashes are equal by chance in one of 64 such families.
     assert len(set(tags)) >= count - 2
     for lines in (count // 8, count, count * 8):
         chosen = Counter(tag & (lines - 1) for tag in tags)

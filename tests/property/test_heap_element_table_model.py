@@ -1,7 +1,7 @@
-"""A heap table of elements that become due, against dicts that are copied at every step.
+"""A heap table of elements that become due agrees with dicts that are copied at every step.
 
-The current key is set anew only now and then: epochs are sealed, rolled back and undone, and
-snapshots taken, while it stays.
+The current key changes only now and then. Meanwhile epochs are sealed, rolled back and undone, and
+snapshots are taken.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Snapshot = CopyOnWriteStateTableSnapshot[Any, None, Elements[Any, Any]]
 
 
 class Numbers:
-    """Elements are numbers, and values tuples of the time at which they are due."""
+    """A form of state with numbers as elements, and with the time when an element is due as its
+    value."""
 
     struct_type = pa.struct([])
 
@@ -60,7 +61,7 @@ calls = st.one_of(
 
 @dataclass
 class Script:
-    """The table, what it must hold, and what it must be able to go back to."""
+    """The table, its expected content, and the contents for a possible undo."""
 
     current: CurrentKey = field(default_factory=lambda: CurrentKey(0))
     key: tuple[int] = (0,)
@@ -87,7 +88,8 @@ class Script:
             case "append", due:
                 table.append([(due_ms,) for due_ms in due])
                 appended = [entry for entry in table.elements() if entry[0] not in of_key]
-                # Numbers may be left out, but never used again while the key has elements.
+                # The table may skip numbers, but never uses a number again while the key has
+                # elements.
                 assert [value for _, value in appended] == [(due_ms,) for due_ms in due]
                 assert all(number > max(of_key, default=-1) for number, _ in appended)
                 of_key.update(appended)
@@ -142,7 +144,8 @@ class Script:
         self.now = copy.deepcopy(self.base)
 
     def check(self) -> None:
-        """The changelog makes of the base what the table holds, and it knows what is due."""
+        """Assert that the base with the changelog gives the table's content, and that the due times
+        agree."""
         changes = self.table.changes()
         followed = copy.deepcopy(self.base)
         for key, row in zip(changes.keys, changes.states, strict=True):

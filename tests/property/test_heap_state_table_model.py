@@ -1,7 +1,7 @@
-"""A heap table against a dict that is copied at every step, with calls in any order.
+"""A heap table agrees with a dict that is copied at every step, with calls in any order.
 
-The current key is set anew only now and then: epochs are sealed, rolled back and undone, and
-snapshots taken, while it stays, and what is put, got or removed next is of the new epoch.
+The current key changes only now and then. Meanwhile epochs are sealed, rolled back and undone, and
+snapshots are taken. A put, get or removal after such a step belongs to the new epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Contents = dict[tuple[Any, ...], State]
 
 
 class Lists:
-    """Lists of numbers, which nobody changes."""
+    """A form of state with lists of numbers, which nobody changes in place."""
 
     struct_type = pa.struct([])
 
@@ -62,7 +62,7 @@ calls = st.one_of(
 
 @dataclass
 class Script:
-    """The table, what it must hold, and what it must be able to go back to."""
+    """The table, its expected content, and the contents for a possible undo."""
 
     current: CurrentKey = field(default_factory=lambda: CurrentKey(0))
     key: tuple[Any, ...] = ()
@@ -134,7 +134,8 @@ class Script:
         self.now = copy.deepcopy(self.base)
 
     def check(self) -> None:
-        """The changelog makes of the base what the table holds, and so does the undo list back."""
+        """Assert that the changelog leads from the base to the table's content, and the undo list
+        back."""
         changes = self.table.changes()
         followed = copy.deepcopy(self.base)
         for key, state in zip(changes.keys, changes.states, strict=True):

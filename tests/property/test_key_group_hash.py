@@ -1,4 +1,4 @@
-"""Key groups of columns against those of the same keys, one by one."""
+"""The key groups of whole columns equal the key groups of single keys."""
 
 from __future__ import annotations
 

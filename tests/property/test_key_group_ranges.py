@@ -1,4 +1,4 @@
-"""The arithmetic of key groups, over all small max parallelisms."""
+"""The arithmetic of key groups is right for all small max parallelisms."""
 
 from __future__ import annotations
 

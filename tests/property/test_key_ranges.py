@@ -1,4 +1,4 @@
-"""Reading ranges of keys from random tables: the rows in them, and no file that has none."""
+"""Reading a range of keys gives the right rows, and reads no file without rows in the range."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.tables.table_rows_of import (
 
 
 class WatchedHistory(TableHistory):
-    """Notes which files are read."""
+    """A table history that notes the files it reads."""
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         files_read.append(handle)

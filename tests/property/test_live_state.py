@@ -1,8 +1,8 @@
-"""Readers of a live view and of a map's epochs see one whole epoch each, and it never changes.
+"""Each reader of a live view, or of a map's epochs, sees one whole epoch that never changes.
 
-Scripts: random epochs, applied one by one, with readers that are half way through any of them.
-Threads: a writer commits random epochs, the view's thread applies them, reader threads compare
-everything that they see with the state that was committed as that epoch.
+Scripts: random epochs are applied in order, while readers are half way through any earlier epoch.
+Threads: a writer commits random epochs, the view's thread applies the epochs, and reader threads
+compare each view with the state committed as its epoch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ changes = st.dictionaries(keys, st.none() | st.integers(0, 9), max_size=12)
 
 @dataclass
 class Kept:
-    """An epoch that a reader keeps, what it must hold, and a reader half way through it."""
+    """An epoch that a reader keeps, its expected content, and a reader half way through the
+    epoch."""
 
     epoch: StateMapEpoch[int, int]
     expected: dict[int, int]
@@ -100,7 +101,7 @@ def threads_that_switch_often() -> Iterator[None]:
 
 
 class Writer:
-    """Commits random epochs: most change a little, some nearly everything; some are left out.
+    """A writer of random epochs: most epochs change little, some nearly all; some are left out.
 
     The store fails at times, and forgets so much that the view has to load anew.
     """
@@ -141,7 +142,7 @@ class Writer:
             raise StoreUnavailableError(self.reader.url, call, 5, "on purpose")
 
     def expected(self, snapshot: LiveSnapshot) -> dict[int, dict[str, Any]]:
-        """What was committed as the epoch of a snapshot."""
+        """The state committed as the epoch of a snapshot."""
         at = snapshot.timestamp - datetime.datetime.fromtimestamp(0, datetime.UTC)
         info = VersionInfo(snapshot.version, at // datetime.timedelta(milliseconds=1))
         rows = self.reader.committed[info].rows

@@ -1,4 +1,5 @@
-"""Runs on the local disk, merged, against one sort of all rows: for every kind of key."""
+"""Merging runs on the local disk gives the same order as one sort of all rows, for every kind of
+key."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 @st.composite
 def inputs(draw: st.DrawFn) -> tuple[pa.Table, InputLayout, KeyColumns]:
-    """Rows with a key of none to three columns, a number, and a key group."""
+    """Draw rows with a key of none to three columns, a number, and a key group."""
     kinds = draw(st.lists(st.sampled_from(sorted(_TYPES)), max_size=3))
     length = draw(st.integers(1, 60))
     columns = {}
@@ -61,7 +62,7 @@ def inputs(draw: st.DrawFn) -> tuple[pa.Table, InputLayout, KeyColumns]:
 
 
 def in_order(keyed: Any) -> list[tuple[Any, ...]]:
-    """(key as text, because NaN is not itself; key group, positions) of each key."""
+    """Each key as (key as text, because NaN differs from NaN; key group; positions)."""
     positions = iter(keyed.rows.column("position").to_pylist())
     return [
         (repr(key), key_group, [next(positions) for _ in range(count)])
@@ -133,7 +134,7 @@ def test_a_part_takes_its_bytes_and_a_row_of_each_run(
         keys = [place * len(lengths) + number for place in range(len(run))]
         groups = pa.array([0] * len(run), pa.int32())
         runs.append(pa.table({"k": pa.array(keys, pa.int64()), "text": texts, "group": groups}))
-        # With two offsets of the text, and what it needs to say whether it is null.
+        # The 32 bytes include two offsets of the text and its null bits.
         row_bytes += max(run, default=0) + 32
     parts = [*merged_runs(runs, layout, part_bytes)]
     keys = [key for part in parts for key in part.column("k").to_pylist()]

@@ -1,5 +1,5 @@
-"""Operator state over changes of parallelism, all pairs up to 8 with 11 and 16, against counting by
-hand."""
+"""Operator state is dealt out right at changes of parallelism: all pairs up to 8, with 11 and
+16."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Item = tuple[int, str]
 
 
 def snapshots_of(lists: list[list[Item]], options: dict[str, Item]) -> list[bytes]:
-    """One subtask for each list; its union state holds the length of its list."""
+    """Build one subtask's snapshot for each list. The union state holds the length of the list."""
     snapshots = []
     for subtask, items in enumerate(lists):
         backend = OperatorStateBackend()
@@ -47,7 +47,7 @@ def items_of(backend: OperatorStateBackend) -> list[tuple[int, str]]:
 def check(
     snapshots: list[bytes], lists: list[list[Item]], parallelism: int
 ) -> list[OperatorStateBackend]:
-    """The backends of `lists` at another parallelism, after they were found right."""
+    """Restore `lists` at another parallelism, check the backends, and return the backends."""
     backends = restored(snapshots, parallelism)
     dealt = [items_of(backend) for backend in backends]
     if parallelism == len(lists):

@@ -1,6 +1,6 @@
-"""Operator state of real subtasks over restarts at any parallelism up to 16, against a model.
+"""Operator state of real subtasks agrees with a model over restarts at any parallelism up to 16.
 
-Each epoch of a subtask may be in another host, and may fail once before it succeeds.
+Each epoch of a subtask may run in another host, and may fail once before it succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Run = tuple[int, list[list[int]]]
 
 
 class Model:
-    """What each subtask holds, by hand."""
+    """The expected operator state of each subtask."""
 
     def __init__(self) -> None:
         self.subtasks: list[Held] = []
@@ -47,7 +47,7 @@ class Model:
 
 
 class Script:
-    """Runs in a store of their own. `restless`: each epoch is in a host of its own."""
+    """Runs in a separate store. `restless`: each epoch runs in a new host."""
 
     def __init__(self, folder: Path, maintenance: Maintenance, restless: bool) -> None:
         self._folder = folder

@@ -1,9 +1,9 @@
-"""Random operations on the paged map of the provider, compared with a dict at every step.
+"""The provider's paged map agrees with a dict at every step of random operations.
 
 Hypothesis looks for short scripts. The seeded scripts live through whole lives of maps, from the
-first small table through several rehashes, with views opened, read bit by bit or by other threads,
-and released in any order. After every line the JVM checks the map's invariants, and that the bytes
-charged are those of pages and tables.
+first small table through several rehashes. Views are opened, read in small steps or by other
+threads, and released in any order. After every line the JVM checks the map's invariants, and checks
+that the charged bytes are the bytes of pages and tables.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.spark
 KEYS = 1_200
 MANY_KEYS = range(8_000)
 LINES_PER_LIFE = 1_500
-# Enough for the map to compact itself while it is being changed.
+# Enough changes for the map to compact itself during the changes.
 LONG_VALUE_WORDS = 2_000
 RECORD_HEADER_BYTES = 16
-# The pages that are being filled and those being emptied.
+# The pages being filled and the pages being emptied.
 FIXED_BYTES = 1 << 19
 
 
@@ -47,7 +47,8 @@ class PutSome:
 
 @dataclass(frozen=True)
 class Fill:
-    """Add those of `count` keys from `start` on that are not there, after `reserved` of them."""
+    """Add the missing keys among `count` keys from `start` on, after reserving room for `reserved`
+    keys."""
 
     start: int
     count: int
@@ -74,9 +75,12 @@ class LookUp:
 
 @dataclass(frozen=True)
 class Update:
-    """Look up some keys as in PutSome, `ahead` of them before the first is written, and write them:
-    each `removed`th is removed, if that is not 0. Written in the order of the reads, as operators
-    do, or from the last one to the first."""
+    """Look up some keys as in PutSome, with `ahead` lookups before the first write, and write the
+    keys.
+
+    Each `removed`th key is removed, if `removed` is not 0. The writes come in the order of the
+    reads, as in operators, or backwards.
+    """
 
     puts: PutSome
     ahead: int
@@ -86,8 +90,8 @@ class Update:
 
 @dataclass(frozen=True)
 class Evict:
-    """Look up some keys, and remove each `removed`th right after it was read, as joins do with old
-    rows; in the order in which PutSome puts them, or the other way round."""
+    """Look up some keys, and remove each `removed`th key right after its read, as joins do with old
+    rows. The keys come in the order of PutSome, or backwards."""
 
     start: int
     count: int
@@ -98,7 +102,7 @@ class Evict:
 
 @dataclass(frozen=True)
 class EvictOld:
-    """Look for what is old, and remove it, or every second of it."""
+    """Look for old entries, and remove all of them, or every second entry."""
 
     part: str
     up_to: int
@@ -107,7 +111,7 @@ class EvictOld:
 
 @dataclass(frozen=True)
 class EvictAtOnce:
-    """Let the map find what is old, and remove multiples of `stride` of it."""
+    """Let the map find old entries, and remove multiples of `stride`."""
 
     part: str
     up_to: int
@@ -126,7 +130,8 @@ class Open:
 
 @dataclass(frozen=True)
 class Read:
-    """Read `count` more entries of an open view; all, and from the beginning, if it is 0."""
+    """Read `count` more entries of an open view, or all entries from the beginning if `count` is
+    0."""
 
     place: int
     count: int
@@ -146,7 +151,7 @@ counts = st.integers(1, MOST)
 strides = st.integers(1, 7)
 lengths_in_words = st.just(5) | st.integers(1, 50)
 values = st.builds(Value, lengths_in_words, st.integers(0, 9))
-# More than a page has room for.
+# Longer than the room of a page.
 giant_values = st.builds(Value, st.just(33_000), st.integers(0, 9))
 places = st.integers(0, 7)
 puts = st.builds(PutSome, keys, counts, strides, values, st.sampled_from([0, 0, 1]))
@@ -180,7 +185,7 @@ scripts = st.integers(0, 40).flatmap(
 
 
 def entries_of(puts: PutSome) -> list[tuple[int, Value]]:
-    """What is put, in order."""
+    """The entries to put, in order."""
     return [
         (
             puts.start + place * puts.stride,
@@ -243,7 +248,7 @@ def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
 
 @pytest.fixture(params=["heap", "disk"])
 def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a map has its files; none on the heap."""
+    """The directory of a map's files; empty for a map on the heap."""
     return "" if request.param == "heap" else str(tmp_path)
 
 
@@ -264,7 +269,8 @@ def test_the_map_and_its_views_agree_with_dicts(
 
 
 class Life:
-    """A long random script of one seed: the map mostly grows at first, then puts and removes."""
+    """A long random script of one seed: first the map mostly grows, then puts and removals
+    alternate."""
 
     def __init__(self, seed: int, with_prefix: bool) -> None:
         self.random = random.Random(seed)
@@ -272,7 +278,7 @@ class Life:
         self.with_prefix = with_prefix
         self.model = MapModel()
         self.opened_at: list[int] = []
-        # As a restore fills a map, expecting fewer or more than come.
+        # A restore fills a map like this, and may expect fewer or more entries than come.
         if seed % 2:
             self.model.reserve(seed * 50)
             self.model.add_all(range(0, KEYS, 13), Value(5, seed))
@@ -309,7 +315,7 @@ class Life:
         elif chance < 0.7:
             self.model.compact(self.random.choice((0, 1 << 12, 1 << 30)))
         elif chance < 0.75:
-            # The keys of whole pages, and some of all pages.
+            # The keys of whole pages, and some keys of all pages.
             part, stride = self.random.choice((("key", 7), ("value", 1), ("value", 3)))
             self.model.evict(part, self.random.randrange(KEYS // 4), stride)
         elif chance < 0.85 and len(self.model.views) < 4:
@@ -336,7 +342,7 @@ def test_the_map_and_its_views_agree_with_dicts_over_whole_lives(
 
 
 def live_bytes(entries: dict[int, Value]) -> int:
-    """What the records of these entries take, without the links of prefixes."""
+    """The bytes of the records of these entries, without the links of prefixes."""
     return sum(
         RECORD_HEADER_BYTES + len(key_bytes(key)) + value.words * 8
         for key, value in entries.items()
@@ -346,7 +352,7 @@ def live_bytes(entries: dict[int, Value]) -> int:
 def held_after(
     model: MapModel, provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> list[int]:
-    """What the map held at each line "held" of the script."""
+    """The number of bytes in the map at each line "held" of the script."""
     results = model.script.run_on(provider_jvm.new("MapScript", with_prefix, local_directory))
     lines = zip(model.script.lines, results, strict=True)
     return [int(result.split(";")[0]) for line, result in lines if line == "held"]
@@ -365,7 +371,7 @@ def test_updates_of_the_same_keys_hold_less_than_three_times_what_is_alive(
     choice = random.Random(1)
     model = MapModel()
     model.put_all(MANY_KEYS, Value(20, 0))
-    # Enough to make four times of what is alive, if nothing were taken back.
+    # Enough for four times the live bytes, if the map took nothing back.
     for epoch in range(round(3 / share) + 9):
         model.open_view()
         updates = choice.sample(MANY_KEYS, round(len(MANY_KEYS) * share))

@@ -1,7 +1,7 @@
-"""Output DataFrames, converted beside PySpark's own conversion of the pandas API.
+"""Output DataFrames are converted with the same values and failures as in PySpark's pandas API.
 
 Random values of Python's, NumPy's and pandas' types are columns of DataFrames, alone and several in
-one batch. Each comes out with PySpark's value, or fails as it fails there.
+one batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNKED = ["chunked"]
 
 
 def column_of(rng: random.Random, field_type: str) -> Any:
-    """A column of one or two values, with the dtype that pandas finds, or of Python objects."""
+    """Draw a column of one or two values, with pandas' own dtype or as Python objects."""
     values = [random_value(rng, field_type)] * rng.choice((1, 2))
     if rng.random() < 0.3:
         values.append(None)
@@ -38,7 +38,7 @@ def column_of(rng: random.Random, field_type: str) -> Any:
 
 
 def of_spark(frame: Any, schema: StructType, form: PandasFrames) -> list[Any] | None:
-    """What Spark's worker makes of an output DataFrame; None: it fails."""
+    """Convert an output DataFrame as Spark's worker does; None if the conversion fails."""
     try:
         batch = PandasToArrowConversion.convert(
             [frame],
@@ -55,7 +55,8 @@ def of_spark(frame: Any, schema: StructType, form: PandasFrames) -> list[Any] | 
 
 
 def values_of(column: pa.Array[Any]) -> list[Any]:
-    """Values as text; times as numbers and text as bytes, because Python has not all of Arrow's."""
+    """The values as text. Times become numbers and text becomes bytes, because Python lacks some of
+    Arrow's values."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     elif pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):

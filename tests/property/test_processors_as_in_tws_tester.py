@@ -1,11 +1,11 @@
-"""Random processors, compared with PySpark's own in-memory runner of StatefulProcessors.
+"""Random processors give the same results in cowstate as in PySpark's own in-memory runner.
 
-A processor here is a script: what it does with its states and timers when rows come and when timers
-fire. The script is drawn for each example, so the processors use all states, clear them, write
-while they iterate over them, register and delete timers, and raise errors in the middle of an
-epoch. Epochs that fail are rolled back and run again without the error; between epochs the state
-may be restored from its files, or from a snapshot. PySpark's runner does none of this: it gets each
-epoch once. tests/spark/test_random_processors.py runs such processors in queries.
+A processor here is a script of calls on its states and timers when rows come and when timers fire.
+The script is drawn for each example. So the processors use all states, clear states, write during
+an iteration, register and delete timers, and raise errors in the middle of an epoch. A failed epoch
+is rolled back and run again without the error. Between epochs the state may be restored from its
+files or from a snapshot. PySpark's runner does none of this: the runner gets each epoch once.
+tests/spark/test_random_processors.py runs such processors in queries.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_output_and_state_are_those_of_pyspark_s_own_runner(
                 running.run(table, now_ms)
             running.backend.rollback()
             running.spec = spec
-        # PySpark's runner fires by key, and not by time.
+        # PySpark's runner fires timers by key, and not by time.
         assert sorted(running.epoch(table, now_ms)) == sorted(expected.epoch(table, now_ms))
     assert state_of(running) == state_in(expected)
 

@@ -1,9 +1,9 @@
-"""Random damage over all files of a store on the provider: what is read is right, or an error.
+"""A store of the provider with random damage gives right reads or an error.
 
 The store has changelogs, merged files and snapshots, in a checkpoint or in an object store. Files
-are flipped, cut, emptied and deleted.
-Then every retained version is as it was, or reading it fails with a condition of loading; and the
-newest one, if it is still there, is there after more batches, cleaning and a restart.
+are flipped, cut, emptied and deleted. Then every retained version is as before, or reading the
+version fails with a condition of loading. If the newest version can still be read, it can also be
+read after more batches, cleaning and a restart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 KEYS = 2500
 BATCHES = 90
 RETAINED = 4
-# The rows of scripts are bytes that tell their seed, not values of a schema.
+# The rows of scripts are bytes with their seed, not values of a schema.
 START = " ".join(
     [
         "start",
@@ -41,7 +41,7 @@ State = dict[int, Value]
 
 @dataclass(frozen=True)
 class Harm:
-    """What happens to the file at a place among those of the store, by name."""
+    """Damage to one file: `place` is the index among the store's files by name."""
 
     place: int
     how: Literal["flip", "cut", "empty", "delete"]
@@ -75,7 +75,8 @@ harms = st.builds(
 
 @dataclass(frozen=True)
 class Store:
-    """The folder of its checkpoint and of its files, and its states by version."""
+    """A provider store: the folder of its checkpoint and of its files, and its states by
+    version."""
 
     folder: Path
     is_in_checkpoint: bool
@@ -83,7 +84,7 @@ class Store:
 
     @property
     def start(self) -> str:
-        """The line that starts a provider."""
+        """The line of a script that starts a provider."""
         setting = f" stateStore.cowstate.store={self.folder / 'store'}"
         return START if self.is_in_checkpoint else START + setting
 
@@ -98,7 +99,8 @@ class Store:
         return results.split("\n")
 
     def copy_from(self, intact: Path) -> None:
-        """Be as it was. In another folder it would be a copy, which may not write to the store."""
+        """Restore the intact files into this folder. A copy in another folder may not write to the
+        store."""
         shutil.rmtree(self.folder)
         shutil.copytree(intact, self.folder)
 
@@ -109,7 +111,7 @@ def store(
     provider_jvm: ProviderJvm,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Store:
-    """Two snapshots, one of them forced on the way, and a merged file."""
+    """A store with two snapshots, the second forced between others, and a merged file."""
     folder = tmp_path_factory.mktemp("store")
     (folder / "checkpoint").mkdir()
     (folder / "checkpoint" / "metadata").write_text('{"id":"query"}')
@@ -120,7 +122,7 @@ def store(
     for version in range(2, BATCHES + 2):
         value = Value(1 + version % 3, version)
         begin = "begin-forced" if version == 5 else "begin"
-        # A snapshot that is forced goes to an object store with maintenance.
+        # Maintenance writes a forced snapshot to an object store.
         end = ["write-if-due"] if version == 5 else []
         lines += [
             begin,
@@ -149,7 +151,7 @@ def test_what_is_read_after_damage_is_right_or_an_error(
     shutil.copytree(store.folder, intact, dirs_exist_ok=True)
 
     def read() -> list[str]:
-        """What each retained version is: right, or failed."""
+        """Read each retained version; the answer is right or failed."""
         lines = [line for version in retained for line in (store.start, f"entries {version}")]
         shown_entries = store.run(provider_jvm, lines)[1::2]
         for version, entries in zip(retained, shown_entries, strict=True):

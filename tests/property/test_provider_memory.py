@@ -1,4 +1,4 @@
-"""What stores charge to the executor, and what is left when they are given up or fail half-way."""
+"""Stores charge the right bytes to the executor, and release all after an abort or a failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND = "1=2:10 2=1:20 3=2:30"
 
 
 def filled(*settings_of_the_store: str) -> Script:
-    """A store of two batches: `FIRST` is what it holds after one, `SECOND` after both."""
+    """Build a store of two batches: `FIRST` is the state after the first, `SECOND` after both."""
     script = Script()
     for line in [
         f"start {UNCHECKED} {' '.join(settings_of_the_store)}",
@@ -33,7 +33,7 @@ def filled(*settings_of_the_store: str) -> Script:
 
 
 def do(script: Script, *lines: str) -> None:
-    """Lines that have nothing to tell."""
+    """Add lines without output."""
     for line in lines:
         script.add(line, "")
 
@@ -44,7 +44,7 @@ def charged(script: Script, results: list[str]) -> list[int]:
 
 
 def charged_by_others(provider_jvm: ProviderJvm, folder: Path) -> int:
-    """What the stores of queries that ran before in this JVM still hold."""
+    """The bytes still charged by stores of earlier queries in this JVM."""
     script = Script()
     script.add("charged", None)
     return int(run(provider_jvm, folder, script)[0])
@@ -190,7 +190,7 @@ def test_nothing_stays_charged_of_an_account_closed_under_a_task(provider_jvm: P
 
 
 def test_full_blocks_of_the_heap_are_given_out_again(provider_jvm: ProviderJvm) -> None:
-    """The one that was given back last comes first; a third is a new one. Four are charged."""
+    """The block returned last is reused first; a third block is new. Four blocks are charged."""
     assert provider_jvm.new("HeapBlocks").givenAgain() == "1 0 -1; 4 charged"
 
 

@@ -1,8 +1,8 @@
-"""Random damage to the objects of a table, of an operator's store and of a provider's checkpoint.
+"""After random damage, each question gets a right answer, an honest older answer, or an error.
 
-Whatever is asked afterwards has its right answer, or an older one that says so, or is refused with
-an error of ours. An older one is only given when an object is gone: what is cut, emptied or changed
-was there, and nobody may go on as if it had not been.
+The damage hits objects of a table, of an operator's store and of a provider's checkpoint. Errors
+are errors of cowstate. An older answer says its version, and is only allowed if an object was
+deleted. An object that is cut, emptied or changed did exist, so no answer may ignore the object.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROVIDER_CHECKPOINTS = sorted(FIXTURES.glob("*/*"))
 
 @st.composite
 def damages(draw: st.DrawFn, names: Sequence[str]) -> tuple[Damage, ...]:
-    """One or two objects, each damaged somewhere."""
+    """Draw damage to one or two objects."""
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
     places = st.floats(0, 1)
     return tuple(Damage(name, draw(st.sampled_from(HOWS)), draw(places)) for name in chosen)
@@ -75,7 +75,7 @@ def test_a_damaged_store_never_answers_wrongly(asked: AskedStore, data: st.DataO
 
 @cache
 def provider_checkpoint(path: Path) -> DictObjectStore:
-    """The files of a checkpoint that Spark and the provider wrote."""
+    """Read the files of a checkpoint that Spark and the provider wrote."""
     objects = DictObjectStore()
     for file in sorted(path.rglob("*")):
         if file.is_file():
@@ -84,8 +84,8 @@ def provider_checkpoint(path: Path) -> DictObjectStore:
 
 
 def provider_answer(question: tuple[str, int], store: DamagedStore) -> Any:
-    """Rows by the places of their columns. Names of columns and fields may be wrong: Spark's file
-    of them has no checksum, and a query may have given a column a new name since."""
+    """Answer with rows by column position. Names of columns and fields may be wrong: Spark's schema
+    file has no checksum, and a query may have renamed a column since."""
     what, batch = question
     read = {
         "state": read_state,
@@ -99,7 +99,7 @@ def provider_answer(question: tuple[str, int], store: DamagedStore) -> Any:
 
 
 def nameless(value: Any) -> Any:
-    """The value, with structs by the places of their fields."""
+    """The value, with struct fields by position instead of name."""
     if isinstance(value, list | tuple):
         return [nameless(item) for item in value]
     return nameless(list(value.values())) if isinstance(value, dict) else value

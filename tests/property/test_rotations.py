@@ -1,4 +1,4 @@
-"""The processor, fed in batches of any cut, agrees with the batch computation."""
+"""The processor of rotations agrees with the batch computation for any cut into batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ FLOATS = dict.fromkeys(["dep_delay", "arr_delay", "air_time"], "float64")
 
 @st.composite
 def flights_in_time_order(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Flights of two aircraft; some are cancelled, some are diverted, some share their minute."""
+    """Draw flights of two aircraft; some are cancelled, some are diverted, some share their
+    minute."""
     flights: list[dict[str, Any]] = []
     minute = 0
     for number in range(draw(st.integers(1, 25))):

@@ -1,4 +1,4 @@
-"""Row checksums: what files carry, and what is found of rows that change in memory."""
+"""Files carry the right row checksums, and checksums find rows that change in memory."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ BACKENDS = ("heap", "disk")
 
 @pytest.fixture(params=BACKENDS)
 def held(request: pytest.FixtureRequest) -> str:
-    """The setting of where a store has its rows, for each place."""
+    """The setting that keeps a store's rows in this place."""
     return f"stateStore.cowstate.backend={request.param}"
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum, bit by bit, as the signed int of the column."""
+    """Compute the checksum bit by bit, as the signed int of the column."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -70,7 +70,7 @@ def test_a_file_carries_the_checksum_of_each_row(provider_jvm: ProviderJvm) -> N
 
 
 def filled(*settings_of_the_store: str) -> Script:
-    """A store with three rows, put by two batches."""
+    """Build a store with three rows, put by two batches."""
     script = Script()
     for line in [
         f"start {' '.join(settings_of_the_store)}",
@@ -162,7 +162,7 @@ def test_a_restart_reports_the_snapshot_that_it_begins_with(
 def test_maintenance_that_finds_no_snapshot_due_reports_the_newest_version(
     provider_jvm: ProviderJvm, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Otherwise Spark forces snapshots of large states that need none."""
+    """Without the report Spark would force snapshots of large states without need."""
     assert spark.streams.active == []
     script = filled("stateStore.minDeltasForSnapshot=10")
     script.add("reported", "")

@@ -1,4 +1,4 @@
-"""Rows folded to states and changes, compared with a dict to which they are applied one by one."""
+"""Folding rows gives the states and changes of a dict that applies the rows in order."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ rules = st.builds(
 
 @dataclass
 class Model:
-    """A state, the greatest sequence of each key, and what the last version did."""
+    """A state, the greatest sequence of each key, and the changes of the last version."""
 
     rules: FoldRules
     state: dict[Key, Values] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Model:
         self.state[key] = values
 
     def changes(self, version: int, rows: Iterable[Row]) -> list[Key]:
-        """Apply the rows of a version; what they changed, with the kind and the version."""
+        """Apply the rows of a version, and return the changes with their kind and version."""
         before, order = dict(self.state), list[Key]()
         for _, key, values, sequence in rows:
             self.apply(key, values, sequence)
@@ -120,7 +120,7 @@ class Model:
 
 
 def in_order_of_keys(values: Values | None) -> str:
-    """The values as text, the same for maps whose entries are."""
+    """The values as text, in which maps with equal entries are equal."""
     if values is None:
         return repr(values)
     places = [place for place, kind in enumerate(VALUES.values()) if pa.types.is_map(kind)]
@@ -138,7 +138,7 @@ def numbered(history: Sequence[Sequence[tuple[Key, Values | None, int]]]) -> lis
 
 
 def table(rows: Sequence[Row], rules: FoldRules, versions: bool = False) -> pa.Table:
-    """The rows in chunks of three."""
+    """Build a table of the rows in chunks of three."""
     nothing = (None,) * len(rules.value_names)
     columns = [
         *([row[1][place] for row in rows] for place in range(len(rules.key_names))),
@@ -169,7 +169,7 @@ def tuples(rows: pa.Table) -> list[Key]:
 
 
 def shown(rows: Iterable[Key]) -> list[str]:
-    """The rows as text, in which NaN is the same as NaN."""
+    """The rows as text, in which NaN equals NaN."""
     return [repr(row) for row in rows]
 
 
@@ -329,7 +329,7 @@ def test_what_is_undone_within_a_version_is_no_change() -> None:
     ],
 )
 def test_values_of_any_type_are_told_apart(name: str, old: Any, new: Any) -> None:
-    """Between keys whose values stay the same, so that places are not mixed up."""
+    """The changed key lies between keys with constant values, to detect mixed-up positions."""
     rules = FoldRules(("number",), (name,))
     base: list[Row] = [(0, (key,), (old,), 0) for key in range(3)]
     changed: list[Row] = [(1, (key,), (new if key == 1 else old,), 0) for key in range(3)]

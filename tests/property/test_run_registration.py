@@ -1,8 +1,8 @@
-"""Hosts that register runs at the same moment, their steps in every order.
+"""Hosts that register runs at the same moment get unique numbers, in every order of their steps.
 
-A host's steps are the calls of its object store: a page of a listing, or the creation of a mark. A
-host is run again from its beginning with the answers that it got so far, up to its next call; so it
-can be stopped between any two calls, and hosts can go on in every order.
+A host's steps are the calls of its object store: a page of a listing, or the creation of a mark. To
+stop a host between any two calls, the test runs the host again from its beginning with all earlier
+answers, up to the next call. So hosts can go on in every order.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ MOST_STEPS_ALONE = 40
 
 @dataclass(frozen=True)
 class Page:
-    """The next call of a host is for a page of the listing."""
+    """A host's next call, for a page of the listing."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Creation:
-    """The next call of a host creates an object."""
+    """A host's next call, which creates an object."""
 
     name: str
 
 
 class _NextCall(Exception):
-    """The answers are used up."""
+    """Raised when the answers are used up."""
 
     def __init__(self, call: Page | Creation) -> None:
         super().__init__(call)
@@ -48,7 +48,7 @@ class _NextCall(Exception):
 
 @dataclass
 class _AnsweredStore:
-    """An object store whose answers are given: the names of a page, or what was created."""
+    """An object store with given answers: the names of a page, or the created name."""
 
     answers: list[Names]
     pages: int
@@ -81,7 +81,7 @@ class _AnsweredStore:
 
 @dataclass(frozen=True)
 class Host:
-    """A host of a run, with the answers it got."""
+    """A host of a run, with the answers so far."""
 
     run_id: str
     pages: int = 1
@@ -89,18 +89,18 @@ class Host:
 
     @cached_property
     def next_call(self) -> Run | Page | Creation:
-        """What it does next; its run if it is registered."""
+        """The next call of the host, or its run if the host is registered."""
         return _next_call(self)
 
     @property
     def progress(self) -> object:
-        """What its future depends on."""
+        """The facts that determine the host's future."""
         return self.run_id, frozenset().union(*self.answers), self.next_call
 
 
 @cache
 def _next_call(host: Host) -> Run | Page | Creation:
-    """Most orders bring a host to where it has been in another one."""
+    """Replay the host up to its next call. Cached, because most orders lead to known progress."""
     store = _AnsweredStore([*host.answers], host.pages)
     try:
         return RunRegistry(store).register(host.run_id)
@@ -110,7 +110,7 @@ def _next_call(host: Host) -> Run | Page | Creation:
 
 @dataclass(frozen=True)
 class Race:
-    """What the store has, and where the hosts are."""
+    """The names in the store, and the hosts with their progress."""
 
     hosts: tuple[Host, ...]
     names: Names = frozenset()
@@ -134,7 +134,7 @@ class Race:
         return [i for i, host in enumerate(self.hosts) if not isinstance(host.next_call, Run)]
 
     def finished(self) -> Race:
-        """Every host goes on alone, one after the other, until it has registered."""
+        """Let every host continue alone, in order, until all hosts have registered."""
         race = self
         for index in self.running():
             steps = 0
@@ -144,7 +144,7 @@ class Race:
         return race
 
     def check(self) -> None:
-        """One number a run, one run a number."""
+        """Assert that each run has one number, and each number one run."""
         runs = {run for host in self.hosts if isinstance(run := host.next_call, Run)}
         assert len({run.run_id for run in runs}) == len(runs), runs
         assert len({run.number for run in runs}) == len(runs), runs
@@ -155,7 +155,7 @@ class Race:
 
 
 def all_orders(race: Race, steps: int) -> Iterable[Race]:
-    """Every state that the first `steps` calls lead to, in every order of the hosts."""
+    """All states after the first `steps` calls, in every order of the hosts."""
     seen, reached = {race.state}, [race]
     for _ in range(steps):
         following = [
@@ -186,7 +186,7 @@ def test_every_order_of_two_hosts_of_a_run_and_one_of_another_gives_each_run_one
 
 @st.composite
 def races(draw: st.DrawFn) -> Race:
-    """Hosts of several runs, listings in pages, and marks of runs that came before."""
+    """Draw hosts of several runs, listings in pages, and marks of earlier runs."""
     ids = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=7))
     hosts = [Host(run_id, pages=draw(st.integers(1, 3))) for number, run_id in enumerate(ids)]
     before = draw(st.lists(st.sampled_from(["w", "x", "yz"]), max_size=3))
@@ -221,7 +221,7 @@ def test_hosts_of_many_runs_agree_whatever_the_order_of_their_steps(
 
 
 def old_mark(run: Run, unique: str) -> str:
-    """The entry that a release without levels made of a run."""
+    """The name of a run's entry, as made by a release without levels."""
     return f"runs/{run.number:010d}-{run.run_id}-{unique}.json"
 
 

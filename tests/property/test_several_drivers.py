@@ -1,11 +1,10 @@
-"""Random histories of several drivers against an oracle of Spark's commit log.
+"""An epoch of any driver starts from the state committed in its checkpoint, or there is an error.
 
-A world has one store, a query's checkpoint and perhaps copies of it. Drivers start, run the next
-epoch, a part of it, or a batch without rows, commit it, note their first commit, move to other
-hosts and are killed, in any order. Checkpoints are moved, and the store is attached to them. The
-log of Spark lets one driver commit an epoch. Every epoch of every driver adds another number, so
-that a state shows which epochs it was made of. Whatever happens, an epoch starts from the state
-that its checkpoint has committed before it, or there is an error.
+A world has one store, a query's checkpoint and perhaps copies of the checkpoint. In any order,
+drivers start, run the next epoch, a part of an epoch or a batch without rows, commit, note their
+first commit, move to other hosts and are killed. Checkpoints are moved, and the store is attached
+to checkpoints. The oracle is Spark's commit log, which lets one driver commit an epoch. Every epoch
+of every driver adds another number, so a state shows its epochs.
 """
 
 from __future__ import annotations
@@ -44,9 +43,12 @@ Total = tuple[int, int]
 
 @dataclass
 class Checkpoint:
-    """Spark's logs. `offsets`: the planned batches, True for a batch with rows of the operator;
-    `commits`: the state after each committed batch; `writers`: for each committed batch the id of
-    its run, which the log of the run's driver has."""
+    """Spark's logs.
+
+    `offsets`: the planned batches, True for a batch with rows of the operator. `commits`: the state
+    after each committed batch. `writers`: the run id of each committed batch, from the driver's
+    log.
+    """
 
     location: str
     offsets: dict[int, bool] = field(default_factory=dict)
@@ -67,7 +69,7 @@ class Checkpoint:
         return max((n for n in self.commits if self.offsets[n]), default=NEVER_RUN)
 
     def go_back(self, batch: int, *, plans_anew: bool) -> None:
-        """Let a batch run again, as the docs tell, with the same rows or with others."""
+        """Let a batch run again as the docs say, with the same rows or with other rows."""
         self.commits = {n: total for n, total in self.commits.items() if n < batch}
         last = batch - 1 if plans_anew else batch
         self.offsets = {n: has_rows for n, has_rows in self.offsets.items() if n <= last}
@@ -75,9 +77,12 @@ class Checkpoint:
 
 @dataclass
 class Driver:
-    """A run. `epoch`: the one that it runs next; `repeats`: whether another run may have written
-    its first epoch; `total`: of the epoch that it ran and has not committed; `to_note`: the epoch
-    that it reached with its first commit, until it has noted it."""
+    """A run.
+
+    `epoch`: the next epoch. `repeats`: True if another run may have written the first epoch.
+    `total`: the state after an epoch that is not committed yet. `to_note`: the epoch reached by the
+    first commit, until the driver has noted the epoch.
+    """
 
     checkpoint: Checkpoint
     hosts: list[Host]
@@ -104,7 +109,7 @@ class World:
         return self._folder / "query"
 
     def start(self, number: int) -> None:
-        """A driver starts on a checkpoint, and looks at it as operator_starts does."""
+        """Start a driver on a checkpoint, and inspect the checkpoint as operator_starts does."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
         newest, planned = checkpoint.newest(), checkpoint.planned()
         must_have = checkpoint.newest_epoch()
@@ -127,7 +132,7 @@ class World:
         self.drivers.append(Driver(checkpoint, hosts, run_id, newest + 1, repeats))
 
     def run(self, driver: Driver, subtasks: int = 2, *, plans_rows: bool = True) -> None:
-        """Run the next epoch, or a part of it, and check what it started from."""
+        """Run the next epoch, or a part of the epoch, and check its starting state."""
         self._numbers += 1
         rows, total = driver.checkpoint.commits.get(driver.epoch - 1, (0, 0))
         if not driver.checkpoint.offsets.setdefault(driver.epoch, plans_rows):
@@ -144,16 +149,16 @@ class World:
             driver.total = after
 
     def run_a_part(self, driver: Driver) -> None:
-        """The driver is killed after the first subtask of an epoch."""
+        """Kill the driver after the first subtask of an epoch."""
         self.run(driver, 1)
         self.kill(driver)
 
     def run_without_rows(self, driver: Driver) -> None:
-        """Run a batch that has rows of other sources only, unless it was planned with rows."""
+        """Run a batch with rows of other sources only, unless the plan already has rows."""
         self.run(driver, plans_rows=False)
 
     def commit(self, driver: Driver) -> None:
-        """Spark's commit log takes a batch once."""
+        """Commit a batch. Spark's commit log takes a batch once."""
         if driver.total is None:
             return
         if driver.epoch in driver.checkpoint.commits:
@@ -166,14 +171,14 @@ class World:
             driver.to_note, driver.repeats = driver.epoch, False
 
     def note(self, driver: Driver) -> None:
-        """As a driver does after the first commit, see operator_starts."""
+        """Note the first commit, as a driver does: see operator_starts."""
         if driver.to_note is not None:
             checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
             checkpoints.starts.note_reached(driver.run_id, driver.to_note)
             driver.to_note = None
 
     def move(self, driver: Driver) -> None:
-        """The subtasks go to hosts that have no state."""
+        """Move the subtasks to hosts without state."""
         for host in driver.hosts:
             host.open(self._maintenance)
 
@@ -187,15 +192,15 @@ class World:
         return all(driver.checkpoint is not checkpoint for driver in self.drivers)
 
     def relocate(self, number: int) -> None:
-        """A checkpoint is moved while no driver runs on it."""
+        """Move a checkpoint while no driver runs on the checkpoint."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
         if self.is_stopped(checkpoint):
             self._numbers += 1
             checkpoint.location = f"file:/moved-{self._numbers}"
 
     def attach(self, number: int) -> None:
-        """As `cowstate attach` does, maybe while drivers run on the checkpoint. If it asks for a
-        run, the user names the run that committed the last batch."""
+        """Attach as `cowstate attach` does, maybe while drivers run on the checkpoint. If the
+        command asks for a run, the user names the run that committed the last batch."""
         checkpoint = self.checkpoints[number % len(self.checkpoints)]
         if not checkpoint.commits:
             return
@@ -213,8 +218,8 @@ class World:
         attach_all([store], planned, f"attached-{self._numbers}", location)
 
     def is_committed(self) -> bool:
-        """Whether there is a store, all of whose epochs are committed. A copy that was taken while
-        a batch ran may hold an epoch of it that differs from the committed one."""
+        """Return True if a store exists and all its epochs are committed. A copy taken during a
+        batch may hold an epoch that differs from the committed epoch."""
         if not self.store.exists():
             return False
         checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
@@ -250,7 +255,7 @@ class World:
             getattr(self, action.replace(" ", "_"))(driver)
 
     def try_to(self, action: str, number: int) -> None:
-        """An error ends the driver that meets it."""
+        """Apply an action. An error ends the driver that meets the error."""
         drivers = [*self.drivers]
         try:
             self.apply(action, number)
@@ -290,7 +295,7 @@ def check(history: list[tuple[str, int]]) -> Counter[str]:
         try:
             for action, number in history:
                 world.try_to(action, number)
-            # Whatever happened, a new start finds the right state or says what is wrong.
+            # Whatever happened, a new start finds the right state or reports the problem.
             for driver in [*world.drivers]:
                 world.kill(driver)
             for number in range(len(world.checkpoints)):
@@ -353,7 +358,7 @@ def test_a_driver_that_goes_on_after_its_store_was_attached_is_followed_or_told(
     restart = [("kill", 1), ("kill", 0), ("start", 0), ("run", 0)]
     followed = check([*attached, *batches(2), *restart])
     assert [outcome for outcome in followed if not outcome.endswith("done")] == []
-    # Spark commits epoch 1 of the older driver, and the newer one has run it, too.
+    # Spark commits epoch 1 of the older driver, and the newer driver has run epoch 1, too.
     beside = [("run", 0), ("run", 1), ("commit", 0)]
     assert check([*attached, *beside, *restart])["run: ContradictingRunsError"] == 1
 

@@ -1,5 +1,7 @@
-"""What a subtask of the heap writes altogether, and what a restore of it needs, over hundreds of
-epochs: see kept_chains. For RocksDB with snapshots as rows it is the same.
+"""Over hundreds of epochs, a heap subtask writes little more than its changes, and restores stay
+short.
+
+See kept_chains. RocksDB with snapshots as rows behaves the same.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ thousandths of the state."""
 
 
 def spread(chance: np.random.Generator, rows: int, weights: Counts) -> Counts:
-    """So many rows, drawn for key groups by weight; no more of one than it has entries."""
+    """Draw `rows` changed rows over key groups by weight, with at most all entries of a key
+    group."""
     return np.minimum(chance.multinomial(rows, weights / weights.sum()), OF_GROUP)
 
 
 def weights(hot: range, of_hot: int) -> Counts:
-    """So many percent of the changes are of the hot key groups."""
+    """Weights that give `of_hot` percent of the changes to the hot key groups."""
     is_hot = np.isin(np.arange(GROUPS), hot)
     return np.where(is_hot, of_hot * (GROUPS - len(hot)), (100 - of_hot) * len(hot))
 
@@ -39,7 +42,7 @@ def churn(share: int, of_groups: Counts) -> Churn:
 
 
 def bursts(share: int) -> Churn:
-    """Most epochs change little, and every 29th half of the state."""
+    """Change little in most epochs, and half of the state in every 29th epoch."""
 
     def changed(chance: np.random.Generator, epoch: int) -> Counts:
         return spread(chance, SIZE * (500 if epoch % 29 == 0 else share) // 1000, EVEN)
@@ -48,7 +51,7 @@ def bursts(share: int) -> Churn:
 
 
 def wandering(share: int) -> Churn:
-    """Eight key groups at a time take all changes, each 50 epochs others."""
+    """Change eight key groups at a time, and choose another eight every 50 epochs."""
 
     def changed(chance: np.random.Generator, epoch: int) -> Counts:
         return spread(chance, SIZE * share // 1000, np.roll(CONTIGUOUS, epoch // 50 * 7))
@@ -78,11 +81,11 @@ PATTERNS = {
 
 
 def after(pattern: str, epochs_of_run: int, delay: float) -> KeptChain:
-    """The chain after many epochs, in runs of so many."""
+    """Run many epochs, `epochs_of_run` in each run, and return the chain."""
     chance = np.random.default_rng(1)
     chain = KeptChain(np.full(GROUPS, OF_GROUP), delay=delay)
     chain.run([np.full(GROUPS, OF_GROUP)])
-    chain.changes.clear()  # how the state came to be does not count
+    chain.changes.clear()  # The creation of the state does not count.
     for first in range(0, EPOCHS, epochs_of_run):
         epochs = range(first, min(first + epochs_of_run, EPOCHS))
         chain.run(PATTERNS[pattern](chance, epoch) for epoch in epochs)
@@ -95,8 +98,8 @@ def after(pattern: str, epochs_of_run: int, delay: float) -> KeptChain:
 def test_less_than_three_times_the_changes_is_written_and_restores_stay_short(
     pattern: str, epochs_of_run: int
 ) -> None:
-    """A restore needs twice the state, and more where parts of a quarter of the state do not keep
-    pace with runs, or epochs are too few for a snapshot."""
+    """A restore needs twice the state. It needs more if the parts, each a quarter of the state,
+    fall behind the runs, or if there are too few epochs for a snapshot."""
     chain = after(pattern, epochs_of_run, 5)
     of_epoch, largest = int(np.median(chain.changes)), max(chain.changes)
     of_run = min(epochs_of_run, chain.min_changelogs + 5) * of_epoch
@@ -120,7 +123,8 @@ def test_a_restore_of_a_long_run_needs_less_than_three_times_its_state(
 @pytest.mark.parametrize("share", [0.2, 0.05, 0.02])
 @pytest.mark.long
 def test_few_changes_of_a_large_state_are_not_written_with_all_of_it(share: float) -> None:
-    """In percent of the state. Over as many epochs as change it twice, or ten thousand."""
+    """`share` is in percent of the state. The epochs change the state twice, or number ten
+    thousand."""
     of_epoch = round(SIZE * share / 100)
     chance = np.random.default_rng(1)
     chain = KeptChain(np.full(GROUPS, OF_GROUP))
@@ -145,6 +149,6 @@ def test_cold_key_groups_are_not_written_again_and_again(pattern: str) -> None:
 
 
 def test_at_one_percent_churn_an_epoch_writes_two_percent_of_the_state() -> None:
-    """With its share of snapshots."""
+    """The two percent include the epoch's share of snapshots."""
     chain = after("even 1%", EPOCHS, 1)
     assert (chain.changed + chain.in_snapshots) / EPOCHS <= 0.0201 * SIZE

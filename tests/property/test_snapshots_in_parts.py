@@ -1,8 +1,9 @@
-"""Random runs of an operator, short and long, at any parallelism, against a dict.
+"""Snapshots in parts give the same totals as a dict in random runs at any parallelism.
 
-Snapshots are due after few changes, no state is small, and all files have an index, so that chains
-hold parts of several rounds, cut by rescaling, and read in part. After each epoch every key has its
-total, whoever restored it; at the end every epoch is read again, with its changes.
+Snapshots are due after few changes, no state counts as small, and all files have an index. So
+chains hold parts of several rounds, cut by rescaling, and read in part. After each epoch every key
+has its total, whichever host restored the key. At the end every epoch is read again with its
+changes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FORGET = -1
 
 
 class Forgetting(RunningTotals):
-    """As RunningTotals; a key with a row of `FORGET` has no state afterwards."""
+    """RunningTotals whose keys lose their state after a row of `FORGET`."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = list(rows)
@@ -52,7 +53,8 @@ epochs = st.lists(
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the query, how often it runs each epoch (I6), and on how many hosts in turn."""
+    """One start of the query, with the attempts of each epoch (I6) and the number of alternating
+    hosts."""
 
     parallelism: int
     epochs: list[Epoch]
@@ -70,7 +72,7 @@ runs = st.builds(
 
 
 class Query:
-    """The runs of a query over a store in `folder`, and the state that they should lead to."""
+    """The runs of a query over a store in `folder`, and the expected states."""
 
     def __init__(self, folder: Path, maintenance: Maintenance) -> None:
         self._folder = folder

@@ -1,9 +1,9 @@
-"""Epochs whose input is spilled, against epochs whose input is in memory: the same in every way.
+"""Epochs with spilled input equal epochs with input in memory in every way.
 
-Both operators get the same batches. One of them gets its rows in pieces, each of which is written
-to the local disk, and merged in parts that are as small as can be. Rows, pandas and Arrow; an
-initial state; timers in both time modes, values that expire, late rows; a restart at another
-parallelism. The processors do not forget the order of a key's rows.
+Both operators get the same batches. One operator gets its rows in pieces; each piece is written to
+the local disk and merged in parts of the smallest size. The scripts cover rows, pandas and Arrow,
+an initial state, timers in both time modes, values that expire, late rows, and a restart at another
+parallelism. The processors remember the order of a key's rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INITIAL = "start long, key string"
 
 
 class _Spilling:
-    """A session whose input is spilled in pieces."""
+    """A session that spills its input in pieces."""
 
     def __init__(self, session: SubtaskSession, chance: random.Random) -> None:
         self._session = session
@@ -62,7 +62,7 @@ class _Spilling:
 
 
 class _Spilled(ScriptedOperator):
-    """A ScriptedOperator with such sessions."""
+    """A ScriptedOperator whose sessions spill their input."""
 
     chance = random.Random(0)
 
@@ -73,18 +73,19 @@ class _Spilled(ScriptedOperator):
 
 
 class _SpilledPandas(_Spilled, ScriptedPandasOperator):
-    """The same with pandas."""
+    """A ScriptedPandasOperator whose sessions spill their input."""
 
 
 def mixed(digest: int, values: list[int]) -> int:
-    """Another number for another order of the values."""
+    """Mix values into a digest that depends on their order."""
     for value in values:
         digest = (digest * 31 + value) % 1_000_003
     return digest
 
 
 class Digests(StatefulProcessor):
-    """Row(key, kind, digest) for the rows of a key; a timer says it again, and a list forgets."""
+    """A processor that emits Row(key, kind, digest) for the rows of a key. A timer emits the digest
+    again, and entries of a list expire."""
 
     def __init__(self, ttl_ms: int | None) -> None:
         self._ttl_ms = ttl_ms
@@ -134,7 +135,7 @@ def frame(row: tuple[str, str, int]) -> pd.DataFrame:
 
 
 class DigestsOfFrames(Digests):
-    """The same of DataFrames."""
+    """The digests of rows in DataFrames."""
 
     def starts(self, state: Any) -> list[int]:
         return [*state["start"]]
@@ -148,7 +149,7 @@ class DigestsOfFrames(Digests):
 
 
 class DigestsInArrow(ArrowStatefulProcessor):
-    """The digests of rows, many keys with a call."""
+    """The digests of rows in Arrow, with many keys in a call."""
 
     def __init__(self, ttl_ms: int | None) -> None:
         self._ttl_ms = ttl_ms
@@ -189,7 +190,7 @@ FORMS: dict[str, tuple[Any, type[ScriptedOperator], type[ScriptedOperator]]] = {
 def told(
     operator: ScriptedOperator, script: list[list[Any]], initial: list[Any], time_mode: str
 ) -> list[Any]:
-    """All that an operator makes of a script: output, late rows, state, timers."""
+    """The whole result of a script: output, late rows, state, timers."""
     with operator:
         if initial:
             operator.begin_with(initial, rows=INITIAL, key="key")
@@ -229,7 +230,7 @@ def test_a_spilled_input_comes_to_the_same(
 
 
 def without_timers(processor: type[Digests]) -> Any:
-    """Time mode "None" has none."""
+    """Build the processor without timers, for time mode "None"."""
 
     class WithoutTimers(processor):  # type: ignore[misc, valid-type]
         def handled(self, key: Any, values: list[int], timerValues: Any) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""State files as bytes: what is written is read, by pyarrow too, and any damage is found."""
+"""State files read back as written, also by pyarrow, and reading detects any damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ codecs = st.sampled_from(["lz4", "zstd", "snappy"])
 numbers = st.integers(0, 1 << 40)
 values = st.builds(Value, st.integers(1, 50), st.integers(0, 9))
 rows_of_files = st.lists(st.tuples(numbers, st.none() | values), max_size=30)
-# Each of these values fills a record batch, and the longer ones several blocks of compressed bytes.
+# Each of these values fills a record batch; the longer values fill several compressed blocks.
 large_values = st.builds(Value, st.sampled_from([31_000, 110_000]), st.integers(0, 9))
 large_rows = st.lists(st.tuples(numbers, st.none() | large_values), min_size=6, max_size=12)
 BATCH_BYTES = 240 << 10
@@ -44,7 +44,8 @@ def opened(data: bytes) -> Any:
 
 
 def check_round_trip(files: Any, codec: str, rows: list[Row]) -> int:
-    """Write the rows, read them here and in the JVM; the number of record batches."""
+    """Write the rows, read the rows here and in the JVM, and return the number of record
+    batches."""
     data = files.write(codec, lines_of(rows))
     assert files.read(data) == lines_of(rows)
     reader = opened(data)

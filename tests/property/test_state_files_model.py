@@ -1,9 +1,9 @@
-"""Random histories of a store's directory, compared with what its writers know that they did.
+"""A store's directory gives right lineages after any random history of its writers.
 
-A history has a live writer, whose versions Spark took, and zombies, which were replaced and publish
+A history has a live writer, whose versions Spark took, and zombies, replaced writers that publish
 late. Some snapshots and merged files are cut, as by a power failure. Whatever is left behind, a
-version is the live writer's, its lineage leads to exactly the changes that made it, and no file is
-deleted that a retained version needs.
+version belongs to the live writer, its lineage leads to exactly its changes, and every file needed
+by a retained version exists.
 """
 
 from __future__ import annotations
@@ -28,28 +28,31 @@ NAME = re.compile(
     r"\.arrow",
     re.ASCII,
 )
-# Multiplying by it spreads counted numbers, so that newer uniques are not the greater ones.
+# A product with this factor spreads counted numbers, so that newer uniques are not always greater.
 GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class Commit:
-    """The live writer makes versions."""
+    """A step in which the live writer makes versions."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The live writer publishes a snapshot of its state."""
+    """A step in which the live writer publishes a snapshot of its state."""
 
     is_cut: bool = False
 
 
 @dataclass(frozen=True)
 class Merge:
-    """The live writer makes a version, and merges `count` files of changes on its lineage, those
-    before the last `back`. There may be less than two, and nothing to be merged."""
+    """A step in which the live writer makes a version, and merges `count` files of changes.
+
+    The merged files are on the writer's lineage before the last `back` files. With fewer than two
+    such files there is no merge.
+    """
 
     back: int
     count: int
@@ -58,17 +61,18 @@ class Merge:
 
 @dataclass(frozen=True)
 class Replace:
-    """Spark runs the next batch with another writer, some versions earlier after a restart."""
+    """A step in which Spark runs the next batch with another writer, `back` versions earlier after
+    a restart."""
 
     back: int
 
 
 @dataclass(frozen=True)
 class Zombie:
-    """A writer that was replaced publishes versions on top of its own state, and a snapshot.
+    """A step in which a replaced writer publishes versions on top of its own state, and a snapshot.
 
-    It merges some of its changelogs, and deletes what it thinks is not needed, if its state is at
-    most one batch off the live one's.
+    The zombie merges some of its changelogs. If its state is at most one batch off the live state,
+    the zombie also deletes files that look unneeded.
     """
 
     place: int
@@ -80,7 +84,7 @@ class Zombie:
 
 @dataclass(frozen=True)
 class Clean:
-    """The live writer deletes what is not needed, of at most so many versions."""
+    """A step in which the live writer deletes unneeded files, of at most so many versions."""
 
     versions: int
 
@@ -90,7 +94,7 @@ Step = Commit | Snapshot | Merge | Replace | Zombie | Clean
 
 @dataclass
 class Writer:
-    """`chain` has the uniques of all states up to its own, from version 1 on."""
+    """A writer. `chain` has the uniques of all states up to the writer's own, from version 1 on."""
 
     name: str
     generation: int
@@ -103,7 +107,7 @@ class Writer:
 
 @dataclass
 class Directory:
-    """A script, the writers, and the generation of each version of the live one."""
+    """A script, the writers, and the generation of each version of the live writer."""
 
     script: Script = field(default_factory=Script)
     writers: list[Writer] = field(default_factory=list)
@@ -143,7 +147,8 @@ class Directory:
             self.generations.append(self.live.generation)
 
     def replace(self, back: int) -> None:
-        """The writer that looks now has one more than the highest generation that was published."""
+        """Replace the live writer. The new writer takes the highest published generation plus
+        one."""
         chain: list[str] = []
         if self.writers:
             version = max(len(self.live.chain) - back, self.oldest)
@@ -168,13 +173,15 @@ class Directory:
         return f"{len(self.script.lines) * GOLDEN % (1 << 64):016x}"
 
     def merge(self, writer: Writer, step: Merge) -> None:
-        """The script knows which files there are. The writer has written some before."""
+        """Merge files of a writer. The expected result is open, because the script knows the
+        files."""
         if self.is_whole(writer):
             how = f"{self.attempt()} {step.back} {step.count}{' cut' * step.is_cut}"
             self.script.add(f"merge {writer.name} {how}", None)
 
     def is_whole(self, writer: Writer) -> bool:
-        """Whether nothing of a writer's lineage was deleted: of a zombie's it may have been."""
+        """Return True if no file of the writer's lineage was deleted. Files of a zombie may be
+        gone."""
         return writer is self.live or self.oldest == 0
 
     def publish(self, line: str, writer: Writer, suffix: str) -> None:
@@ -201,7 +208,7 @@ class Directory:
         self.script.add(f"clean {writer.name} {RETAINED} {versions}", None)
 
     def generation_against(self, version: int) -> int:
-        """The generation of the live file of a version, made already or not."""
+        """The generation of the live file of a version, or of its future file."""
         made = version <= len(self.generations)
         return self.generations[version - 1] if made else self.live.generation
 
@@ -262,13 +269,13 @@ histories = st.integers(0, 30).flatmap(
 
 
 def run_through(provider_jvm: ProviderJvm, *steps: Step) -> tuple[Directory, dict[str, str]]:
-    """A history that was checked, and the result of each line."""
+    """Run a history and check the results. Return the directory, and the result of each line."""
     directory = Directory()
     for step in steps:
         directory.apply(step)
     results = directory.script.run_on(provider_jvm.new("FilesScript"))
     directory.check(results)
-    # A line of cleaning comes again: each of them is kept, by its place.
+    # A line of cleaning comes again: each result is kept under its position.
     lines = [
         f"{place} {line}" if line.startswith("clean") else line
         for place, line in enumerate(directory.script.lines)
@@ -350,7 +357,7 @@ def test_of_two_runs_of_a_batch_the_one_whose_writer_looked_last_counts(
 def test_a_writer_that_looks_outranks_two_that_did_not_see_each_other(
     provider_jvm: ProviderJvm,
 ) -> None:
-    """Which of the two counts is left open; each is there whole."""
+    """The test leaves open which of the two writers counts; each writer's lineage is whole."""
     first, second, third = "a" * 16, "f" * 16, "b" * 16
     lines = ["writer one 0", "writer two 0", f"commit one {first}", f"commit two {second}", "at 1"]
     lines += [f"lineage 1 {first}", f"lineage 1 {second}"]

@@ -1,7 +1,7 @@
-"""Readers with and without states in memory find the same, whatever becomes of the versions.
+"""Readers with and without states in memory find the same rows, whatever happens to versions.
 
-Versions are added, merged, taken back and written again. One reader keeps states, within a bound
-that changes, and asks for changes between any versions and of any key groups.
+Versions are added, merged, taken back and written again. One reader keeps states within a changing
+bound, and asks for changes between any versions and of any key groups.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ steps = st.one_of(
 
 
 class Readers:
-    """A history, who reads it with memory, and who does not."""
+    """A history, a reader with memory, and a reader without memory."""
 
     def __init__(self, **rules: bool) -> None:
         self.history = FakeStateHistory(replace(SHAPE, **rules), max_parallelism=4)

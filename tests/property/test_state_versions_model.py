@@ -1,8 +1,8 @@
-"""Random histories of versions of a state, compared with a dict for each version.
+"""Versions of a state agree with one dict for each version in any random history.
 
-A history begins versions on the newest or an older one, puts and removes, commits or aborts. Any
-version that is held is read at any moment: between versions and while one is being written, at once
-or through a reader that stays open while the state goes on.
+A history begins versions on the newest version or an older version, puts and removes, commits or
+aborts. Reads of any held version come at any moment: between versions, during a write, at once, or
+through a reader that stays open while the state changes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.spark
 EMPTY = "0/0"
 LONG_VALUE_WORDS = 2_000
 MANY_KEYS = range(20_000)
-# What the map lets die before it compacts itself, and the pages being filled.
+# The dead bytes before the map compacts itself, and the pages being filled.
 SLACK_BYTES = 5 << 20
-# A record of 20 or 21 words with its links takes about as much.
+# The approximate size of a record of 20 or 21 words with its links.
 RECORD_BYTES = 256
 OUTCOMES = ("committed", "aborted")
 
 
 @dataclass
 class VersionsModel:
-    """A script, and the dicts that it must agree with."""
+    """A script, and the expected dicts."""
 
     versions_to_retain: int
     script: Script = field(default_factory=Script)
@@ -56,7 +56,7 @@ class VersionsModel:
 
     @property
     def current(self) -> dict[int, Value]:
-        """What the map itself holds."""
+        """The expected content of the map itself."""
         return self.states[self.held[0]] if self.writing is None else self.writing
 
     def _new_name(self) -> str:
@@ -64,7 +64,7 @@ class VersionsModel:
         return f"{self.names:x}"
 
     def begin(self, back: int) -> None:
-        """Begin a version on the newest state that is held, or on an older one."""
+        """Begin a version on the newest held state, or on an older state."""
         if self.writing is None:
             del self.held[: back % len(self.held)]
             self.writing = dict(self.states[self.held[0]])
@@ -81,14 +81,14 @@ class VersionsModel:
         self._add(f"remove {key}")
 
     def evict(self, part: str, up_to: int) -> None:
-        """Let the map find what is old, and remove it."""
+        """Let the map find old entries, and remove the entries."""
         self.begin(0)
         for key in old_entries(self.current, part, up_to):
             del self.current[key]
         self._add(f"evict {part} {up_to}")
 
     def prefetch(self, keys: range) -> None:
-        """Nothing that is read later is different after it."""
+        """Prefetch keys. A prefetch changes no later read."""
         self._add(f"prefetch {','.join(map(str, keys))}")
 
     def commit(self) -> None:
@@ -106,7 +106,7 @@ class VersionsModel:
         self._add("abort")
 
     def look_up(self, key: int, with_prefix: bool) -> None:
-        """Read a key of every state that is held, and of the map."""
+        """Read a key of every held state, and of the map."""
         self._add(f"get {key}", str(self.current.get(key, "-")))
         prefix = prefix_of(key)
         if with_prefix:
@@ -117,7 +117,7 @@ class VersionsModel:
                 self._add(f"scan {at} {prefix}", shown_prefix(self.states[at], prefix))
 
     def read_all(self) -> None:
-        """Read every state that is held."""
+        """Read every held state."""
         for at in self.held:
             self._add(f"entries {at}", shown(self.states[at]))
 
@@ -133,13 +133,13 @@ class VersionsModel:
         self._add(f"view {name}")
 
     def open_old_rows(self, part: str, up_to: int) -> None:
-        """Open a view of what is old, as an operator does that evicts."""
+        """Open a view of old entries, as an evicting operator does."""
         name = self._new_name()
         self.readers[name] = old_entries(self.current, part, up_to)
         self._add(f"old {name} {part} {up_to}")
 
     def close_reader(self, place: int) -> None:
-        """Read all of what an open reader has to show, if there is one, and close it."""
+        """Read an open reader to its end, and close the reader, if there is a reader."""
         if self.readers:
             name = list(self.readers)[place % len(self.readers)]
             self._add(f"close {name}", shown(self.readers.pop(name)))
@@ -293,7 +293,7 @@ def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
 
 @pytest.fixture(params=["heap", "disk"])
 def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a state has its files; none on the heap."""
+    """The directory of a state's files; empty for a state on the heap."""
     return "" if request.param == "heap" else str(tmp_path)
 
 
@@ -317,7 +317,8 @@ def test_every_version_that_is_held_reads_as_it_was_committed(
 
 
 def random_step(choice: random.Random, longest_words: int) -> Step:
-    """A step of a long history: mostly changes of several keys, versions of about ten changes."""
+    """Draw a step of a long history: mostly changes of several keys, versions of about ten
+    changes."""
     key = choice.randrange(600)
     value = Value(choice.choice((1, 4, 4, longest_words)), choice.randrange(1 << 32))
     some: list[Step] = [
@@ -344,7 +345,7 @@ def test_versions_agree_with_dicts_over_long_histories(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     for seed in range(8):
-        # Long values make the map compact itself in the middle of versions and of undoing them.
+        # Long values make the map compact itself during versions and during undo.
         longest_words = LONG_VALUE_WORDS if seed % 2 else 50
         choice = random.Random(seed)
         model = VersionsModel(1 + seed % 4)
@@ -405,7 +406,7 @@ def test_a_map_that_was_undone_half_way_is_not_read_any_more(
 
 @dataclass(frozen=True)
 class LimitedBatch:
-    """Removes first, then puts."""
+    """A batch that first removes keys, then puts keys."""
 
     removed: range
     put: range

@@ -1,8 +1,8 @@
-"""A stream over versions of which some are gone, without failOnDataLoss: however it is cut into
-batches, it delivers all changes that can be read, once, and the log names the others.
+"""A stream over lost versions, without failOnDataLoss, gives each readable change once in any
+batches.
 
-What can be read is told by the store as it was: the changes of each version that is there, if the
-state before it is there or if nobody asks for it.
+The log names the lost changes. The undamaged store decides the readable changes: the changes of
+each existing version whose previous state exists, or is not needed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ firsts = st.integers(0, VERSIONS - 1)
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """What is logged meanwhile of a batch's plan."""
+    """Collect the log messages about a batch's plan inside the `with` block."""
     messages: list[str] = []
 
     class Collected(logging.Handler):
@@ -89,7 +89,7 @@ def logged() -> Iterator[list[str]]:
 
 
 def passed_over(messages: Sequence[str]) -> list[int]:
-    """The versions whose changes are named as passed over, each as often as it is."""
+    """The versions whose changes the messages name as lost, with repetitions."""
     versions: list[int] = []
     for message in messages:
         match = re.search(r"the changes (?:after version (\d+) )?up to version (\d+), ", message)
@@ -128,7 +128,7 @@ def test_a_table_s_changes_are_the_same_however_they_are_cut_into_batches(
     objects = DictObjectStore()
     query = ScriptedTable(objects, metadata=metadata)
     for batch, of_batch in enumerate(commits):
-        # Rows of one key in a file are for the sink to refuse.
+        # Rows of one key in a file are the sink's affair.
         query.commit(batch, *{row.id: row for row in of_batch}.values())
     intact = reader_of(objects.copy())
     objects.delete([version_name(version) for version in missing])
@@ -141,7 +141,7 @@ def test_a_table_s_changes_are_the_same_however_they_are_cut_into_batches(
     ]
     oldest = []
     if there and not first:
-        # What is asked for from the beginning begins with all that the oldest one holds.
+        # A stream from the beginning starts with all rows of the oldest version.
         oldest = without_time(reader_of(objects).changes(None, there[0], preimages=preimages))
         readable = [version for version in readable if version > there[0]]
     lost = [
@@ -165,7 +165,8 @@ def test_a_table_s_changes_are_the_same_however_they_are_cut_into_batches(
 
 
 def delete_epoch(objects: DictObjectStore, epoch: int) -> None:
-    """Its manifest and its barriers; the files stay, because later epochs need them."""
+    """Delete the manifest and the barriers of an epoch. Later epochs need the files, so the files
+    stay."""
     for name in [*objects.objects]:
         manifest, barrier = parse_manifest(name), parse_barrier(name)
         if (manifest and manifest.epoch == epoch) or (barrier and barrier.directory.epoch == epoch):
@@ -190,7 +191,7 @@ def test_an_operator_s_changes_are_the_same_however_they_are_cut_into_batches(
     preimages: bool,
     is_ahead: bool,
 ) -> None:
-    """The last epoch is that of one channel only, or of both."""
+    """The last epoch has one channel only, or both."""
     objects = DictObjectStore()
     operator = KeyedOperator(objects)
     last = VERSIONS - 1
@@ -209,7 +210,7 @@ def test_an_operator_s_changes_are_the_same_however_they_are_cut_into_batches(
     if is_ahead:
         whole.remove(last)
     if whole:
-        first = min(first, whole[-1] + 1)  # a later one is refused
+        first = min(first, whole[-1] + 1)  # a later version is refused
     ranges = {epoch: range(8) for epoch in whole}
     if is_ahead and mode == "at_least_once":
         ranges[last] = range(4, 8)

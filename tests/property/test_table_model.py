@@ -1,8 +1,9 @@
-"""Random commits to a table, compared with a dict to which the rows are applied one by one.
+"""A table agrees with a dict that applies the rows of random commits in order.
 
-In between, batches come again, files are folded, compactions are published when it is convenient or
-too late, columns are added, and old versions are deleted. Whatever happens, every retained version
-reads as the model was then, and the changes between any two lead from one to the other.
+In between, batches come again, files are folded, compactions are published soon or too late,
+columns are added, and old versions are deleted. Whatever happens, every retained version reads like
+the model at that version, and the changes between any two versions lead from the earlier to the
+later.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ State = dict[int, Values]
 
 @dataclass(frozen=True)
 class Commit:
-    """A batch of files; `repeats`: it is the last one again, with rows that must not count."""
+    """A step with a batch of files. `repeats`: the batch is the last batch again, and its rows must
+    not count."""
 
     files: Sequence[Sequence[Row]]
     bounds: MergeBounds
@@ -55,24 +57,24 @@ class Commit:
 
 @dataclass(frozen=True)
 class AddColumn:
-    """From now on rows have one more column."""
+    """A step after which rows have one more column."""
 
 
 @dataclass(frozen=True)
 class PrepareCompaction:
-    """Fold the newest version in parts, without telling anybody."""
+    """A step that folds the newest version in parts, without publishing."""
 
     parts: int
 
 
 @dataclass(frozen=True)
 class PublishCompaction:
-    """Publish what was prepared, perhaps long ago."""
+    """A step that publishes a prepared compaction, perhaps long after its preparation."""
 
 
 @dataclass(frozen=True)
 class Retain:
-    """Delete old versions and all orphans."""
+    """A step that deletes old versions and all orphans."""
 
     versions: int
 
@@ -97,7 +99,7 @@ steps = st.one_of(
 
 @dataclass
 class Model:
-    """The state after each version, with values of all columns that ever are."""
+    """The state after each version, with values of all columns, also of later columns."""
 
     metadata: TableMetadata
     state: State = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Model:
         self.state[row.id] = new
 
     def changes(self, start: int | None, end: int, oldest: int) -> list[tuple[Any, ...]]:
-        """Those of (start, end]; from nothing, the oldest version added all that it holds."""
+        """The changes of (start, end]. From nothing, the oldest version inserts all its rows."""
         first = oldest if start is None else start + 1
         changed_rows = []
         for version in range(first, end + 1):
@@ -140,7 +142,7 @@ class Model:
 
 
 class TableUnderTest:
-    """The table, the model beside it, and a reader that has been there from the beginning."""
+    """The table, the model beside the table, and a reader that exists from the beginning."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self.objects = DictObjectStore()
@@ -198,8 +200,8 @@ class TableUnderTest:
         assert version.version == self.batch
 
     def rows_of_file(self, rows: Sequence[Row]) -> list[Row]:
-        """As a sink writes them: without the later column if there is none yet; a key comes once,
-        or in the order of its sequence."""
+        """The rows as a sink writes them: without a column before the column exists. A key comes
+        once, or in the order of its sequence."""
         if self.columns == COLUMNS:
             rows = [replace(r, values=r.values and (*r.values[:2], None)) for r in rows]
         if self.metadata.sequence_by is not None:
@@ -221,8 +223,8 @@ class TableUnderTest:
         )
 
     def retain(self, versions: int) -> None:
-        # What is prepared has no name yet: a sweep takes it for an orphan, as it does with what
-        # a compaction wrote that takes longer than the grace period.
+        # A prepared compaction has no name yet, so a sweep takes the files for orphans. The same
+        # happens to a compaction that takes longer than the grace period.
         self.prepared = None
         TableRetention(self.objects, self.query.table).retain(versions)
         sweep_orphans(self.objects, TableOrphans(self.objects, self.query.table), 0.0, 1.0)

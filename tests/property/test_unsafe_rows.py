@@ -1,4 +1,4 @@
-"""Rows of random schemas, written by Spark's UnsafeProjection, are decoded to what they were."""
+"""Decoding returns the original rows of random schemas that Spark's UnsafeProjection wrote."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 MICROS_OF_A_DAY = 86_400 * 10**6
-# What Python's own dates can hold.
+# The range of Python's dates.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A type as Spark's JSON, its values as Spark's pickled ones, and as Arrow takes them."""
+    """A type in Spark's JSON, with values in Spark's pickled form and in Arrow's form."""
 
     described: Any
     values: st.SearchStrategy[tuple[Any, Any]]
@@ -49,7 +49,7 @@ def whole(bits: int) -> st.SearchStrategy[tuple[Any, Any]]:
 
 def decimals(precision: int, scale: int) -> Shape:
     limit = 10**precision - 1
-    # Decimal's own arithmetic rounds to 28 digits; text is taken as it is.
+    # Decimal's own arithmetic rounds to 28 digits; text stays exact.
     numbers = st.integers(-limit, limit).map(lambda number: Decimal(f"{number}E-{scale}"))
     return Shape(f"decimal({precision},{scale})", same(numbers))
 
@@ -145,7 +145,7 @@ def split(joined: bytes) -> Iterator[bytes]:
 
 
 def in_order(value: Any) -> Any:
-    """A value with the entries of its maps sorted; Java's maps have an order of their own."""
+    """A value with sorted map entries, because Java's maps have a different order."""
     match value:
         case dict():
             return {name: in_order(member) for name, member in value.items()}
@@ -158,7 +158,7 @@ def in_order(value: Any) -> Any:
 
 
 def shown(array: pa.Array) -> str:
-    """Values as text, in which NaN equals itself and -0.0 differs from 0.0."""
+    """The values as text, in which NaN equals NaN and -0.0 differs from 0.0."""
     return repr([in_order(value) for value in array.to_pylist()])
 
 
@@ -247,7 +247,7 @@ def test_a_row_s_checksum_is_that_of_a_plain_loop(rows: list[tuple[bytes, bytes 
 
 
 def crc32c(data: bytes) -> int:
-    """Bit by bit, as a signed number."""
+    """Compute the checksum bit by bit, as a signed number."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte

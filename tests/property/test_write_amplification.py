@@ -1,4 +1,4 @@
-"""What a store writes altogether, and what a restore reads, over hundreds of batches.
+"""Over hundreds of batches, a store's total writes and a restore's reads stay within bounds.
 
 Maintenance follows every batch, so that snapshots and merged files are written once they are due.
 """
@@ -21,21 +21,22 @@ BATCHES = 260
 LARGE = 4000
 MAX_WRITTEN = 3.0
 MAX_READ = 3.0
-# As `MAX_READ` with what it takes to open the files; the provider guesses what a snapshot takes.
+# `MAX_READ` plus the cost of opening files, because the provider estimates a snapshot's size.
 MAX_COST = 5.0
-# What opening a file counts as, how many small files are merged, and how many versions, beside the
-# newest, can be undone in memory.
+# The byte cost of opening a file, the number of small files in a merge, and the number of versions
+# beside the newest that can be undone in memory.
 OPENING_BYTES = 4096
 MERGE_WIDTH = 64
 KEPT_IN_MEMORY = 1
-# A file's schemas and checksums, whatever its rows are.
+# The size of a file's schemas and checksums, whatever the rows are.
 FILE_BYTES = 2000
 UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Numbers of keys, as the script spells them; `words` is the length of the values put."""
+    """A batch with ranges of keys in the script's notation; `words` is the length of the put
+    values."""
 
     put: str = "-"
     remove: str = "-"
@@ -158,7 +159,7 @@ def test_what_is_written_is_less_than_three_times_the_changelogs_and_restores_ar
 def test_a_large_state_that_changes_little_is_not_rewritten_nor_left_in_many_files(
     provider_jvm: ProviderJvm, tmp_path: Path, changes: int
 ) -> None:
-    """By their bytes no snapshot is due for thousands of batches."""
+    """By bytes alone, no snapshot is due for thousands of batches."""
     chance = random.Random(2)
     large = 20 * LARGE
     lines = [f"start stateStore.minDeltasForSnapshot=1 {UNREPORTED}"]

@@ -1,6 +1,6 @@
-"""Which pages of a map are read when somebody looks for old rows.
+"""A search for old rows reads only the right pages of a map.
 
-That the rows are right is compared in the models of the map and of versions.
+The models of the map and of versions compare the rows themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TENTH, MIDDLE = TIMES[len(TIMES) // 10], TIMES[len(TIMES) // 2]
 
 @dataclass
 class AskedMap:
-    """Records that came in the order of their times, and how many pages were read since."""
+    """A map with records in the order of their times, and the number of pages each search read."""
 
     part: str
     script: Script = field(default_factory=Script)
@@ -58,7 +58,7 @@ def test_pages_without_old_rows_are_not_read(
     for number in TIMES[: len(TIMES) // 10 + 1]:
         asked.remove(number)
     asked.ask(TENTH)
-    # A record in the middle has a new value, by which it is old, or a record at the tail is.
+    # A record in the middle gets a new, old value, or a record at the tail is old.
     asked.put(MIDDLE if part == "value" else 0, 0)
     asked.ask(TENTH)
     asked.ask(TENTH)

@@ -1,4 +1,4 @@
-"""A query's checkpoint changes its state store provider, and the query goes on as if it had not."""
+"""A query goes on as before after its checkpoint changes the state store provider."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
 def test_files_left_from_an_earlier_time_on_cowstate_are_not_taken_for_state(
     first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
-    """Cowstate's attempt at a batch is abandoned by a revert; HDFS makes that version, then."""
+    """A revert abandons cowstate's attempt at a batch; then HDFS makes the same version."""
     query = first_segments.copy(AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
     forget_last_commit(query.checkpoint)
     query.adopt()
@@ -323,7 +323,8 @@ def test_the_command_starts_and_stops_a_session_of_its_own(
 
 
 def noise_in(log: str) -> list[str]:
-    """What a command prints besides its own lines, and one of the JVM's that nothing turns off."""
+    """The lines that a command prints, without its own lines and a JVM warning that nothing turns
+    off."""
     own = ("converted ", "cowstate: ", "WARNING: Using incubator modules")
     return [line for line in log.splitlines() if not line.startswith(own)]
 

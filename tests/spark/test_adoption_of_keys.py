@@ -49,14 +49,14 @@ def test_a_float_in_a_struct_of_the_key_has_one_form_in_the_store(
     base.feed([("a", 1), ("a", 3), (None, 3)])
     expected.on_spark()
     job.on_cowstate()
-    # Spark shows -0.0 in a key as it came.
+    # Spark shows -0.0 in a key unchanged.
     shown = sorted((key.replace("-0.0", "0.0"), seen) for key, seen in expected.shown())
     in_one_form = sorted((key.replace("-0.0", "0.0"), seen) for key, seen in job.shown())
     assert in_one_form == [(key, seen.replace("-0.0", "0.0")) for key, seen in shown]
 
 
 class DeepKeys(AdoptedJob):
-    """Its key has a number in a struct of a struct, as its files have it."""
+    """A job whose key has a number in a struct of a struct, as its input files do."""
 
     def feed(self, rows: Any) -> None:
         number = self.stream._files

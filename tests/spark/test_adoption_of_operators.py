@@ -69,7 +69,7 @@ Stopped = Callable[[str], AdoptedJob]
 
 @pytest.fixture(scope="module")
 def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """A job that ran two batches on Spark and is stopped; each test gets copies of it."""
+    """Build stopped jobs after two batches on Spark; each test gets copies."""
 
     @cache
     def job(name: str) -> AdoptedJob:
@@ -84,7 +84,7 @@ def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 def as_text(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows in any order; entries of a map in any order."""
+    """The rows as text, independent of the order of rows and of map entries."""
     for row in rows:
         if "map_value" in row:
             row["map_value"] = sorted(map(repr, row["map_value"]))
@@ -118,7 +118,7 @@ def test_a_query_goes_on_as_if_it_had_stayed_on_spark(
     assert len(job.shown()) >= 6
     if base.mode == "None":
         for state in ("total", "last", "kinds"):
-            # Only the session says which format a checkpoint has.
+            # Only the session knows the format of a checkpoint.
             with configured(base.spark, JOBS[name][2]):
                 of_spark = rows_of_spark(expected, state)
             assert rows_of_store(job, state) == of_spark
@@ -331,7 +331,7 @@ def test_in_event_time_timers_and_watermark_go_on(spark: SparkSession, tmp_path:
 
 
 class FromCowstate(EveryState):
-    """Begins with states that were read with format("cowstate")."""
+    """A processor that begins with states read by format("cowstate")."""
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         self.total.update((initialState["total"], tuple(initialState["parts"])))
@@ -387,7 +387,7 @@ def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
 
 
 class WithoutNulls(EveryState):
-    """Its schemas forbid nulls."""
+    """A processor whose schemas forbid nulls."""
 
     def init(self, handle: Any) -> None:
         schema = StructType([StructField("total", LongType(), nullable=False)])
@@ -410,7 +410,7 @@ def test_fields_that_must_not_be_null_stay_so(spark: SparkSession, tmp_path: Pat
 
 
 class Fleeting(EveryTimedState):
-    """Its values live for a second."""
+    """A processor whose values live for a second."""
 
     ttl_ms = 1_000
 
@@ -424,7 +424,7 @@ def test_what_expires_after_the_adoption_is_gone_and_due_timers_fire_once(
     assert job.adopt("--apply", "--force") == 0
     for state in ("total", "last", "kinds"):
         assert open_store(store_of(job), state=state).read().num_rows == 2
-    time.sleep(Fleeting.ttl_ms / 1_000)  # it took longer than that already
+    time.sleep(Fleeting.ttl_ms / 1_000)  # the job has already taken longer
     job.feed([("a", 8)])
     job.on_cowstate()
     job.feed([("c", 9)])
@@ -435,7 +435,7 @@ def test_what_expires_after_the_adoption_is_gone_and_due_timers_fire_once(
 
 
 class TwoSources(AdoptedJob):
-    """Rows of the stream and of another one, which has a row for each batch."""
+    """A job with rows of the stream and of a second stream, which has a row for each batch."""
 
     def output(self) -> DataFrame:
         other = Stream(self.spark, self.stream.folder / "other")
@@ -462,7 +462,7 @@ def test_a_query_of_two_sources_in_a_time_mode_goes_on_from_the_offsets_of_both(
 
 
 class BesideAnother(TwoSources):
-    """An operator with a source behind those of its input."""
+    """A job whose operator has a second source behind the sources of its input."""
 
     def output(self) -> DataFrame:
         other = Stream(self.spark, self.stream.folder / "other")
@@ -490,7 +490,7 @@ def test_a_clock_that_finds_another_source_s_offset_refuses_to_run(
         job.on_cowstate()
     assert job.shown() == before
     assert job.adopt("--revert", "--force") == 0
-    # The file source has noted files of the batch that failed.
+    # The file source has noted files of the failed batch.
     noted = {name for name in contents(job.checkpoint) if name.startswith("sources/")}
     assert {k: v for k, v in contents(job.checkpoint).items() if k not in noted} == {
         k: v for k, v in before_adoption.items() if k not in noted

@@ -1,4 +1,5 @@
-"""What `cowstate adopt` says of, refuses about, and does to the checkpoint of a stopped query."""
+"""`cowstate adopt` reports, refuses and changes the right things in a stopped query's
+checkpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ StoppedOn = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def stopped_on(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> StoppedOn:
-    """The checkpoint of a query that ran on a provider; each test gets a copy."""
+    """Build the checkpoint of a query that ran on a provider; each test gets a copy."""
 
     @cache
     def checkpoint(provider: str) -> Path:

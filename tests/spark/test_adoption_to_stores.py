@@ -1,4 +1,4 @@
-"""A stopped query's state moves to an object store, to another one and back, and goes on."""
+"""A stopped query goes on after its state moves to an object store, to a second store and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
 from cowstate.cli.command_line import main
-from spark_state.spark.provider import stored_state
+from spark_state.spark.provider import placed_state
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
@@ -75,7 +75,7 @@ def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
 
 
 def without_listings(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
-    """The store at a URL, as one sees it who has no right to list it."""
+    """Open the store at a URL as a user without the right to list."""
 
     def refusal(operation: str, _: str) -> Exception | None:
         return StoreAccessError(url, "no right to list") if operation == "list" else None
@@ -84,7 +84,7 @@ def without_listings(url: str, options: Mapping[str, Any] | None = None) -> Obje
 
 
 def move(query: Adopted, url: str, store: ProviderStore) -> None:
-    """Adopt with `--store`, in the session of the tests."""
+    """Adopt with `--store` in the session of the tests."""
     with configured(query.run.spark, store.access):
         query.adopt("--store", url)
     query.run.settings = {**query.run.settings, **store.access}
@@ -315,7 +315,7 @@ class TestWhatTheCommandDoes:
         options = {STORE_OPTIONS: json.dumps({"endpoint_url": s3.endpoint})}
         with (
             configured(spark, options),
-            mock.patch.object(stored_state, "open_object_store", without_listings),
+            mock.patch.object(placed_state, "open_object_store", without_listings),
         ):
             assert main(["adopt", str(query.checkpoint), *arguments]) == 2
         told = capsys.readouterr().err
@@ -331,7 +331,7 @@ class TestWhatTheCommandDoes:
         killed = query.checkpoint / "_cowstate_adopt" / "20260101T000000.000000Z"
         killed.mkdir(parents=True)
         (killed / "place.json").write_bytes(place.encode())
-        with mock.patch.object(stored_state, "open_object_store", without_listings):
+        with mock.patch.object(placed_state, "open_object_store", without_listings):
             assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
         assert f"Files may be left in {place.root}, which" in capsys.readouterr().out
         assert contents(query.checkpoint) == before

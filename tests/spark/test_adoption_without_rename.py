@@ -1,4 +1,4 @@
-"""`cowstate adopt` of an operator where a rename is no single step, as in object stores."""
+"""`cowstate adopt` of an operator is safe on stores where a rename takes several steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AdoptedJob:
-    """A job that ran two batches on Spark and is stopped, with rows for a third one."""
+    """A stopped job that ran two batches on Spark, with rows for a third batch."""
     job = AdoptedJob(spark, tmp_path_factory.mktemp("stopped"), EveryState(), "None")
     for rows in BATCHES[:2]:
         job.feed(rows)
@@ -30,7 +30,7 @@ def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ad
 
 
 def move_by_copies(files: CheckpointFiles, source_url: str, path: str) -> None:
-    """Rename as object stores do: copies, and then deletions."""
+    """Rename as object stores do: copy, then delete."""
     source = files.relative(source_url)
     is_folder = Path(source_url.removeprefix("file:")).is_dir()
     moved = [file.path for file in files.below(source)] if is_folder else [source]
@@ -99,7 +99,7 @@ class TestStoresWithoutAtomicRename:
                 move_by_copies(files, source_url, path)
 
         with monkeypatch.context() as patch:
-            # Nothing is undone by a process that was killed.
+            # A killed process undoes nothing.
             patch.setattr(operator_adoption, "put_back", lambda *_: None)
             patch.setattr(CheckpointFiles, "move", stopped_move)
             with pytest.raises(StoppedError):

@@ -1,4 +1,4 @@
-"""Keys of array type: hashed, ordered, shown, stored and read as in Spark."""
+"""Keys of array type are hashed, ordered, shown, stored and read as in Spark."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_hash_and_order_are_those_of_spark(spark: SparkSession, element_type: st
 
 
 class Visits(StatefulProcessor):
-    """Emits the key as it sees it and how many rows it had; has a value and a list."""
+    """A processor with a value and a list that emits the key and the number of its rows."""
 
     def init(self, handle: Any) -> None:
         self._count = handle.getValueState("count", "n bigint")
@@ -112,7 +112,7 @@ def grouped(stream: Stream) -> Any:
 def test_processors_see_lists_and_dicts_in_the_order_of_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark's own operator in Python fails with an array in its key."""
+    """The expected rows come from an aggregation: Spark's Python operator fails with array keys."""
     stream = Stream(spark, tmp_path)
     for batch in BATCHES:
         stream.feed(batch)

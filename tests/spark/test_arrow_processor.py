@@ -1,4 +1,4 @@
-"""An ArrowStatefulProcessor in queries: restarts, failures, time, an initial state, rules."""
+"""An ArrowStatefulProcessor works in queries: restarts, failures, time, an initial state, rules."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_event_time_fires_timers_in_bulk_and_rules_come_first(
     )
     stream.run(operator)
     fired = [(key, rows, total) for _, key, rows, total in stream.kept()]
-    # The third batch fires up to 50 s, after its rows.
+    # The third batch fires timers up to 50 s, after its rows.
     assert sorted(fired) == [("a", 30, 21_000), ("b", 20, 22_000), ("c", 1, 80_000)]
 
 

@@ -1,4 +1,4 @@
-"""`cowstate attach`, as a user runs it: a checkpoint that was moved goes on with its stores."""
+"""A moved checkpoint goes on with its stores after a user ran `cowstate attach`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    """Two batches."""
+    """A stream with two batches."""
     stream = Stream(spark, tmp_path)
     for seed in range(2):
         feed(stream, seed)
@@ -39,7 +39,8 @@ def state_of(stream: Stream) -> Totals:
 
 
 def attach(stream: Stream, *options: str) -> int:
-    """The exit code. The store's root is above the query's and the operator's directory."""
+    """Run `cowstate attach` and return its exit code. The store's root is above the directories of
+    the query and the operator."""
     root = stream.store().parent.parent
     return main(["attach", str(stream.checkpoint), "--store", str(root), *options])
 

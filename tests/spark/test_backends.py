@@ -1,4 +1,4 @@
-"""Operators whose state is in RocksDB, as users run them."""
+"""Operators with state in RocksDB work in queries as users run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user gets wrong gets a clear error that names the value and the way out."""
+"""A user's mistake gives a clear error that names the value and the way out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 @pytest.fixture
 def configure(spark: SparkSession) -> Iterator[Configure]:
-    """Sets configuration keys of the session, and puts them back."""
+    """Set configuration keys of the session, and restore the keys at the end."""
     before: dict[str, str | None] = {}
 
     def put(key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""An operator behind an aggregation of Spark's own, as Spark's own operator is there."""
+"""An operator after an aggregation of Spark works like Spark's own operator there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCHES = (
 
 
 class Windows(StatefulProcessor):
-    """Counts the windows of a key and their rows."""
+    """A processor that counts the windows of a key and the rows of the windows."""
 
     def init(self, handle: Any) -> None:
         self._told = handle.getValueState("told", "windows bigint, total bigint")

@@ -1,4 +1,4 @@
-"""Rules that change on a stream of their own, while payments are judged by them."""
+"""Payments are judged by rules that change in a broadcast stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Alert = tuple[str, str, int, int, int]
 
 
 class Payments:
-    """A query over files of payments and of rules; a run takes all that is there in one batch."""
+    """A query over files of payments and of rules; a run takes all new files in one batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -84,8 +84,8 @@ class Payments:
         return sorted(tuple(row.values()) for f in files for row in pq.read_table(f).to_pylist())
 
     def expected(self) -> list[Alert]:
-        """The same from batch to batch, by hand. The order of a card's payments in a batch is not
-        known, so a batch has one payment of a card."""
+        """Compute the alerts by hand, from batch to batch. The order of a card's payments in a
+        batch is unknown, so a batch has one payment of a card."""
         limits: dict[str, tuple[int, int]] = {}
         counts: Counter[str] = Counter()
         alerts = []
@@ -99,7 +99,7 @@ class Payments:
         return sorted(alerts)
 
     def broadcast_checksums(self) -> list[tuple[tuple[str, str], ...]]:
-        """What the newest epoch says of each subtask's broadcast states."""
+        """The checksums of each subtask's broadcast states in the newest epoch."""
         root = self.spark.conf.get("spark.cowstate.store", "")
         store = open_object_store(f"{root}/{self.query_id}/Judges")
         newest = CompletedCheckpointStore(store).latest_before(2**62)
@@ -141,7 +141,7 @@ def test_payments_are_judged_by_the_newest_rules_over_restarts_at_any_parallelis
 
 
 class JudgesFrames(Judges):
-    """The same in the pandas form."""
+    """Judges in the pandas form."""
 
     def handleBroadcastRows(self, name: str, rows: Iterator[Any], state: Any) -> None:
         as_rows = (Row(**row) for frame in rows for row in frame.to_dict("records"))

@@ -1,4 +1,5 @@
-"""Tables of Spark's catalog: what works as with any other format, and what is refused, and how."""
+"""Tables of Spark's catalog either work as with any other format or are refused with a clear
+error."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ COLUMNS = "id BIGINT, v STRING"
 
 @pytest.fixture
 def sql(spark: SparkSession) -> Iterator[Any]:
-    """Runs statements; what they leave in the catalog is dropped afterwards."""
+    """Run statements, and drop all tables and views of the catalog at the end."""
     yield lambda text: [tuple(row) for row in spark.sql(text).collect()]
     for table in spark.catalog.listTables():
         spark.sql(f"DROP {'VIEW' if table.tableType == 'VIEW' else 'TABLE'} {table.name}")
@@ -31,7 +32,7 @@ def sql(spark: SparkSession) -> Iterator[Any]:
 
 @pytest.fixture
 def path(spark: SparkSession, tmp_path: Path) -> str:
-    """A table with two versions."""
+    """The path of a table with two versions."""
     table = str(tmp_path / "table")
     write(frame(spark, (1, "a"), (2, "b")), table, keys="id")
     write(frame(spark, (2, "c")), table)

@@ -1,4 +1,4 @@
-"""`cowstate adopt` and `cowstate rescale` of queries that run: Spark refuses their next batch."""
+"""Spark refuses the next batch of a running query after `cowstate adopt` or `cowstate rescale`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Counting:
         assert query.awaitTermination(120)
 
     def refused(self, query: StreamingQuery) -> None:
-        """The query ends because its next batch is refused."""
+        """Assert that the query ends because Spark refuses its next batch."""
         with pytest.raises(StreamingQueryException, match=REFUSED):
             query.awaitTermination(120)
 
@@ -93,7 +93,7 @@ def counting(
 
 
 def idle(counting: Counting, every: str = "100 milliseconds") -> StreamingQuery:
-    """A query that runs and waits for its next trigger, or for input."""
+    """Start a query, and wait until the query waits for its next trigger or for input."""
     query = counting.start(every)
     while not (counting.checkpoint / "commits" / "0").exists():
         assert query.isActive, query.exception()

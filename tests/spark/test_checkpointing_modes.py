@@ -1,4 +1,4 @@
-"""Streaming an operator's state while one of its subtasks is late, in both checkpointing modes."""
+"""A stream of an operator's state is right in both checkpointing modes while a subtask is late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 MODES = ("exactly_once", "at_least_once")
 Change = tuple[int, int, str, int]
 
-# Key 0 is of subtask 0, keys 4 and 5 are of subtask 1. Both have run epochs 0 and 1.
+# Key 0 belongs to subtask 0, keys 4 and 5 to subtask 1. Both subtasks have run epochs 0 and 1.
 EPOCHS = [{0: 1, 4: 1}, {4: 2}]
 SNAPSHOT: list[Change] = [(0, 1, "insert", 1), (4, 2, "insert", 1)]
 OF_SUBTASK_0: list[Change] = [(0, 1, "update_preimage", 2), (0, 3, "update_postimage", 2)]
@@ -32,19 +32,19 @@ OF_SUBTASK_1: list[Change] = [
 
 
 class Streamed:
-    """A query that reads an operator's store; run again it goes on."""
+    """A query that reads an operator's store; a second run continues the first."""
 
     def __init__(self, spark: SparkSession, folder: Path, mode: str) -> None:
         self.changes = Changes(spark, str(folder / "store"), folder / mode)
         self.mode = mode
 
     def run(self, **options: Any) -> list[list[Change]]:
-        """The batches until the end, each in order."""
+        """Run to the end, and return the batches, each in order."""
         batches = self.changes.run(checkpointingMode=self.mode, **options)
         return [_shown(batch) for batch in batches]
 
     def offset(self) -> dict[str, Any]:
-        """Up to where the query has read."""
+        """The newest offset of the query."""
         newest = max(
             (self.changes.checkpoint / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
         )
@@ -73,21 +73,21 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def operator(begun: Path, tmp_path: Path) -> KeyedOperator:
-    """The same run of the operator; its store is in `tmp_path`."""
+    """The same run of the operator, with a copy of the store in `tmp_path`."""
     shutil.copytree(begun / "store", tmp_path / "store")
     return KeyedOperator(LocalObjectStore(tmp_path / "store"))
 
 
 @pytest.fixture
 def streamed(spark: SparkSession, tmp_path: Path) -> Callable[[str], Streamed]:
-    """A query that begins."""
+    """Build a query that begins."""
     spark.dataSource.register(CowStateDataSource)
     return lambda mode: Streamed(spark, tmp_path, mode)
 
 
 @pytest.fixture
 def resumed(spark: SparkSession, begun: Path, tmp_path: Path) -> Callable[[str], Streamed]:
-    """A query that has delivered the snapshot."""
+    """Build a query that has delivered the snapshot."""
 
     def resume(mode: str) -> Streamed:
         shutil.copytree(begun / mode, tmp_path / mode)
@@ -97,7 +97,7 @@ def resumed(spark: SparkSession, begun: Path, tmp_path: Path) -> Callable[[str],
 
 
 def publish(operator: KeyedOperator, subtask: int, attempt: int = 1) -> None:
-    """The subtask's part of epoch 2, without a manifest."""
+    """Publish the subtask's part of epoch 2, without a manifest."""
     base = operator.checkpoints.latest_before(2)
     operator.run_subtask(2, subtask, {0: 3, 4: 3, 5: 3}, base, attempt=attempt)
 
@@ -251,5 +251,5 @@ def test_a_query_that_goes_on_running_sees_barriers_as_they_arrive(
 
 
 def _whole(operator: KeyedOperator) -> Any:
-    """What epoch 2 starts from: epochs that are not whole are left out."""
+    """The checkpoint from which epoch 2 starts; partial epochs do not count."""
     return operator.checkpoints.latest_before(2)

@@ -1,4 +1,4 @@
-"""The clock beside the input of an operator, in queries."""
+"""The clock beside the input of an operator fires timers in queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 class Rings(StatefulProcessor):
-    """Registers a timer with the first rows of a key, for the next millisecond."""
+    """A processor that registers a timer for the next millisecond with the first rows of a key."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -66,13 +66,14 @@ def ticks(stream: TimedStream) -> list[tuple[int, str | None]]:
 
 
 def clock_objects(stream: TimedStream) -> set[str]:
-    """The names of the objects that clocks have not read, of all queries with this store root."""
+    """The names of the objects not yet read by their clocks, of all queries with this store
+    root."""
     store_root = stream.spark.conf.get("spark.cowstate.store", "").removeprefix("file://")
     return {path.name for path in Path(store_root, "_clocks").rglob("*") if path.is_file()}
 
 
 def rows_in(stream: TimedStream) -> list[tuple[int, int]]:
-    """The epoch, and the rows that each subtask's processor got, of the newest epoch."""
+    """The newest epoch, and the number of rows of each subtask's processor in the epoch."""
     store = CompletedCheckpointStore(open_object_store(str(stream.store())))
     newest = store.latest_before(2**62)
     assert newest is not None
@@ -83,7 +84,7 @@ def rows_in(stream: TimedStream) -> list[tuple[int, int]]:
 def test_one_tick_logs_the_query_and_then_nothing_due_means_no_batch(
     stream: TimedStream, mode: str
 ) -> None:
-    # Other tests leave some: queries that fail before their clock has read its object.
+    # Other tests leave some objects: a query may fail before its clock has read the object.
     left_by_others = clock_objects(stream)
     stream.feed_all([[("a", 1)], [("a", 2)], [("b", 3)]])
     query = stream.run(ours(stream.watermarked(), mode))

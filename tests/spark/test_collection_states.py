@@ -1,4 +1,5 @@
-"""List and map states in queries: as in Spark's own operator, restarted, and read as DataFrames."""
+"""List and map states in queries behave as in Spark's operator, survive restarts, and can be
+read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ TOLD = "key string, told array<string>"
 
 
 class Tells(StatefulProcessor):
-    """Calls every method of a list and a map state, and emits what each returned."""
+    """A processor that calls every method of a list and a map state, and emits each result."""
 
     def init(self, handle: Any) -> None:
         self._list = handle.getListState("l", "a int, b struct<c:int,d:array<string>>")
@@ -88,7 +89,7 @@ Build = Callable[[DataFrame, StatefulProcessor], DataFrame]
 
 
 def told_by(spark: SparkSession, folder: Path, build: Build) -> list[list[str]]:
-    """What a query of two epochs tells, epoch by epoch."""
+    """The output of a query of two epochs, epoch by epoch."""
     stream, told = Stream(spark, folder), list[list[str]]()
     for _ in range(2):
         stream.feed([("a", 1)])
@@ -171,7 +172,7 @@ def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
 
 @pytest.fixture(scope="module")
 def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The store of an operator that has a list, a map and a value state, after two epochs."""
+    """The store of an operator with a list, a map and a value state, after two epochs."""
     stream = Stream(spark, tmp_path_factory.mktemp("collections"))
     for value in (1, 2):
         stream.feed([("a", value)])
@@ -180,7 +181,7 @@ def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class KeepsAll(KeepsValues):
-    """With a value state beside the list and the map."""
+    """KeepsValues with a value state beside the list and the map."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)

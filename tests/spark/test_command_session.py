@@ -1,4 +1,4 @@
-"""A command whose Spark does not start, or with a misspelled setting, says why in a sentence."""
+"""A command says why in a sentence if Spark does not start or a setting is misspelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cowstate compact`, as its users run it: fewer files, the same rows, and queries that go on."""
+"""`cowstate compact` leaves fewer files and the same rows, and queries go on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows_of(table: Path, version: int | None = None) -> Rows:
 
 
 def files_of(table: Path) -> int:
-    """How many files a reader of the newest version applies."""
+    """The number of files that a reader of the newest version applies."""
     history = open_store(str(table))._history
     assert isinstance(history, TableHistory)
     return len(history.at(history.versions()[-1]).state)
@@ -37,7 +37,7 @@ def files_of(table: Path) -> int:
 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Path:
-    """Four versions, of two files each."""
+    """A table of four versions, with two files each."""
     path = tmp_path / "table"
     for number in range(4):
         upsert(spark, path, number * 50, number * 50 + 100, f"n{number}")

@@ -1,4 +1,5 @@
-"""Spark Connect: clients of a local server, against batch computations and Spark's own operator."""
+"""Clients of a local Spark Connect server get the results of batch computations and Spark's
+operator."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
 
 @pytest.fixture
 def own_server() -> Connection:
-    """Each client starts a server with `configure`."""
+    """A connection for clients that each start a server with `configure`."""
     return Connection("local[*]")
 
 
@@ -70,7 +71,7 @@ def test_a_query_may_be_taken_back_and_a_copy_of_its_checkpoint_is_refused(
     feed(tmp_path / "input", batches)
     query = server.run("run_totals", tmp_path, parallelism="2")
     checkpoint = tmp_path / f"totals{CHECKPOINT_SUFFIX}"
-    # Back to batch 1, as "Restart from an earlier batch" tells.
+    # Back to batch 1, as "Restart from an earlier batch" says.
     for batch in (1, 2, 3):
         roll_back(checkpoint, batch)
     for batch in (2, 3):
@@ -123,7 +124,7 @@ def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
         ["b", -1, 2],
         ["b", 1, 2],
     ]
-    # Between the two sources, one of which is the clock, Connect knows which epochs there must be.
+    # Connect knows which epochs must exist, from the two sources, one of them the clock.
     shutil.rmtree(tmp_path / "store")
     feed(tmp_path / "input", [[("c", 1)]], first=1)
     with pytest.raises(AssertionError, match="holds no state of the epochs before"):
@@ -139,7 +140,7 @@ def test_progress_has_the_operators_wherever_a_client_sees_it(
     assert kind.startswith("ConfigurationError")
     assert "has no operator of cowstate" in message
     assert given == {
-        # As in the plan. By name, as if it were unknown, the other one would be the first.
+        # In the order of the plan. With an unknown plan, the order by name would be the reverse.
         "heard": {"0": ["operator-1", "totals"], "1": ["operator-1", "totals"]},
         "last": [["operator-1", ANY], ["totals", 3]],
         "json": ["operator-1", "totals"],

@@ -1,8 +1,8 @@
-"""Conversions of values, beside Spark's own operator: into states, and into output rows.
+"""Values are converted into states and output rows as by Spark's own operator, or without loss.
 
-Random values of Python's, NumPy's and pandas' types go into fields of all types. A value that
-Spark has kept whole must be the same in cowstate. Where Spark's value has lost something, or Spark
-fails, cowstate refuses the value or keeps it whole. A test prints its seed, which gives the same
+Random values of Python's, NumPy's and pandas' types go into fields of all types. If Spark keeps a
+value whole, the value must be the same in cowstate. If Spark loses a part of the value or fails,
+cowstate refuses the value or keeps the whole value. A test prints its seed; the seed gives the same
 values again.
 """
 
@@ -56,7 +56,8 @@ REFUSED = object()
 
 
 class PutsValues(StatefulProcessor):
-    """Puts values into states, one of each type, and notes in a file what is there then."""
+    """A processor that puts values into states, one state for each type, and notes the states in a
+    file."""
 
     def __init__(self, cases: dict[int, Case], notes: Path) -> None:
         self._cases, self._notes = pickle.dumps(cases), notes
@@ -67,7 +68,7 @@ class PutsValues(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         with self._notes.open("ab", buffering=0) as notes:
             for number, case in pickle.loads(self._cases).items():
-                # Java closes the connection on a value that it cannot unpickle: then this stays.
+                # Java closes the connection if it cannot unpickle a value. Then this note stays.
                 notes.write(pickle.dumps((number, None)))
                 state = self._states[case.field_type]
                 try:
@@ -88,7 +89,7 @@ TYPE_OF = list(enumerate(TYPES))
 
 
 def put_into_states(spark: SparkSession, cases: list[Case], folder: Path, on_spark: bool) -> Any:
-    """What each state hands out after its value was put, or REFUSED."""
+    """The value of each state after its put, or REFUSED."""
     results: dict[int, Any] = {}
     while left := {n: case for n, case in enumerate(cases) if n not in results}:
         notes = folder / f"notes-{len(results)}-{on_spark}"
@@ -128,7 +129,7 @@ def test_states_hand_out_what_spark_hands_out_or_refuse_it(
 
 
 def agree(case: Case, in_spark: Any, here: Any, by_name: bool) -> bool:
-    """Whether cowstate does what it promises about a value that is this in Spark."""
+    """Return True if cowstate keeps its promise about a value, given the value in Spark."""
     lost = in_spark is REFUSED or not kept(case.value, in_spark, case.field_type, by_name)
     if here is REFUSED:
         return lost
@@ -138,7 +139,7 @@ def agree(case: Case, in_spark: Any, here: Any, by_name: bool) -> bool:
 
 
 class GivesOut(StatefulProcessor):
-    """Gives out rows that hold values."""
+    """A processor that emits the given rows."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = pickle.dumps(rows)
@@ -163,7 +164,7 @@ ARROW = arrow_schema(schema_of(SCHEMA, "schema"))
 
 
 def is_taken_by_spark(row: Row, case: Case) -> bool:
-    """Whether the conversion in Spark's Python worker takes a row, and Python has its values."""
+    """Return True if Spark's Python worker converts a row, and Python can represent its values."""
     if case.field_type.startswith("map<") and isinstance(case.value, list) and None in case.value:
         return False  # Arrow ends the process
     try:

@@ -1,4 +1,7 @@
-"""Tables with damage, read and written by Spark: see tests/fault/test_damaged_tables.py for all."""
+"""Spark reads and writes damaged tables right or with clear errors.
+
+See tests/fault/test_damaged_tables.py for all damages.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
-    """Versions 0 and 1, each of a batch of its own."""
+    """A table with versions 0 and 1, each from its own batch."""
     query = Upserts(spark, tmp_path)
     for number in (1, 2):
         query.feed((number, "a", number))
@@ -62,7 +65,7 @@ def test_a_query_is_told_that_its_newest_version_is_gone_and_runs_its_batch_agai
     with pytest.raises(PySparkException, match=r"LostVersionError.*run again from batch 1"):
         upserts.run()
     assert upserts.rows() == [(1, "a", 1)]
-    # As docs/how-to/troubleshoot.md says.
+    # The repair in docs/how-to/troubleshoot.md.
     for path in ("commits/1", "commits/.1.crc", "offsets/2", "offsets/.2.crc"):
         (upserts.checkpoint / path).unlink()
     upserts.run()

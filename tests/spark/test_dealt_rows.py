@@ -1,4 +1,4 @@
-"""What a rescale checks of each row that goes to a new partition."""
+"""A rescale checks each row that goes to a new partition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_rows_that_are_not_those_that_were_sent_make_no_partition(
 def test_a_task_leaves_to_spark_what_spark_mends(
     provider_jvm: ProviderJvm, tmp_path: Path, failure: str, outcome: str
 ) -> None:
-    """Rows of an executor that is lost are computed again. Anything else is told at the end."""
+    """Spark computes the rows of a lost executor again. Any other failure is reported at the
+    end."""
     script = provider_jvm.new("DealScript", str(tmp_path))
     assert outcome in script.outcomeOf(failure)
     assert not [*tmp_path.rglob("*.arrow")]

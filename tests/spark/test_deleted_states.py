@@ -1,4 +1,4 @@
-"""States that init deletes: what Spark shows of them, and what is shown of them on cowstate."""
+"""States deleted by init show in queries on cowstate as in queries on Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DECLARED = {
 
 
 class Declares(StatefulProcessor):
-    """Counts a key's rows, and does with other states in init what it is told."""
+    """A processor that counts a key's rows, and in init declares and deletes states as told."""
 
     def __init__(self, declares: tuple[str, ...] = (), deletes: tuple[str, ...] = ()) -> None:
         self._declares, self._deletes = declares, deletes
@@ -63,7 +63,8 @@ RUNS = (
 
 @dataclass
 class Seen:
-    """What a run shows: numDeletedStateVars of its batches, and the states in the metadata."""
+    """The visible result of a run: numDeletedStateVars of its batches, and the states in the
+    metadata."""
 
     deleted: list[int]
     states: list[tuple[str, str, bool]]
@@ -110,7 +111,7 @@ def ran(spark: SparkSession, folder: Path) -> Ran:
 
 @pytest.fixture(scope="module")
 def on_both(spark: SparkSession, tmp_path_factory: Any) -> Iterator[tuple[Ran, Ran]]:
-    """The same runs on Spark, and on cowstate."""
+    """The same runs on Spark and on cowstate."""
     root = tmp_path_factory.mktemp("deleted-states")
     with configured(spark, SETTINGS):
         theirs = ran(spark, root / "spark")

@@ -1,4 +1,4 @@
-"""`cowstate demo` as a user runs it: stopped with Ctrl-C, resumed, and with a wrong answer."""
+"""`cowstate demo` can be stopped with Ctrl-C and resumed, and reports a wrong answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPOCHS = 18
 
 
 def demo(out: Path, *options: str) -> subprocess.Popen[str]:
-    """The command, started."""
+    """Start the command."""
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "cowstate", "demo"),
@@ -63,7 +63,7 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     process = demo(interrupted, "--json")
     printed, messages = process.communicate()
     assert process.returncode == 0, messages
-    # The JVM itself warns of a module that Spark asks for, before a program can tell it not to.
+    # The JVM warns of a module that Spark needs, before a program can turn the warning off.
     beside_progress = [
         line for line in messages.splitlines() if line and not line.startswith("flights:")
     ]
@@ -72,7 +72,8 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     assert report["agrees_with_batch"] is True
     assert report["flights"] == FLIGHTS
     assert report["stream"]["first_epoch"] == done_before
-    # Spark notes a file before it plans its epoch. One stopped in between is read with the next.
+    # Spark notes a file before it plans the epoch. If a stop comes between, the next epoch takes
+    # both.
     epochs = epochs_done(interrupted)
     assert epochs in (EPOCHS - 1, EPOCHS)
     assert report["stream"]["epochs_done"] == epochs

@@ -1,4 +1,4 @@
-"""The query of docs/how-to/broadcast-rules.md."""
+"""The query of docs/how-to/broadcast-rules.md judges payments by the newest rules."""
 
 from __future__ import annotations
 

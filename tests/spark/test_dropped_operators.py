@@ -1,7 +1,7 @@
-"""Steps behind an operator that drop all rows.
+"""Steps that drop all rows of an operator do not prevent the operator's epochs.
 
-Spark runs the operator all the same, or the query is refused when it starts. Otherwise a batch
-would be committed without the epoch of the operator.
+Spark runs the operator all the same, or refuses the query at its start. Otherwise a batch would be
+committed without the epoch of the operator.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_into_table(stream: Stream, output: DataFrame) -> None:
 
 
 def empty_file(stream: Stream) -> DataFrame:
-    """Rows of which only a task finds out that there are none."""
+    """Read a file without matching rows; only a task notices that there are no rows."""
     rows = stream.spark.createDataFrame([("a", 1)], "key string, other int")
     rows.filter("other > 5").write.mode("overwrite").parquet(str(stream.folder / "empty"))
     return stream.spark.read.parquet(str(stream.folder / "empty"))

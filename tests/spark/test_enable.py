@@ -1,4 +1,4 @@
-"""`enable`: existing jobs on cowstate, against Spark's own operator on the same input."""
+"""`enable` runs existing jobs on cowstate with the results of Spark's own operator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ON_COWSTATE = "_cowstate_"
 
 @pytest.fixture
 def enabled(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, enabled; its configuration is put back."""
+    """The enabled session. The configuration is restored at the end."""
     spark_state.enable(spark)
     yield spark
     for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
@@ -52,7 +52,7 @@ def plan_of(df: DataFrame) -> str:
 
 
 def emitted(stream: Stream, job: Job) -> list[list[Row]]:
-    """The output of each epoch, of two runs of the job: two epochs and one after a restart."""
+    """The output of each epoch of two runs of the job: two epochs, and an epoch after a restart."""
     epochs: dict[int, list[Row]] = {}
 
     def keep(output: DataFrame, epoch: int) -> None:
@@ -241,7 +241,7 @@ def called(df: DataFrame, method: str = "transformWithState", **changes: Any) ->
 
 
 def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, str]]:
-    """What cowstate cannot run and Spark can."""
+    """Jobs that cowstate cannot run and Spark can."""
     collated = spark.range(1).selectExpr("collate('a', 'UTF8_LCASE') as key", "id as value")
     array_key = collated.selectExpr("array(key) as key", "value")
     return [
@@ -326,7 +326,7 @@ def test_wrong_arguments_are_the_errors_of_spark(
 
 
 class NeverNull(RunningTotals):
-    """A processor that also declares a state whose field must not be null."""
+    """A processor that also declares a state with a field that must not be null."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)

@@ -1,7 +1,7 @@
-"""Whatever a function of foreachBatch runs on its batches, every epoch of an operator is whole.
+"""Every epoch of an operator is whole, whatever a function of foreachBatch runs on its batches.
 
-The oracle is a batch computation of the same input. The state is read from the store: what counts
-is what a restart would find.
+The oracle is a batch computation of the same input. The state is read from the store, because a
+restart uses the state in the store.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ACTS: dict[str, Act] = {
 
 
 class FunctionError(Exception):
-    """Raised by a function after it has acted."""
+    """Raised by a function after its action."""
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 @pytest.fixture
 def parallelism(spark: SparkSession) -> Iterator[Callable[[int], None]]:
-    """Sets the operators' parallelism; it is unset at the end."""
+    """Set the operators' parallelism, and unset it at the end."""
     key = "spark.cowstate.parallelism"
     yield lambda number: spark.conf.set(key, str(number))
     spark.conf.unset(key)
 
 
 def state_of(stream: Stream, name: str = "RunningTotals", epoch: int | None = None) -> Totals:
-    """What an epoch in the store of an operator holds; None is the newest."""
+    """The state of an epoch in an operator's store; None is the newest epoch."""
     (store,) = (path for path in stream.stores() if path.name == name)
     rows = open_store(store.as_uri()).read(epoch).to_pylist()
     return {row["key"]: (row["rows"], row["total"]) for row in rows}
@@ -130,7 +130,7 @@ def test_random_functions_leave_the_state_of_the_batch_computation(
 def test_what_a_function_leaves_out_is_run_before_the_batch_is_committed(
     stream: Stream, parallelism: Callable[[int], None]
 ) -> None:
-    """Each batch has the same rows, is acted on in another way, and leaves a whole epoch."""
+    """Each batch has the same rows and another action, and leaves a whole epoch."""
     parallelism(3)
     names = list(ACTS)
     rows = random_rows(1, count=100, keys=40)
@@ -142,7 +142,7 @@ def test_what_a_function_leaves_out_is_run_before_the_batch_is_committed(
 
 
 class Stamping(RunningTotals):
-    """Totals that a processor which is not deterministic keeps: each run draws another one."""
+    """Totals of a processor that is not deterministic: each run draws another total."""
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
         drawn = uuid4().int >> 66
@@ -195,7 +195,7 @@ def behind_a_shuffle(output: DataFrame) -> DataFrame:
 
 
 def another_input(output: DataFrame) -> DataFrame:
-    """Rows without an operator, as `output` has them."""
+    """Rows without an operator, in the columns of `output`."""
     rate = output.sparkSession.readStream.format("rate-micro-batch")
     numbers = rate.option("rowsPerBatch", 1).load()
     return numbers.selectExpr("cast(value as string) as key", "value as rows", "value as total")
@@ -255,7 +255,7 @@ def test_an_operator_is_completed_wherever_it_stands(
 
 
 def dropping_duplicates(output: DataFrame) -> DataFrame:
-    """With an operator of Spark's that keeps state, and runs batches without input for it."""
+    """Add a stateful operator of Spark, which runs batches without input."""
     time = F.timestamp_seconds(F.col("rows") * 1000).alias("time")
     timed = output.select("*", time).withWatermark("time", "1 second")
     return timed.dropDuplicatesWithinWatermark(["key"])
@@ -296,7 +296,7 @@ def test_a_function_that_is_called_outside_of_its_query_is_refused_for_an_operat
 
 
 class _Unreachable:
-    """What opening a store is to a driver without credentials."""
+    """A replacement of opening a store, which fails as for a driver without credentials."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -328,5 +328,5 @@ def test_a_function_that_cowstate_does_not_see_is_named_as_the_cause_of_missing_
     with pytest.raises(StreamingQueryException, match=r"holds no state of the epochs") as caught:
         stream.run_unseen(lambda batch, epoch: batch.count() and None)
     message = str(caught.value)
-    # Sinks that are no functions look the same, so what holds for all comes first.
+    # A hidden function looks like any other sink, so the advice for all sinks comes first.
     assert message.index("spark.cowstate.store") < message.index("foreachBatch")

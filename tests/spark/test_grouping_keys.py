@@ -1,4 +1,4 @@
-"""Whatever `groupBy` is called with, the operator's keys are those of Spark's aggregation."""
+"""An operator's keys equal the keys of Spark's aggregation for any arguments of `groupBy`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Group = Callable[[DataFrame], GroupedData]
 
 
 class Describe(StatefulProcessor):
-    """Emits the key, the number of its rows, and one of them as text."""
+    """A processor that emits the key, the number of its rows, and a row as text."""
 
     def init(self, handle: Any) -> None:
         pass
@@ -104,7 +104,7 @@ def test_a_column_that_is_not_there_is_spark_s_error(words: DataFrame) -> None:
 def test_a_key_that_is_computed_anew_each_time_is_computed_once(
     spark: SparkSession, name: str
 ) -> None:
-    """Rows of a key meet in one subtask, whatever its expression would give a second time."""
+    """Rows of a key meet in one subtask, even if a second evaluation would give another key."""
     df = spark.range(400).repartition(3)
     frame, _, (key,) = keyed_input(df.groupBy(F.expr(name).alias("k")), 128)
     rows = frame.select("k", KEY_GROUP_COLUMN, F.pmod(F.xxhash64("k"), F.lit(128)).alias("own"))

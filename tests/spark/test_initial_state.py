@@ -1,4 +1,4 @@
-"""Initial state, against Spark's own operator, over restarts and in batches."""
+"""Initial state works as in Spark's own operator, over restarts and in batches."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 
 def initial(spark: SparkSession) -> DataFrame:
-    """Its key has another name than the operator's, and comes second."""
+    """The initial state. Its key has another name than the operator's key, and comes second."""
     return spark.createDataFrame(INITIAL, "name string, total bigint").select("total", "name")
 
 
 def sparks(stream: Stream, processor: Any) -> Emitted:
-    """What Spark's own operator emits, batch by batch."""
+    """The output of Spark's own operator, batch by batch."""
     own = Stream(stream.spark, stream.folder / "spark")
     own.input = stream.input
     with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
@@ -104,7 +104,7 @@ def test_the_state_of_another_query_may_be_the_initial_state(stream: Stream) -> 
 
 
 class FailsAndBegins(BeginsWith, FailingAt):
-    """Raises on a negative value."""
+    """A processor that raises on a negative value."""
 
 
 def test_a_first_batch_that_runs_again_has_it_again(stream: Stream) -> None:
@@ -118,7 +118,7 @@ def test_a_first_batch_that_runs_again_has_it_again(stream: Stream) -> None:
 
 
 def test_timers_of_an_initial_state_fire(stream: Stream) -> None:
-    """The event times are the values, in ms; the totals of the initial state are timers, too."""
+    """The event times are the values, in ms. The totals of the initial state are timers, too."""
     for value in (50, 150, 2_000, 2_001):
         stream.feed([("t", value)])
     timed = stream.source().withColumn("at", F.timestamp_millis("value"))
@@ -137,7 +137,7 @@ def test_timers_of_an_initial_state_fire(stream: Stream) -> None:
 
 
 def test_sessions_without_a_bound_on_arrow_batches_have_it_too(stream: Stream) -> None:
-    """Spark's processes for sources in Python, as the operator has two of them, need a bound."""
+    """Spark's processes for Python sources need a bound; the operator has two Python sources."""
     stream.feed([("a", 1)])
     with configured(stream.spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}):
         grouped = stream.source().groupBy("key")
@@ -152,7 +152,7 @@ def test_sessions_without_a_bound_on_arrow_batches_have_it_too(stream: Stream) -
 
 
 class ExpiresByRules(ExpiresWith):
-    """ExpiresWith, which keeps the rows of a broadcast stream."""
+    """ExpiresWith, which also keeps the rows of a broadcast stream."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -168,8 +168,8 @@ class ExpiresByRules(ExpiresWith):
 
 
 def test_neither_other_input_moves_the_watermark_or_is_late(stream: Stream) -> None:
-    """Values are event times in ms; those of the broadcast stream are far in the future, and those
-    of the initial state far in the past."""
+    """Values are event times in ms. The broadcast stream has values in the far future, the initial
+    state in the far past."""
     rules = Stream(stream.spark, stream.folder / "rules")
     for value in (1_000_000, 150_000, 100_000):
         stream.feed([("t", value)])
@@ -222,7 +222,7 @@ def test_a_batch_dataframe_has_one_too(spark: SparkSession) -> None:
 
 
 def noted_in(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function that passes rows on, and leaves a file for each partition that it reads."""
+    """Build a function that passes rows on, and leaves a file for each partition read."""
 
     def note(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import uuid

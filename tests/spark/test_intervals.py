@@ -1,4 +1,4 @@
-"""Intervals of days to seconds, wherever a value may be; those of months, which are refused."""
+"""Intervals of days to seconds work everywhere, and intervals of months are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ BATCHES = ([("a", 1), ("b", -7), ("a", 90_061)], [("b", 5), ("a", 1), ("c", 0)],
 
 
 class KeepsIntervals(StatefulProcessor):
-    """Has intervals in values, elements, user keys and nested types, and tells what it finds."""
+    """A processor with intervals in values, elements, user keys and nested types; emits all found
+    values."""
 
     def init(self, handle: Any) -> None:
         self._value = handle.getValueState(
@@ -70,7 +71,7 @@ def interval() -> Column:
 def run(
     stream: Stream, build: Any = None, parallelism: str = "2"
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Batch and output row of what is new."""
+    """Run the query, and return new output rows with their batches."""
     emitted: list[tuple[int, dict[str, Any]]] = []
     source = stream.source().withColumn("d", interval())
     with configured(stream.spark, {"spark.cowstate.parallelism": parallelism}):
@@ -95,7 +96,7 @@ def enabled(spark: SparkSession) -> Iterator[SparkSession]:
 def kept(
     enabled: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Stream, list[tuple[int, dict[str, Any]]]]:
-    """A stream that ran at two parallelisms, and what it emitted."""
+    """A stream that ran at several parallelisms, and its output."""
     stream = Stream(enabled, tmp_path_factory.mktemp("intervals"))
     emitted = []
     for batch, parallelism in zip(BATCHES, ("2", "3", "1"), strict=True):
@@ -156,7 +157,7 @@ def test_an_initial_state_may_have_them(enabled: SparkSession, tmp_path: Path) -
 
 
 class KeyedByInterval(StatefulProcessor):
-    """Counts the rows of a key."""
+    """A processor that counts the rows of a key."""
 
     def init(self, handle: Any) -> None:
         self._count = handle.getValueState("count", "n bigint")
@@ -208,7 +209,7 @@ def test_they_are_keys_of_tables(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class InFrames(StatefulProcessor):
-    """Keeps what a DataFrame has, as pandas has it."""
+    """A processor that keeps the values of a DataFrame as pandas values."""
 
     def init(self, handle: Any) -> None:
         self._last = handle.getValueState("last", f"d {INTERVAL}, at timestamp, wall timestamp_ntz")
@@ -244,7 +245,7 @@ def test_what_a_dataframe_has_can_be_kept(spark: SparkSession, tmp_path: Path) -
 
 
 class HasType(KeyedByInterval):
-    """Declares a state of a type."""
+    """A processor that declares a state of a type."""
 
     def __init__(self, data_type: str) -> None:
         self._type = data_type

@@ -1,4 +1,4 @@
-"""Late rows in chains of stateful operators, beside Spark's own operator on the same input."""
+"""Late rows in chains of stateful operators are dropped as by Spark's own operator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configur
 pytestmark = pytest.mark.spark
 
 EMITTED = "key string, at timestamp, value bigint"
-# Each part is fed when all before it is done, so the watermark has moved by a batch without data.
-# The delay is 10 s: rows up to 40 s are late in the second part, and up to 90 s after it.
+# Each part is fed after all earlier parts are done, so a batch without data has moved the
+# watermark. The delay is 10 s: rows up to 40 s are late in the second part, and up to 90 s after
+# the second part.
 PARTS: Sequence[Sequence[tuple[str, int]]] = (
     [("a", 1_000), ("b", 50_000)],
     [("a", 39_000), ("a", 40_000), ("b", 41_000), ("c", 45_000), ("b", 100_000)],
@@ -84,7 +85,7 @@ def windows(rows: DataFrame, _: DataFrame) -> DataFrame:
 
 
 def joined(rows: DataFrame, source: DataFrame) -> DataFrame:
-    """Each row with those of the source that have its key and come within a second of it."""
+    """Join each row with the source's rows of the same key within a second."""
     others = source.select(F.col("key").alias("k"), F.col("at").alias("t"))
     near = F.expr("key = k AND t >= at AND t <= at + INTERVAL 1 SECOND")
     return rows.join(others, near).select("key", "at", "value")
@@ -92,8 +93,11 @@ def joined(rows: DataFrame, source: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Chain:
-    """`before`, `after`: the stateful operators of Spark around the tested one; `others`: how many
-    operators of the tested kind follow the first."""
+    """A chain of stateful operators.
+
+    `before`, `after`: Spark's operators around the tested operator. `others`: the number of further
+    operators of the tested kind after the first.
+    """
 
     mode: str
     before: OfSpark | None = None

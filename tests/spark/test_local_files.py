@@ -1,4 +1,4 @@
-"""The classes that the test JVMs use for local files do what Hadoop's do."""
+"""The local-file classes of the test JVMs behave like Hadoop's classes."""
 
 from __future__ import annotations
 

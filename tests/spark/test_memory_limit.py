@@ -1,4 +1,4 @@
-"""Queries with a small limit of memory: batches that are larger, and state that does not fit."""
+"""Queries with a small memory limit process larger batches, and report state that does not fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMIT = {"spark.cowstate.maxMemoryMB": "64", "spark.cowstate.parallelism": "1"}
 
 
 class Sums(StatefulProcessor):
-    """Row(key, rows, total, characters) of all rows of a key until now."""
+    """A processor that emits Row(key, rows, total, characters) of all rows of a key so far."""
 
     def init(self, handle: Any) -> None:
         self._sums = handle.getValueState("sums", "rows long, total long, characters long")
@@ -48,7 +48,7 @@ class Sums(StatefulProcessor):
 
 
 class KeepsTexts(Sums):
-    """Keeps a long text for each row."""
+    """A processor that keeps a long text for each row."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -62,7 +62,7 @@ class KeepsTexts(Sums):
 
 
 class KeepsOneText(Sums):
-    """Keeps a long text for each key: 8 MB of all."""
+    """A processor that keeps a long text for each key: 8 MB in all."""
 
     def init(self, handle: Any) -> None:
         super().init(handle)
@@ -76,7 +76,7 @@ class KeepsOneText(Sums):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Batches of some 44 MB each."""
+    """A folder with batches of about 44 MB each."""
     folder = tmp_path_factory.mktemp("input")
     for batch in range(BATCHES):
         numbers = range(batch * ROWS, batch * ROWS + ROWS)
@@ -118,7 +118,7 @@ def run(output: DataFrame, tmp_path: Path) -> dict[str, Row]:
 
 
 def in_batch(spark: SparkSession, folder: Path) -> dict[str, Row]:
-    """The same, computed by Spark."""
+    """The expected result, computed by Spark in batch."""
     sums = (
         spark.read.schema(INPUT)
         .parquet(str(folder))
@@ -203,7 +203,8 @@ def test_a_host_that_is_killed_says_that_it_may_have_been_for_memory(
 def test_queries_that_ended_leave_their_memory_to_the_next_ones(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    """State may take 32 MiB, which two of them fill, with what undoes their last epochs."""
+    """State may take 32 MiB. Two queries fill the limit, with the undo data of their last
+    epochs."""
     expected = in_batch(spark, folder)
     with configured(spark, LIMIT):
         for number in range(5):

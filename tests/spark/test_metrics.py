@@ -1,4 +1,4 @@
-"""Metrics of operators over HTTP, parsed as Prometheus does, against what the queries were fed."""
+"""Metrics of operators over HTTP parse as Prometheus metrics and agree with the queries' input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scraped:
         self.families = {family.name: family for family in text_string_to_metric_families(text)}
 
     def values(self, name: str, **labels: str) -> dict[Labels, float]:
-        """The values of a metric whose labels are these and others: by the others."""
+        """The values of a metric with these labels, by the remaining labels."""
         named = IDENTITY | set(labels)
         return {
             tuple(sorted(item for item in sample.labels.items() if item[0] not in named)): (
@@ -62,7 +62,7 @@ def scrape(server: MetricsServer) -> Scraped:
 
 @contextmanager
 def running(stream: Stream, name: str) -> Iterator[Any]:
-    """The query of a stream, which goes on until the `with` ends."""
+    """The query of a stream, which runs until the `with` block ends."""
     writer = stream.operator().writeStream.queryName(name).foreachBatch(stream.keep)
     writer = writer.outputMode("update").option("checkpointLocation", str(stream.checkpoint))
     with configured(stream.spark, {**stream.settings, "spark.cowstate.parallelism": "2"}):
@@ -138,7 +138,7 @@ def test_a_scrape_without_a_new_batch_reads_no_store(
 
     with spark_state.serve_metrics(spark) as server, running(stream, "totals") as query:
         fed(stream, query, [("a", 1)])
-        # Without new rows Spark tells of the query again from time to time.
+        # Without new rows Spark reports the query's progress from time to time.
         last = query._jsq.lastProgress()
         monkeypatch.setattr(type(query._jsq), "lastProgress", lambda _: last, raising=False)
         monkeypatch.setattr(StoredOperator, "epochs", noted)

@@ -1,4 +1,4 @@
-"""Queries whose sources and sink have names: Spark writes their logs in its newest versions."""
+"""Queries with named sources and sinks work, although Spark writes newer log versions for names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NamedQuery:
         return self.folder / "checkpoint"
 
     def run(self) -> None:
-        """A batch with a row of each source."""
+        """Run a batch with a row of each source."""
         for name in ("left_one", "right_two"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
             file = self.folder / name / f"{self.batches}.json"
@@ -82,7 +82,7 @@ class NamedQuery:
         return reader.json(str(self.folder / name))
 
     def assert_counts(self) -> None:
-        """The state after the last batch, read without Spark."""
+        """Assert the state after the last batch, read without Spark."""
         rows = open_store(str(self.checkpoint)).read().to_pylist()
         counts = {row["key"]: row["count"] for row in rows}
         batches = self.batches
@@ -95,7 +95,7 @@ def newest(checkpoint: Path, log: str) -> Path:
 
 @pytest.fixture(params=["1", "2"])
 def query(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> NamedQuery:
-    """It has run two batches. The providers of Spark and of cowstate have one format each."""
+    """A query that ran two batches. The providers of Spark and of cowstate have one format each."""
     provider = HDFS if request.param == "1" else COWSTATE
     query = NamedQuery(
         spark,
@@ -150,7 +150,7 @@ def test_logs_of_a_later_version_are_refused_by_their_names(
 def test_the_provider_reads_the_same_versions_of_the_offset_log(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark refuses what it does not know itself, but a later Spark may know more."""
+    """Spark refuses unknown versions itself, but a later Spark may know more versions."""
     jvm: Any = spark._jvm
     package = jvm.org.apache.spark.sql.execution.streaming.state.cowstate
     partitions = package.QueryPartitions(

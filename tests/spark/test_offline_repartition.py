@@ -1,4 +1,4 @@
-"""Spark's offline repartitioning does not harm a checkpoint on cowstate, and its harm is mended."""
+"""Spark's offline repartitioning does not harm a cowstate checkpoint, or the harm is repaired."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def totals(stream: Stream) -> DataFrame:
 
 
 def stopped_query(spark: SparkSession, folder: Path, provider: str) -> Stream:
-    """A query with two batches on this provider."""
+    """A stopped query with two batches on this provider."""
     stream = Stream(spark, folder)
     with configured(spark, {PROVIDER_KEY: provider}):
         for number in range(2):

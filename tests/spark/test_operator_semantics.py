@@ -1,4 +1,4 @@
-"""What a processor sees and may emit, compared with Spark's own runner of StatefulProcessors."""
+"""A processor sees and emits the same as in Spark's own runner of StatefulProcessors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REMEMBERED = "key string, before string, row string"
 
 
 class RemembersRows(StatefulProcessor):
-    """Keeps the row of the epoch before as state, and emits it as it comes back."""
+    """A processor that keeps the previous epoch's row as state, and emits the restored row."""
 
     def init(self, handle: Any) -> None:
         self._last = handle.getValueState("last", EVERY_TYPE)

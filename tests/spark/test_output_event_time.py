@@ -1,4 +1,4 @@
-"""An output column as the event time of operators behind, as with Spark's own operator."""
+"""An output column can be the event time of later operators, as with Spark's own operator."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def emitted(df: DataFrame, column: str = "later", processor: Any = None) -> Data
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """Counts by window, in the form in which a stream keeps its output."""
+    """Counts by window, in the columns in which a stream keeps its output."""
     counts = rows.groupBy(F.window("later", "10 seconds")).count()
     begins = F.unix_millis("window.start")
     return counts.select(begins.cast("string").alias("key"), "count", begins.alias("total")).toDF(

@@ -1,4 +1,4 @@
-"""The progress of operators: of a query on request, in Spark's progress, and in listeners."""
+"""The progress of operators is available from a query, in Spark's progress, and in listeners."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def enabled(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def plain(df: DataFrame) -> Any:
-    """A query without an operator of cowstate, which has ended."""
+    """A finished query without an operator of cowstate."""
     query = df.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
     return query
@@ -59,7 +59,7 @@ def totals(df: DataFrame) -> DataFrame:
 
 
 class Heard(StreamingQueryListener):
-    """Keeps the progress of each batch with rows, as it was when the event came."""
+    """A listener that keeps the progress of each batch with rows, as of the event."""
 
     def __init__(self) -> None:
         self.progress: dict[int, Any] = {}
@@ -77,7 +77,7 @@ class Heard(StreamingQueryListener):
 
 
 def heard(spark: SparkSession, run: Callable[[], object]) -> dict[int, Any]:
-    """What a listener hears of a query that runs and ends, by batch."""
+    """The progress that a listener gets of a query from start to end, by batch."""
     listener = Heard()
     spark.streams.addListener(listener)
     try:
@@ -128,7 +128,7 @@ class TestOnRequest:
         stream.feed_all([[("a", 100_000), ("b", 101_000)], [("a", 130_000)], [("c", 131_000)]])
         query = stream.run(last_seen(stream.watermarked()), output_mode="append")
         (told,) = spark_state.progress(query)
-        # The watermark is 10 s behind; b fired at 120 s when the watermark had come there.
+        # The watermark is 10 s behind; b fired at 120 s when the watermark reached 120 s.
         assert told.watermark_ms == 121_000
         assert (told.timers, told.next_timer_ms) == (2, 150_000)
 

@@ -1,4 +1,5 @@
-"""The state store provider as a user meets it: turning it on, its files, its limits, its errors."""
+"""The state store provider works for its users: turning the provider on, files, limits and
+errors."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ Configure = Callable[[str, str], None]
 
 @pytest.fixture
 def configured(spark: SparkSession) -> Iterator[Configure]:
-    """Sets keys of the session, the provider first of all, and puts them back."""
+    """Set keys of the session, the provider first, and restore the keys at the end."""
     before: dict[str, str | None] = {}
 
     def put(key: str, value: str) -> None:
@@ -94,7 +95,7 @@ def state_read(spark: SparkSession, stream: Stream, batch: int) -> Totals:
 
 
 def loads(query: StreamingQuery) -> int:
-    """How often a batch did not find its state in memory."""
+    """The number of batches that did not find their state in memory."""
     assert query.lastProgress is not None
     (operator,) = query.lastProgress["stateOperators"]
     misses: int = operator["customMetrics"]["loadedMapCacheMissCount"]
@@ -265,7 +266,7 @@ class TestFiles:
                 feed(stream, 1, first=number)
                 query.processAllAvailable()
             assert loads(query) == restored
-            # Their names are as they were, so what is in memory is what counts.
+            # The names of files do not change, so a reader uses the state in memory.
             for path in stream.checkpoint.glob("state/0/*/*.arrow"):
                 flip_a_byte(path)
             assert state_read(spark, stream, batch=3) == totals_of(stream.fed)
@@ -284,7 +285,7 @@ class TestFiles:
         version, generation, _, base = newest.name.split(".")[0].split("-")
         assert (int(version), int(generation)) == (3, 2)
         other = f"{version}-{3 if is_later else 1:010d}-{'f' * 16}-{base}.changelog.arrow"
-        # Only its name is that of another run: whoever reads it finds a file that is damaged.
+        # The file has the name of another run, so a reader finds a damaged file.
         shutil.copy(newest, state_of(stream) / other)
         feed(stream, 1, first=3)
         if is_later:

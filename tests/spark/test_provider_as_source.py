@@ -1,4 +1,4 @@
-"""The checkpoint of a query on the provider, read as a table and as a stream of changes."""
+"""The checkpoint of a query on the provider can be read as a table and as a stream of changes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def joined_then_counted(left: DataFrame, right: DataFrame) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def windows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ProviderRun:
-    """A query that ran BATCHES batches and the one without data after them; tests only read it."""
+    """A query that ran BATCHES batches and then a batch without data; tests only read its
+    checkpoint."""
     return finished(spark, tmp_path_factory.mktemp("windows"), Job(by_window))
 
 
 @pytest.fixture(scope="module")
 def join(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ProviderRun:
-    """As `windows`, of a join and an aggregation behind it."""
+    """A query like `windows`, with a join and an aggregation after the join."""
     return finished(spark, tmp_path_factory.mktemp("join"), Job(joined_then_counted))
 
 
@@ -61,7 +62,7 @@ def read(run: ProviderRun, **options: Any) -> DataFrame:
 
 
 def statestore(run: ProviderRun, **options: Any) -> DataFrame:
-    """The same state as Spark reads it, as columns of their own."""
+    """The state as Spark reads it, with a column for each field."""
     state = run.read_state({name: str(value) for name, value in options.items()})
     return state.select("key.*", "value.*")
 

@@ -1,5 +1,4 @@
-"""What tools and Spark itself key on: the provider's error conditions, and its part of interfaces
-that Spark's own providers have."""
+"""The provider has the error conditions and interfaces used by tools and by Spark itself."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes, p
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
-# The rows of scripts are bytes that tell their seed, not values of a schema.
+# The rows of scripts are bytes with their seed, not values of a schema.
 START = (
     "start stateStore.coordinatorReportSnapshotUploadLag=false "
     "stateStore.formatValidation.enabled=false"
@@ -67,7 +66,7 @@ class TestLoading:
     def test_rows_that_do_not_fit_the_schema_keep_sparks_condition(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
-        """Format validation is on by default, and the rows of scripts do not pass it."""
+        """Format validation is on by default, and the rows of scripts fail the validation."""
         validating = "start stateStore.coordinatorReportSnapshotUploadLag=false"
         assert run(provider_jvm, tmp_path, START, *BATCH, validating, "get 1 1")[-1] == (
             f"error {LOAD}.VALUE_ROW_FORMAT_VALIDATION_FAILURE"
@@ -83,7 +82,7 @@ class TestLoading:
     def test_a_store_in_use_has_a_condition_too(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
-        """The task would wait for itself, so it does not wait."""
+        """The task would wait for itself, so the store fails instead."""
         assert run(provider_jvm, tmp_path, START, "begin 0", "begin 0")[-1] == (
             f"error {UNCATEGORIZED} by CowStateBusyException"
         )
@@ -146,7 +145,8 @@ class TestMetrics:
     def test_maintenance_and_no_batch_puts_a_forced_snapshot_into_an_object_store(
         self, provider_jvm: ProviderJvm, tmp_path: Path, begin: str, count: int
     ) -> None:
-        """Maintenance writes it although none is due, and need not wait for the batch after it."""
+        """Maintenance writes the forced snapshot although no snapshot is due; the next batch need
+        not wait."""
         (tmp_path / "metadata").write_text('{"id":"query"}')
         start = f"{START} stateStore.cowstate.store={tmp_path / 'store'}"
         batch = [f"{start} stateStore.minDeltasForSnapshot=1000", begin, "put 1 1:7", "commit"]

@@ -1,4 +1,4 @@
-"""What operators evict from the stores of the provider, which know it from the plan."""
+"""The provider's stores, informed by the plan, evict the same rows as the operators."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_operator_is_given_the_rows_that_it_evicts(
 
 
 def test_deduplication_may_evict_a_part_in_each_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark counts the rows that it looks at. Here these are old ones, so more of them go."""
+    """Spark counts the rows of its search. Here the search reads only old rows, so more rows go."""
     factor = {"spark.sql.streaming.statefulOperator.incrementalCleanupFactor": "2"}
     outputs, states = [], []
     for provider in (COWSTATE, HDFS):
@@ -88,7 +88,7 @@ def test_a_join_is_given_each_key_with_old_values_once(
     query = stream.run(joined(stream, how), output_mode="append")
     # The last batch has no input.
     *_, before, after = (b["stateOperators"][0]["numRowsTotal"] for b in query.recentProgress)
-    # What a semi join has matched on the left is not kept.
+    # A semi join keeps no matched rows of the left side.
     sides = 1 if how == "left_semi" else 2
     assert before - after == sides * 400
     assert metrics_of(last_plan(query), "StateOfJoin", "numOldRows") == [sides * 40]
@@ -105,7 +105,7 @@ def test_a_join_is_given_each_key_with_old_values_once(
 def test_a_join_counts_the_values_that_its_stores_remove(
     spark: SparkSession, tmp_path: Path, how: str, settings: Options
 ) -> None:
-    """Stores remove the values of keys that have no other one."""
+    """Stores remove the values of keys without another value."""
     removed = {}
     for provider in (COWSTATE, HDFS):
         all_settings = {**ON_COWSTATE, PROVIDER_KEY: provider, **settings}
@@ -116,7 +116,7 @@ def test_a_join_counts_the_values_that_its_stores_remove(
             (old_rows,) = metrics_of(last_plan(query), "StateOfJoin", "numOldRows")
     assert removed[COWSTATE] == removed[HDFS]
     sides = 1 if how == "left_semi" else 2
-    # Spark 4.2 does not count what an outer join evicts from the sides that it puts out.
+    # Spark 4.2 does not count the rows that an outer join evicts from the sides in its output.
     put_out = {"left_outer": 1, "right_outer": 1, "full_outer": 2}.get(how, 0)
     uncounted = put_out if spark.version.startswith("4.2.") else 0
     assert removed[COWSTATE][-1] == (sides - uncounted) * 400
@@ -152,7 +152,7 @@ def test_memory_of_evicted_values_is_freed(spark: SparkSession, tmp_path: Path) 
 def test_a_batch_may_be_joined_with_the_state_in_one_task(
     spark: SparkSession, tmp_path: Path, hint: str, is_first: bool
 ) -> None:
-    """Spark's reader of a join's state opens stores of the same names, for writing."""
+    """Spark's reader of a join's state opens stores of the same names for writing."""
     one_partition = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
     settings = {**ON_COWSTATE, **one_partition, "spark.sql.autoBroadcastJoinThreshold": "-1"}
     expected = stream_of_lone_keys(spark, tmp_path / "expected", settings)
@@ -183,7 +183,8 @@ def removed_by(batch: StreamingQueryProgress) -> int:
 def test_a_batch_that_failed_after_some_evictions_runs_again(
     spark: SparkSession, tmp_path: Path, how: str
 ) -> None:
-    """One task reads both partitions. The first one has evicted and committed when it fails."""
+    """One task reads both partitions. The first partition has evicted and committed when the task
+    fails."""
     expected = stream_of_lone_keys(spark, tmp_path / "expected")
     progress = expected.run(joined(expected, how), output_mode="append").recentProgress
     totals = [batch["stateOperators"][0]["numRowsTotal"] for batch in progress]
@@ -250,7 +251,7 @@ def test_a_task_that_reads_several_partitions_evicts_from_each(
 def test_a_task_that_also_reads_the_state_gets_all_of_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The reader asks a store of the same name for all rows, after the join has."""
+    """The reader asks a store of the same name for all rows, after the join has asked."""
     stream = stream_of_moments(spark, tmp_path)
     rows: list[tuple[int, int]] = []
 

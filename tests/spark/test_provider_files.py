@@ -1,4 +1,4 @@
-"""The provider's files, read without Spark, hold what Spark's own state reader finds in them."""
+"""The provider's files, read without Spark, have the rows that Spark's own state reader finds."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ Finished = Callable[[str, str], ProviderRun]
 
 @pytest.fixture(scope="module")
 def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A job that ran with these settings; tests only read what it left."""
+    """Build finished runs of a job with these settings; tests only read the result."""
 
     @cache
     def run(name: str, settings_name: str) -> ProviderRun:
@@ -154,7 +154,7 @@ def spark_state_of(run: ProviderRun, store: Options, batch: int) -> list[str]:
 
 
 def changes_of(feed: list[Fields], batch: int) -> list[Fields]:
-    """The changes of a batch, as a reader gives them that was asked for this one."""
+    """The changes of a batch, in the form of a reader's answer for the batch."""
     names = ("change_type", "key", "value", "partition_id")
     return [{name: row[name] for name in names} for row in feed if row["batch_id"] == batch]
 
@@ -194,7 +194,7 @@ def test_decoded_state_and_changes_of_every_batch_are_those_that_spark_reads(
 def test_a_query_whose_changelogs_were_merged_goes_on_from_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its state is too large to be written again for batches of a few rows."""
+    """The state is too large for a full rewrite after batches of a few rows."""
     (large,) = write_batches(tmp_path / "large", 21, 1, EventShape(20_000, 10**9))
     first = large.rename(tmp_path / "first.parquet")
     os.utime(first, (1_600_000_000,) * 2)

@@ -1,4 +1,4 @@
-"""Queries whose state is in an object store give the rows and keep the state that others do."""
+"""Queries with state in an object store give the same rows and state as queries without."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def state_in_checkpoint(checkpoint: Path) -> list[Path]:
 def test_operators_give_what_they_do_on_hdfs_and_go_on_after_a_restart(
     spark: SparkSession, tmp_path: Path, s3: S3Server, name: str
 ) -> None:
-    """The aggregation writes snapshots and deletes files; the others have ids of states."""
+    """The aggregation writes snapshots and deletes files; the other jobs have ids of states."""
     left = write_batches(tmp_path / "left", 31, BATCHES, SHAPE)
     right = write_batches(tmp_path / "right", 32, BATCHES, SHAPE)
     settings = SNAPSHOTS if name == AGGREGATION else PLAIN
@@ -150,7 +150,7 @@ class TestAnAggregation:
 
 
 class Finished:
-    """A query that ran, and its readers."""
+    """A finished query, and its readers."""
 
     def __init__(self, run: ProviderRun, store: ProviderStore) -> None:
         self.run = run
@@ -158,7 +158,7 @@ class Finished:
         self.newest = run.batches[-1]
 
     def by_spark(self, **options: str) -> list[str]:
-        """The rows of a state as Spark's own reader finds them, in order."""
+        """The rows of a state in order, read by Spark's own reader."""
         with configured(self.run.spark, self.store.access):
             state = self.run.read_state(options).select("key.*", "value.*")
             return in_order(state.toArrow())
@@ -169,7 +169,7 @@ class Finished:
 
 
 def in_order(rows: pa.Table) -> list[str]:
-    """Rows as text, without the names of columns."""
+    """The rows as text, without the names of columns."""
     return sorted(repr(tuple(row.values())) for row in rows.to_pylist())
 
 
@@ -194,7 +194,7 @@ def finished(
 
 
 class TestReaders:
-    """What follows the checkpoint to its store, in sessions that name no store."""
+    """Readers follow the checkpoint to its store, in sessions that name no store."""
 
     def test_the_table_is_what_sparks_reader_finds(
         self, finished: Callable[[str], Finished]
@@ -305,7 +305,7 @@ class TestOutages:
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
 class TestDamagedObjects:
-    """Objects whose bytes are not those that were put there."""
+    """Objects whose bytes have changed since their put."""
 
     def stream(self, spark: SparkSession, folder: Path, settings: Options) -> Stream:
         stream = Stream(spark, folder, {PROVIDER_KEY: PROVIDER_CLASS, **settings})
@@ -316,7 +316,7 @@ class TestDamagedObjects:
         return stream
 
     def damage(self, store: ProviderStore, stream: Stream, kind: str, harm: Any) -> None:
-        """All files of a kind, in both partitions."""
+        """Damage all files of a kind, in both partitions."""
         place = state_place(open_object_store(str(stream.checkpoint)))
         assert place is not None
         files = [

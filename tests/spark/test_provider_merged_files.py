@@ -1,4 +1,4 @@
-"""Merged changelogs, on a store that is too large to be written again for a few changes."""
+"""A store too large for full rewrites merges its changelogs and keeps the right state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = 6000
 BATCHES = 150
 RETAINED = 10
 WIDTH = 64
-# The rows of scripts are bytes that tell their seed, not values of a schema.
+# The rows of scripts are bytes with their seed, not values of a schema.
 SETTINGS = " ".join(
     [
         "stateStore.coordinatorReportSnapshotUploadLag=false",
@@ -29,7 +29,7 @@ State = dict[int, Value]
 
 
 class Store:
-    """A script, and what the store holds after each of its batches; a snapshot after the first."""
+    """A script, and the store's state after each batch, with a snapshot after the first batch."""
 
     def __init__(self, settings: str = "") -> None:
         self.chance = random.Random(4)
@@ -40,7 +40,7 @@ class Store:
         self.changes: list[dict[int, Value | None]] = [{}, {}]
 
     def batch(self, maintains: bool = True) -> None:
-        """Some keys get another value, one is removed, and one comes."""
+        """Run a batch that changes some keys, removes a key, and adds a key."""
         version = len(self.states)
         state = dict(self.states[-1])
         changed = self.chance.sample(sorted(state), 6)
@@ -60,7 +60,8 @@ class Store:
             self.batch(maintains)
 
     def run(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-        """The results of these lines after those of the batches, none of which may be an error."""
+        """Run the batches and then these lines. Return the results of these lines; no result is an
+        error."""
         script = "\n".join([*self.lines, *lines])
         results: str = provider_jvm.new("ProviderScript", str(root)).run(script)
         answers = results.split("\n")[len(self.lines) :]
@@ -68,12 +69,12 @@ class Store:
         return answers
 
     def retained(self) -> range:
-        """The versions that a query may go back to."""
+        """The versions available for going back."""
         newest = len(self.states) - 1
         return range(newest - RETAINED, newest + 1)
 
     def shown_changes(self, version: int) -> list[str]:
-        """As the script shows the changes of a version, without their order."""
+        """The changes of a version in the form of the script, sorted."""
         changes = self.changes[version].items()
         return sorted(f"{version - 1}:{number}={value or '-'}" for number, value in changes)
 
@@ -100,7 +101,7 @@ def test_every_retained_version_is_there_and_has_its_changes(
 def test_versions_that_are_undone_in_memory_are_not_merged(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """A batch that runs again takes the place of one whose changelog is there."""
+    """A batch that runs again replaces a batch whose changelog exists."""
     store = Store()
     for _ in range(BATCHES):
         store.batch()

@@ -1,4 +1,4 @@
-"""Queries whose state is in mapped files of a local directory."""
+"""Queries with state in mapped files of a local directory give exact results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
 
 
 class Query:
-    """A count and a sum by key, started anew for each call, over all files that were fed before."""
+    """A count and a sum by key, started anew for each call, over all files fed so far."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -56,7 +56,7 @@ class Query:
         return self.stream.source().groupBy("key").agg(*aggregates)
 
     def assert_exact(self) -> None:
-        """What was put out last of each key is what a batch computation of all rows gives."""
+        """Assert that the last output of each key equals a batch computation of all rows."""
         assert self.stream.totals() == totals_of(self.fed)
 
 
@@ -72,7 +72,7 @@ def metrics_of(query: StreamingQuery) -> dict[str, Any]:
 
 
 def wide_rows(seed: int, keys: int) -> list[Row]:
-    """A row for each key, whose names are long."""
+    """A row for each key, with long names."""
     chance = random.Random(seed)
     return [(f"{key:0200d}", chance.randrange(100)) for key in range(keys)]
 
@@ -133,7 +133,7 @@ def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is
     for line in [f"start {on_disk}", "begin", "put 1-2000 9:1", "commit", "begin", "put 7 9:2"]:
         script.add(line, "")
     script.add("get 7", "9:2")
-    script.add(f"start {on_disk}", "")  # the provider of before is unloaded
+    script.add(f"start {on_disk}", "")  # unloads the earlier provider
     for line in ["get 7", "put 8 9:3", "remove 9", "entries"]:
         script.add(line, "error CowStateException")
     script.add("abort", "")
@@ -143,7 +143,7 @@ def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is
 
 
 def mapped_files(spark: SparkSession, directory: Path) -> int:
-    """How many files of the directory the JVM has mapped; they have no names any more."""
+    """The number of the directory's files mapped by the JVM; the files no longer have names."""
     maps = Path(f"/proc/{jvm_process(spark)}/maps").read_text()
     return sum(str(directory / "cowstate-") in line for line in maps.splitlines())
 
@@ -189,7 +189,7 @@ def jvm_process(spark: SparkSession) -> int:
 
 @contextmanager
 def files_of_at_most(spark: SparkSession, most_bytes: int) -> Iterator[None]:
-    """For a while, the JVM cannot write more than that to a file: a disk that is full."""
+    """Limit the size of files the JVM can write inside the `with` block, as on a full disk."""
     process = jvm_process(spark)
     soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (most_bytes, hard))
@@ -250,7 +250,7 @@ def test_a_local_directory_that_cannot_be_used_is_named_with_the_way_out_that_fi
 def test_a_batch_is_undone_in_a_thread_that_is_interrupted(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """Spark interrupts a task that it kills; undoing and compaction need more room on the disk."""
+    """Spark interrupts a killed task. Undo and compaction need more room on the disk."""
     numbers = ",".join(map(str, range(3000)))
     script = Script()
     script.add("begin head", ";0")

@@ -1,4 +1,4 @@
-"""Stateful operators give the rows and keep the state that they do with Spark's own providers."""
+"""Stateful operators give the same rows and state as with Spark's own providers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ON_DISK = {f"{STATE_STORE}.cowstate.backend": "disk"}
 
 
 def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
-    """As a whole, before the restart and before the last batch."""
+    """Assert that readers find the whole state before the restart and before the last batch."""
     chosen = [BATCHES // 2 - 1, run.batches[-2]]
     for batch, entries in run.states(chosen).items():
         assert entries == states[batch] != []
@@ -52,9 +52,9 @@ def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
 
 @dataclass
 class Trials:
-    """Jobs and their inputs, run with any provider. All of them stop and go on after two batches.
+    """Jobs and their inputs, for runs on any provider. All runs stop and go on after two batches.
 
-    What the built-in provider does, and counts, is found out once for each job.
+    The result of the built-in provider, with its counts, is computed once for each job.
     """
 
     spark: SparkSession
@@ -80,7 +80,7 @@ class Trials:
         run_together_with_restart(runs, *files)
 
     def run_beside_built_in(self, name: str, *runs: ProviderRun) -> History:
-        """Run these; returns outputs and states with the built-in provider."""
+        """Run the given runs, and return outputs and states of the built-in provider."""
         if name in self.histories:
             self.run(name, *runs)
         else:

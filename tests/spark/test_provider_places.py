@@ -1,4 +1,4 @@
-"""Where the provider keeps the state of a checkpoint, and who may write it there."""
+"""The provider finds the right place for the state of a checkpoint, and refuses wrong writers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.stores.misbehaving_gateway import end_gateways, gateways_belo
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
-# The rows of scripts are bytes that tell their seed, not values of a schema.
+# The rows of scripts are bytes with their seed, not values of a schema.
 BASE = (
     "stateStore.coordinatorReportSnapshotUploadLag=false stateStore.formatValidation.enabled=false"
 )
@@ -54,7 +54,7 @@ class Checkpoint:
         return results.split("\n")
 
     def message(self, *lines: str) -> str:
-        """What the last line fails with."""
+        """The error message of the last line."""
         return self.run(*lines[:-1], f"message {lines[-1]}")[-1]
 
     def place(self) -> StatePlace | None:
@@ -119,7 +119,7 @@ class TestTheMarker:
     def test_a_checkpoint_that_has_state_is_refused_and_nothing_is_changed(
         self, checkpoint: Checkpoint, has_commits: bool
     ) -> None:
-        """Its commits tell that some store has state, even if this one has none."""
+        """The commits show state in some store, even if this store has none."""
         if has_commits:
             (checkpoint.folder / "commits").mkdir()
             (checkpoint.folder / "commits" / "0").write_text("v1\n{}")
@@ -307,7 +307,7 @@ class TestWhoMayWrite:
     def test_a_copy_at_the_same_place_elsewhere_is_refused_once_the_original_has_run(
         self, provider_jvm: ProviderJvm, checkpoint: Checkpoint, tmp_path: Path
     ) -> None:
-        """As if a disk with the checkpoint was copied for another machine."""
+        """The copy is like a disk with the checkpoint, copied to another machine."""
         checkpoint.run(checkpoint.start, *batch(0, 1, 1))
         shutil.copytree(checkpoint.folder, tmp_path / "disk")
         checkpoint.run(START, *batch(1, 2, 2))
@@ -385,7 +385,7 @@ class TestWhoMayWrite:
     def test_a_run_that_several_have_followed_claims_nothing_where_it_had_not_written(
         self, checkpoint: Checkpoint
     ) -> None:
-        """With a setting of its own, an executor has a claim of its own."""
+        """An executor with a different setting has a separate claim."""
         results = checkpoint.run(
             checkpoint.start,
             *("executor a", *batch(0, 1, 1)),
@@ -427,7 +427,7 @@ class TestWhoMayWrite:
 
 
 class TestFilesInTheStore:
-    """The rules for files are those of a checkpoint."""
+    """The rules for files in a store are the rules for files in a checkpoint."""
 
     SNAPSHOTS = "minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
 

@@ -1,4 +1,4 @@
-"""What the provider changes in Spark's plan of a batch, and that nothing else changes with it."""
+"""The provider changes only the intended parts of Spark's plan of a batch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stream_of(spark: SparkSession, folder: Path, settings: Options = ON_COWSTATE
 
 
 def operators(query: StreamingQuery) -> list[str]:
-    """The operators around those with state in the plan of the last batch, from the top."""
+    """The operators around the stateful operators in the plan of the last batch, from the top."""
     lines = last_plan(query).toString().splitlines()
     names = [match[0] for line in lines if (match := re.search(r"[A-Z]\w+", line))]
     return [name for name in names if name not in ("Project", "Exchange", "Scan", "FileScan")]
@@ -72,7 +72,7 @@ def plan_of(stream: Stream, build: Build) -> list[str]:
 
 
 def changed(spark: SparkSession, plan: Any) -> Any:
-    """The plan as the provider's rule changes it, for the settings of the session."""
+    """The plan after the provider's rule, for the settings of the session."""
     rules: Any = spark._jvm
     for name in PACKAGE.split("."):
         rules = getattr(rules, name)
@@ -142,8 +142,8 @@ def test_a_bad_value_of_the_setting_fails_the_query(spark: SparkSession, tmp_pat
 
 
 def test_the_state_of_rows_is_prefetched(spark: SparkSession, tmp_path: Path) -> None:
-    """Also of rows that are longer than what is read ahead. A few keys are not in the line of the
-    table in which they belong, and are not looked for in others."""
+    """Rows longer than the read-ahead are prefetched, too. A few keys are not in their own line of
+    the table, and prefetching does not look in other lines."""
     stream = Stream(spark, tmp_path, ON_COWSTATE)
     chance = random.Random(7)
     lengths = [chance.choice((1, 1, 10, 5000, 40_000)) for _ in range(200)]
@@ -161,7 +161,7 @@ def test_the_state_of_rows_is_prefetched(spark: SparkSession, tmp_path: Path) ->
 def test_the_state_of_both_inputs_of_a_join_is_prefetched(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A few keys are not in the line of the table in which they belong."""
+    """A few keys are not in their own line of the table."""
     stream = Stream(spark, tmp_path, ON_COWSTATE)
     for batch in range(2):
         stream.feed([(f"key{n + 20 * batch}", 1) for n in range(100)])
@@ -169,8 +169,8 @@ def test_the_state_of_both_inputs_of_a_join_is_prefetched(
     plan = last_plan(query)
     (left,) = metrics_of(plan, "StateOfJoin", "numPrefetchedRowsOfLeft")
     (right,) = metrics_of(plan, "StateOfJoin", "numPrefetchedRowsOfRight")
-    # A row of the left side finds the count of its own side and a count and a value of the other
-    # one, if its key is one of 80. Then the left side has all keys.
+    # A row of the left side finds the count of its own side, and a count and a value of the right
+    # side, if its key is among 80 keys. Then the left side has all keys.
     assert 0.8 * 3 * 80 < left <= 3 * 80
     assert 0.8 * (80 + 2 * 100) < right <= 80 + 2 * 100
 
@@ -243,7 +243,7 @@ def test_a_sink_that_takes_a_few_rows_leaves_a_whole_batch_behind(
 
 
 def stream_of_many_keys(spark: SparkSession, folder: Path, settings: Options) -> Stream:
-    """Whose state is in one partition."""
+    """A stream whose state is in one partition."""
     stream = Stream(spark, folder, {**ON_COWSTATE, PARTITIONS: "1", **settings})
     for number in range(BATCHES):
         stream.feed(random_rows(number, count=3000, keys=1000))
@@ -253,7 +253,7 @@ def stream_of_many_keys(spark: SparkSession, folder: Path, settings: Options) ->
 def test_windows_that_end_are_removed_though_the_sink_takes_a_few_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """In append mode the store puts rows out as it removes them, and commits after the last one."""
+    """In append mode the store emits rows during their removal, and commits after the last row."""
     stream = Stream(spark, tmp_path, {**ON_COWSTATE, PARTITIONS: "1"})
     for batch in range(BATCHES):
         stream.feed([(f"key{number}", 100 * batch) for number in range(500)])
@@ -300,7 +300,7 @@ def test_both_of_two_aggregations_commit_though_the_sink_takes_a_row(
 
 
 def test_no_order_of_a_batch_is_promised(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark plans what a function does with a batch by what the batch's own plan says of order."""
+    """Spark plans a function's use of a batch by the order that the batch's own plan promises."""
     orders, joined = [], []
     other = spark.createDataFrame([(f"key{number}",) for number in range(30)], "key string")
 
@@ -343,7 +343,7 @@ def joined_with_itself(batch: DataFrame, _: int) -> None:
 
 
 def test_a_batch_of_objects_is_joined_with_itself(spark: SparkSession, tmp_path: Path) -> None:
-    """Both sides are inputs of one task, and write to one store one after the other."""
+    """Both sides are inputs of one task, and write to one store in turn."""
     settings = {**ON_COWSTATE, "spark.sql.autoBroadcastJoinThreshold": "-1"}
     stream = stream_of(
         spark, tmp_path, {**settings, f"{STATE_STORE}.cowstate.lockTimeoutSeconds": "5"}
@@ -356,7 +356,7 @@ def test_a_batch_of_objects_is_joined_with_itself(spark: SparkSession, tmp_path:
 def test_a_task_that_reads_a_batch_twice_at_once_needs_a_kept_one(
     spark: SparkSession, tmp_path: Path, is_kept: bool
 ) -> None:
-    """It opens the same stores twice, and would wait for itself."""
+    """The task opens the same stores twice, and would wait for itself."""
     stream = Stream(spark, tmp_path, ON_COWSTATE)
     stream.feed(random_rows(1, count=100, keys=30))
 
@@ -382,7 +382,7 @@ def state_of(stream: Stream) -> dict[str, tuple[int, int]]:
 def test_a_task_that_fails_after_some_rows_commits_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Rows leave before the store commits, and the batch runs again from the state before it."""
+    """Rows leave before the store commits, and the batch runs again from the earlier state."""
     stream = stream_of_many_keys(spark, tmp_path, {})
     broken = F.when(F.col("key") == stream.fed[-1][0], F.raise_error(F.lit("on purpose")))
 
@@ -419,7 +419,7 @@ def written_versions(stream: Stream) -> list[int]:
 def test_rows_are_read_to_the_end_unless_one_was_lost(
     provider_jvm: ProviderJvm, batch: str, asked: int, fails: bool, outcome: str, asks_first: bool
 ) -> None:
-    """Whoever met the error of a row may keep it, if the sink has enough rows."""
+    """The reader that met the error of a row may keep the error, if the sink has enough rows."""
     ended = provider_jvm.new("WholeBatchScript", batch).run(asked, asks_first, fails)
     assert ended.startswith(outcome)
     assert "there is more" not in ended

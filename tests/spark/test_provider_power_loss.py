@@ -1,7 +1,7 @@
-"""Power failures: what of the provider's files is on the disk, and what happens where it is not.
+"""After a power failure the provider's files are on the disk, or the loss is detected.
 
-A failure is what it leaves behind: files that nothing has forced to the disk are empty, or end
-early. What was forced is what the JVM's flight recorder saw.
+A test imitates the result of a failure: files that nothing has forced to the disk are empty, or end
+early. The JVM's flight recorder tells the forced files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 FSYNC = f"{STATE_STORE}.cowstate.fsync"
-# The rows of scripts are bytes that tell their seed, not values of a schema.
+# The rows of scripts are bytes with their seed, not values of a schema.
 START = (
     "start stateStore.coordinatorReportSnapshotUploadLag=false "
     "stateStore.formatValidation.enabled=false"
@@ -60,13 +60,13 @@ def state_files(root: Path, pattern: str = "*.arrow") -> list[Path]:
 
 
 class SyncWatch:
-    """What the JVM forces to the disk from now on."""
+    """A recorder of the files that the JVM forces to the disk from now on."""
 
     def __init__(self, provider_jvm: ProviderJvm) -> None:
         self._paths = provider_jvm.new("SyncedPaths")
 
     def end(self) -> list[Path]:
-        """In order; a file that was moved since has its later name."""
+        """The forced files in order; a moved file has its later name."""
         listed = [Path(line) for line in str(self._paths.end()).splitlines()]
         return [path.with_name(re.sub(r"^\.(.*)\.tmp$", r"\1", path.name)) for path in listed]
 
@@ -122,7 +122,7 @@ class TestWhatIsForcedToTheDisk:
 
 
 class TestABatchThatWasNotCommitted:
-    """Its changelog was not on the disk, and Spark asks for the version before it."""
+    """The changelog of the batch was not on the disk, and Spark asks for the version before."""
 
     def lines(self, provider_jvm: ProviderJvm, root: Path, harm: Harm) -> None:
         start = f"{START} stateStore.minDeltasForSnapshot=1"
@@ -158,7 +158,7 @@ class TestABatchThatWasNotCommitted:
 
 
 class TestFilesThatStandForOthers:
-    """A snapshot or a merged file is passed over, and nothing is deleted for its sake."""
+    """Reads ignore a damaged snapshot or merged file, and the damage causes no deletion."""
 
     SNAPSHOTS = f"{START} stateStore.minDeltasForSnapshot=1 minBatchesToRetain=1"
 
@@ -209,7 +209,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
 
 
 def run(stream: Stream, *, fsync: str, checkpoint_format: str, epochs: int) -> None:
-    """Feed so many files, and run until they are processed."""
+    """Feed so many files, and run until all files are processed."""
     settings = {
         PROVIDER_KEY: PROVIDER_CLASS,
         FSYNC: fsync,
@@ -269,7 +269,7 @@ class TestAQueryAfterAPowerFailure:
     def test_says_from_which_batch_to_restart_if_batches_were_committed(
         self, stream: Stream, checkpoint_format: str, harm: Harm
     ) -> None:
-        """The last two were not on the disk."""
+        """The last two batches were not on the disk."""
         how = {"fsync": "false", "checkpoint_format": checkpoint_format}
         run(stream, **how, epochs=3)
         for file in changelogs_of(stream, [2, 3]):

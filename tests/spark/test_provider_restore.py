@@ -1,4 +1,4 @@
-"""Which of several runs of a batch a restart goes on from, and restores that fail on the way."""
+"""A restart continues from the right run of a batch, and a restore survives failures on the way."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
-# The rows of scripts are bytes that tell their seed, not values of a schema.
+# The rows of scripts are bytes with their seed, not values of a schema.
 START = f"start {UNREPORTED} stateStore.formatValidation.enabled=false"
 RESTART = [START, "entries 1"]
-# The greater of two random uniques won half of the time before generations did.
+# Before there were generations, the greater of two random uniques won half of the time.
 RUNS = 8
 STATE = Path("0/0")
 
 
 def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    """The results of a script of a provider's tasks, none of which may be an error."""
+    """Run a script of a provider's tasks, and return its results without any error."""
     results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
     listed = results.split("\n")
     assert not [result for result in listed if result.startswith("error")]
@@ -33,7 +33,7 @@ def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
 
 
 def names_of(root: Path, kind: str = "changelog") -> list[tuple[int, int]]:
-    """Version and generation of each file."""
+    """The version and generation of each file."""
     files = (root / STATE).glob(f"*.{kind}.arrow")
     return sorted((int(file.name[:19]), int(file.name[20:30])) for file in files)
 
@@ -97,7 +97,7 @@ class TestABatchThatRunsAgain:
     def test_a_batch_after_the_writers_own_lists_nothing(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
-        """A file of another writer that it would have seen in a listing changes nothing."""
+        """A file of another writer changes nothing, though a listing would show the file."""
         lines = [
             *(START, "executor a", *batch(0, 1)),
             *("executor b", *batch(0, 2)),
@@ -184,7 +184,7 @@ class TestReading:
 
 
 class TestAdoptedVersions:
-    """Versions 1 and 2 are deltas of Spark's own provider; 3 and 4 are upon them."""
+    """Versions 1 and 2 are deltas of Spark's own provider; versions 3 and 4 build on the deltas."""
 
     def results(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
         restore(provider_jvm, root / STATE, "write-delta 1", "write-delta 2")
@@ -352,7 +352,7 @@ class TestAStoreThatIsOpened:
 def test_a_snapshot_of_a_version_that_was_undone_makes_no_other_one_superfluous(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """A restore of the batch that ran again cannot use it."""
+    """A restore of the batch that ran again cannot use the snapshot."""
     many = [START + " stateStore.minDeltasForSnapshot=2", "begin 0", "put 1-3000 9:1", "commit"]
     undone = [*many, *batch(1, 2), "write-if-due", "files snapshot", "begin 1", "put 2 1:3"]
     lines = [*undone, "commit", "write-if-due", "files snapshot", *batch(2, 3), "write-if-due"]

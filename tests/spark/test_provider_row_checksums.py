@@ -1,4 +1,4 @@
-"""Spark's settings for checksums of rows and of files, with the provider, over restarts."""
+"""Spark's settings for row and file checksums work with the provider over restarts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def columns_of(files: list[Path]) -> set[int]:
 
 
 def log_setting(checkpoint: Path, key: str, value: str) -> None:
-    """Change what the offset log says of a setting, which a restart goes by."""
+    """Change a setting in the offset log, from which a restart reads the setting."""
     for path in (checkpoint / "offsets").glob("[0-9]*"):
         version, metadata, *offsets = path.read_text().split("\n")
         logged = json.loads(metadata)
@@ -125,7 +125,7 @@ Expected = Callable[[str], History]
 def expected(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, inputs: Inputs
 ) -> Expected:
-    """What a job does with Spark's own provider and its row checksums."""
+    """Build the history of a job on Spark's own provider with its row checksums."""
 
     @cache
     def history(name: str) -> History:
@@ -207,7 +207,7 @@ def test_a_state_that_each_task_gives_up_is_restored_by_the_next(
 
 
 def with_another_row(data: bytes, value: bytes) -> bytes:
-    """A state file of one record batch in which a byte of this value, and so each sum, is new."""
+    """A state file of one record batch with a changed byte in this value, and new sums."""
     changed = bytearray(data)
     assert data.count(value) == 1
     changed[data.index(value) + 8] ^= 1
@@ -312,7 +312,7 @@ def through_manager(folder: Path) -> tuple[str, Options]:
 
 
 def on_another_scheme(folder: Path) -> tuple[str, Options]:
-    mounts = f"mounts{uuid4().hex}"  # Hadoop keeps the file systems that it has opened, by name.
+    mounts = f"mounts{uuid4().hex}"  # Hadoop keeps open file systems by name.
     link = {f"fs.viewfs.mounttable.{mounts}.link./here": folder.parent.as_uri()}
     return f"viewfs://{mounts}/here/{folder.name}", link
 

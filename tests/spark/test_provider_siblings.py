@@ -1,4 +1,5 @@
-"""Stores of one operator that a task writes side by side, as those of a join."""
+"""Stores of one operator that a task writes side by side, as for a join, commit the same
+attempt."""
 
 from __future__ import annotations
 
@@ -57,14 +58,14 @@ def test_a_store_that_has_written_its_file_may_be_aborted(
         *(f"put 0/right 0 {VALUE}", "commit 0/right", "end"),
     )
     assert results[4:] == ["1", "", "", "", "", "1", ""]
-    # A file of the first time is as that of a task that was killed. That of the second one counts.
+    # The first file is like the file of a killed task. The second file counts.
     assert run(provider_jvm, tmp_path, "begin 0/right 1", "entries 0/right")[1] == shown({0: VALUE})
 
 
 def test_stores_of_other_partitions_of_the_task_go_on(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """A task that reads several partitions may have several of them open."""
+    """A task that reads several partitions may have several partitions open."""
     results = run(
         provider_jvm,
         tmp_path,
@@ -154,7 +155,7 @@ def test_a_task_that_writes_a_store_once_more_takes_another_unique(
 def test_the_same_one_of_two_attempts_counts_in_each_store(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """The second attempt looks when the first one has written one of its two files."""
+    """The second attempt looks when the first attempt has written one of its two files."""
     for number in range(8):
         root = tmp_path / str(number)
         first = [f"begin 0/{side} 0" for side in SIDES] + [f"put 0/{side} 1 1:1" for side in SIDES]
@@ -182,28 +183,28 @@ def committed(stores: list[str]) -> list[str]:
 
 
 def rows_of_join(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    """The rows of the four stores after the lines, whose last task has begun all of them."""
+    """The rows of the four stores after the lines, whose last task has begun all four stores."""
     results = run(provider_jvm, root, *lines, *(f"entries {store}" for store in STORES_OF_JOIN))
     assert not [result for result in results if result.startswith("error")]
     return results[-4:]
 
 
 def attempts_in(root: Path, store: str) -> list[str]:
-    """The attempts that have written changelogs of a store, rising."""
+    """The attempts with changelogs of a store, in rising order."""
     return sorted(
         path.name.split("-")[2] for path in (root / "0" / store).glob("*.changelog.arrow")
     )
 
 
 def value_without_spark(root: Path, store: str) -> int:
-    """The value of the only row, in the numbers of its JVM."""
+    """The value of the only row, as an unsigned number."""
     where = StorePartition(0, 0, store.removeprefix("0/"))
     (row,) = read_partition_state(LocalObjectStore(root.parent), where, 1)["value"].to_pylist()
     return int(row["value"]) % (1 << 64)
 
 
 def leave_of_attempt(root: Path, attempt: str, stores: list[str]) -> None:
-    """Delete what an attempt wrote of the other stores, as if it had been killed before."""
+    """Delete an attempt's files in all stores but these, as if a kill had come earlier."""
     for store in STORES_OF_JOIN:
         (path,) = (root / "0" / store).glob(f"*-{attempt}-*.changelog.arrow")
         if store not in stores:
@@ -211,7 +212,7 @@ def leave_of_attempt(root: Path, attempt: str, stores: list[str]) -> None:
 
 
 def two_attempts(provider_jvm: ProviderJvm, root: Path) -> list[str]:
-    """Two attempts at a version that have not seen each other: of KILLED, and of SUCCESSOR."""
+    """Run two attempts at a version, of KILLED and SUCCESSOR, that have not seen each other."""
     lines = [*begun_join(0), *put_in_join(KILLED), "task 1", *begun_join(0)]
     lines += [*put_in_join(SUCCESSOR), *committed(STORES_OF_JOIN), "end"]
     lines += [f"attempts {STORES_OF_JOIN[0]}", "task 0", *committed(STORES_OF_JOIN), "end"]
@@ -225,7 +226,7 @@ def two_attempts(provider_jvm: ProviderJvm, root: Path) -> list[str]:
 def test_an_attempt_that_was_killed_in_the_middle_counts_in_no_store_of_a_join(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """Its successor has not seen its files, so only their `unique` would choose between the two."""
+    """The successor has not seen the killed attempt's files, so only `unique` could choose."""
     greater_was_killed = set()
     for number in range(40):
         root = tmp_path / str(number) / "state"
@@ -243,7 +244,8 @@ def test_an_attempt_that_was_killed_in_the_middle_counts_in_no_store_of_a_join(
 def test_what_a_killed_attempt_left_in_memory_counts_in_no_store_of_a_join(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """Its executor runs the next batch, after another one has run the batch again."""
+    """The executor of the killed attempt runs the next batch, after another executor repeated the
+    batch."""
     lines = [*begun_join(0), *put_in_join(KILLED), *committed(STORES_OF_JOIN[:2]), "end"]
     lines += ["task 1", *begun_join(0), *put_in_join(SUCCESSOR), *committed(STORES_OF_JOIN), "end"]
     rows = rows_of_join(provider_jvm, tmp_path, *lines, "task 0", *begun_join(1))
@@ -253,7 +255,7 @@ def test_what_a_killed_attempt_left_in_memory_counts_in_no_store_of_a_join(
 def test_stores_of_a_join_of_different_attempts_are_an_error(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    """Somebody has deleted files: each attempt is in two stores only."""
+    """A user has deleted files: each attempt is in two stores only."""
     attempts = two_attempts(provider_jvm, tmp_path)
     leave_of_attempt(tmp_path, attempts[0], STORES_OF_JOIN[::2])
     leave_of_attempt(tmp_path, attempts[1], STORES_OF_JOIN[1::2])

@@ -1,7 +1,7 @@
-"""Option pushFilters changes no result: random keys and literals of each type.
+"""The option pushFilters changes no result for random keys and literals of each type.
 
-Keys and literals of a type come from one pool, which has those that Spark and PySpark change on
-their way to a source. The seed is printed; TEST_SEED repeats a run.
+Keys and literals of a type come from one pool. The pool has values that Spark and PySpark change on
+the way to a source. The test prints its seed; TEST_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Literal = Callable[[random.Random], str]
 
 
 def whole_number(bits: int, spark_type: str) -> Literal:
-    """A literal of an integral type, often near an end or zero."""
+    """Build literals of an integral type, often near an end or zero."""
     end = 1 << (bits - 1)
 
     def literal(chance: random.Random) -> str:
@@ -44,7 +44,7 @@ def whole_number(bits: int, spark_type: str) -> Literal:
 
 
 def floating(suffix: str) -> Literal:
-    """A literal of a floating-point type, often one that is special."""
+    """Build literals of a floating-point type, often special values."""
 
     def literal(chance: random.Random) -> str:
         special = chance.choice(["NaN", "Infinity", "-Infinity", "0.0", "-0.0", "0.1", "16777217"])
@@ -55,7 +55,7 @@ def floating(suffix: str) -> Literal:
 
 
 def decimal(precision: int, scale: int) -> Literal:
-    """A decimal with any number of digits; decimals with the same 28 digits first are likely."""
+    """Build decimals with any number of digits, often with equal first 28 digits."""
 
     def literal(chance: random.Random) -> str:
         digits = chance.choice([1, precision // 2, precision])
@@ -71,14 +71,14 @@ def decimal(precision: int, scale: int) -> Literal:
 
 
 def day(chance: random.Random) -> str:
-    """A day, often near the days that Julian calendars have otherwise."""
+    """Draw a day, often near the days that differ in Julian calendars."""
     special = [f"1582-10-{chance.randint(3, 17):02}", "2011-12-30", "2011-12-31", "0001-01-02"]
     year, month = chance.randint(1000, 9998), chance.randint(1, 12)
     return f"date'{chance.choice([*special, f'{year:04}-{month:02}-{chance.randint(1, 28):02}'])}'"
 
 
 def moment(spark_type: str) -> Literal:
-    """A time of some day, to the microsecond."""
+    """Build literals of a time on some day, to the microsecond."""
 
     def literal(chance: random.Random) -> str:
         time = f"{chance.randrange(24):02}:30:00.{chance.randrange(10**6):06}"
@@ -88,7 +88,7 @@ def moment(spark_type: str) -> Literal:
 
 
 def text(chance: random.Random) -> str:
-    """A text, sometimes with bytes that are not UTF-8."""
+    """Draw a text, sometimes with bytes outside UTF-8."""
     letters = "".join(chance.choices(string.ascii_letters + "é中\U0001f600", k=chance.randrange(3)))
     broken = f"cast(unhex('{chance.choice(['61FE', '61FF', 'EFBFBD', 'EDA080'])}') as string)"
     return chance.choice([f"'{letters}'", f"'{letters}'", broken])
@@ -122,7 +122,7 @@ LITERALS: dict[str, Literal] = {
 
 
 def condition(chance: random.Random, literal: Literal) -> str:
-    """A filter on column `k` that a source may be told."""
+    """Draw a filter on column `k` that Spark may pass to a source."""
     a, b = literal(chance), literal(chance)
     listed = ", ".join(literal(chance) for _ in range(chance.randint(1, 4)))
     return chance.choice(
@@ -143,14 +143,14 @@ def condition(chance: random.Random, literal: Literal) -> str:
 
 
 def random_keys(spark: SparkSession, chance: random.Random) -> DataFrame:
-    """A column of keys for each type, by the names of LITERALS."""
+    """A column of keys for each type, named as in LITERALS."""
     rows = [f"({', '.join(literal(chance) for literal in LITERALS.values())})" for _ in range(KEYS)]
     names = ", ".join(f"`{name}`" for name in LITERALS)
     return spark.sql(f"select * from values {', '.join(rows)} as t({names})")
 
 
 def write_table(keys: pa.Table, schema: StructType, url: str) -> None:
-    """A table with the keys, the lesser in one file and the greater in another."""
+    """Write a table with the keys, the lesser half in one file and the greater half in another."""
     options = {"path": url, "keys": "k", "maxParallelism": "64", "onDuplicate": "last"}
     plan = plan_of_sink(options, schema)
     opened = open_table(plan)

@@ -1,13 +1,13 @@
-"""Processors in queries: in PySpark's own runner, in Spark's own operator, and in cowstate.
+"""Processors give the same results in PySpark's runner, in Spark's operator and in cowstate.
 
-All three get the same random rows. They have to yield the same in each batch, in order for each
-key, and to hold the same in the end: every value, list, entry of a map and timer. The queries are
-stopped and started again, cowstate's at other parallelisms than Spark's and than before, and with
-the other backend each time; now and then its store is made anew from a savepoint.
+All three engines get the same random rows. In each batch the engines must emit the same rows, in
+order for each key, and end with the same values, lists, map entries and timers. The queries are
+stopped and started again. Cowstate's queries change the parallelism and the backend each time. Now
+and then a savepoint replaces cowstate's store.
 
-Most processors are random, too: tests/support/processors/scripted_processor.py tells what they do.
-Some runs are a second attempt, after a processor that raises an error in the middle of a batch. The
-seed in a test's name gives the same processor and rows again.
+Most processors are random, too: see tests/support/processors/scripted_processor.py. Some runs are a
+second attempt, after a processor raised an error in the middle of a batch. The seed in a test's
+name gives the same processor and rows again.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ ByKey = dict[str | None, list[Output]]
 
 @pytest.fixture(scope="module", autouse=True)
 def few_warnings(spark: SparkSession) -> Iterator[None]:
-    """Spark's operator warns of each value that it looks for and does not find."""
+    """Silence the warnings of Spark's operator about each missing value."""
     spark.sparkContext.setLogLevel("ERROR")
     yield
     spark.sparkContext.setLogLevel("WARN")
 
 
 class Job(NamedTuple):
-    """The time mode, the output, and how many values of rows have one event time."""
+    """The time mode, the output, and the number of row values with the same event time."""
 
     mode: str
     output: str = OUTPUT
@@ -88,7 +88,7 @@ Operator = Callable[[Any, StatefulProcessor, Job], DataFrame]
 
 
 class Query(TimedStream):
-    """A query on one engine, with one processor after the other."""
+    """A query on one engine, with several processors in turn."""
 
     def __init__(self, spark: SparkSession, folder: Path, operator: Operator) -> None:
         super().__init__(spark, folder)
@@ -115,7 +115,7 @@ class Query(TimedStream):
             self.run(self._operator(rows.groupBy("key"), processor, job))
 
     def move_state(self) -> None:
-        """Put a store that is made from a savepoint in the store's place."""
+        """Replace the store with a store made from a savepoint."""
         if not self.committed():
             return
         saved = self.folder / f"saved-{uuid4()}"
@@ -127,14 +127,14 @@ class Query(TimedStream):
         spark_state.restore(str(saved), str(store))
 
     def keep(self, batch: DataFrame, epoch: int) -> None:
-        """See Stream."""
+        """Keep the output of a batch: see Stream."""
         rows = [tuple(row) for row in batch.collect()]
         if rows:
             self._output[epoch] = rows
 
     def taken_output(self) -> list[list[Output]]:
-        """What batches have yielded since the last call. Those that yielded nothing do not count:
-        when there is a batch without rows, depends on the engine."""
+        """The non-empty outputs of batches since the last call. Empty batches do not count, because
+        batches without rows depend on the engine."""
         taken = [rows for _, rows in sorted(self._output.items())]
         self.last_epoch = max(self._output, default=self.last_epoch)
         self._output.clear()
@@ -151,7 +151,7 @@ def on_cowstate(grouped: Any, processor: StatefulProcessor, job: Job) -> DataFra
 
 
 class Failure(NamedTuple):
-    """A run that fails: at which row or timer, see Scripted, and cowstate's parallelism."""
+    """A run that fails at a row or timer (see Scripted), and cowstate's parallelism."""
 
     at: tuple[str | None, int]
     parallelism: int
@@ -160,14 +160,16 @@ class Failure(NamedTuple):
 def random_failure(
     chance: random.Random, expected: list[list[Output]], parallelism: int
 ) -> Failure:
-    """At a row or timer that is known to come."""
+    """Draw a failure at a row or timer that is known to come."""
     key, number, *_ = chance.choice(chance.choice([rows for rows in expected if rows]))
     return Failure((key, number), parallelism)
 
 
 class Engines:
-    """The same runs on all three: `runner`, `theirs` and `ours`. `processor` makes one; it gets
-    what runs differ in."""
+    """The same runs on three engines: `runner`, `theirs` and `ours`.
+
+    `processor` makes a processor from the arguments that differ between runs.
+    """
 
     def __init__(
         self, spark: SparkSession, folder: Path, job: Job, processor: Callable[..., Any]
@@ -186,7 +188,7 @@ class Engines:
         failure: Failure | None = None,
         **declared: Any,
     ) -> None:
-        """Run what was fed. With a failure, this is the second attempt."""
+        """Run the fed rows. With a failure, the run is the second attempt."""
         for query in (self.theirs, self.ours):
             if failure is not None:
                 broken = self.processor(breaks_at=failure.at, **declared)
@@ -197,7 +199,7 @@ class Engines:
             assert wrong == {query.folder.name: []}
 
     def assert_same_contents(self, states: Sequence[KeptState]) -> None:
-        """All have the same in these states, most of which are not empty, and the same timers."""
+        """Assert that all engines have the same states, mostly non-empty, and the same timers."""
         spark, store, epoch = self.ours.spark, self.ours.store(), self.ours.last_epoch
         assert sum(bool(self.runner.state(state)) for state in states) > len(states) / 2
         for state in states:
@@ -212,7 +214,7 @@ class Engines:
 
 
 def differences(expected: list[list[Output]], yielded: list[list[Output]]) -> list[Any]:
-    """Where the output differs, as (batch, key, what was expected, what was yielded)."""
+    """The differences in output, as (batch, key, expected, emitted)."""
     batches = zip_longest(filter(None, expected), yielded, fillvalue=[])
     return [
         (number, key, of_expected.get(key), of_yielded.get(key))
@@ -239,15 +241,15 @@ def in_order(batch: Batch) -> list[tuple[str | None, int]]:
 def test_in_event_time_all_three_yield_and_hold_the_same(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """The watermark, and so when timers fire, follows from the rows."""
+    """The watermark, and so the firing of timers, follows from the rows."""
     chance = random.Random(seed)
     extra = KeptState("extra", chance.choice(("value", "list", "map")))
     script = random_script(chance, LINES, LONGEST, (*STATES, extra))
     make = partial(ScriptedInOrder, script, watermark, states=STATES)
     engines = Engines(spark, tmp_path, Job("EventTime"), make)
     timeline = Timeline(chance, LINES)
-    # A state that was deleted begins empty. It is of the same kind again: Spark refuses a map where
-    # there was a value or a list, and the other way round.
+    # A deleted state begins empty, with the same kind as before: Spark refuses a map after a value
+    # or a list, and the reverse.
     for parallelism, fails_at, declared in (
         (3, None, {"states": (*STATES, extra)}),
         (1, 2, {"deleted": ("extra",)}),
@@ -268,9 +270,10 @@ def test_in_event_time_all_three_yield_and_hold_the_same(
 def test_with_time_to_live_all_three_yield_and_hold_the_same(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """The batches' times differ, so no one is told them, and they decide nothing: what lives for a
-    day outlives the test, and what lives for a millisecond is gone in the next batch. Timers are
-    for the past, and fire in their batch, or for the year 2100."""
+    """The batches' times differ, so the processors do not see the times, and the times decide
+    nothing. A value with a life of a day outlives the test; a value with a life of a millisecond is
+    gone in the next batch. Timers are for the past and fire in their batch, or for the year 2100.
+    """
     chance = random.Random(seed)
     states = [
         KeptState(f"{kind}_{name}", kind, ttl_ms)

@@ -1,4 +1,4 @@
-"""The README's Python, run as a newcomer runs it: all of it, in one session, from top to bottom."""
+"""The README's Python runs from top to bottom in one session, as for a newcomer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
-# On a busy machine 30 s may pass before the first rows do; on an idle one they take a few.
+# On a busy machine 30 s may pass before the first rows come; on an idle machine a few seconds.
 AWAIT_ROWS = """
 def await_rows(query):
     while query.exception() is None and not any(p["numInputRows"] for p in query.recentProgress):
@@ -23,7 +23,8 @@ def await_rows(query):
 
 
 def readme_program(folder: Path) -> str:
-    """Its Python blocks, with the paths below /tmp put below `folder`, until queries have rows."""
+    """Join the README's Python blocks, with paths below `folder`, waiting until queries have
+    rows."""
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
     program = "\n".join(blocks).replace("/tmp/", f"{folder}/")
     assert program.count("query.awaitTermination(30)") == 3

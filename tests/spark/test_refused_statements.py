@@ -1,4 +1,4 @@
-"""Statements on tables of Spark's catalog that are refused, before the catalog or a row changes."""
+"""Unsupported statements on tables of Spark's catalog are refused before anything changes."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def path(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A table, which the catalog knows as `known`, beside an empty one and one of Spark's own."""
+    """The path of a table, known to the catalog as `known`, beside an empty table and a table of
+    Spark."""
     table = str(tmp_path_factory.mktemp("refused") / "table")
     write(spark.createDataFrame([(1, "a"), (2, "b")], COLUMNS), table, keys="id")
     write(spark.createDataFrame([(2, "c")], COLUMNS), table)
@@ -147,7 +148,7 @@ def path(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="class")
 def unchanged(spark: SparkSession, path: str) -> Iterator[None]:
-    """Afterwards the tables, and what the catalog says of them, are what they were."""
+    """Assert at the end that the tables, and their entries in the catalog, have not changed."""
 
     def said() -> list[Any]:
         return [

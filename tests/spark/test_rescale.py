@@ -1,4 +1,5 @@
-"""Queries go on with another number of partitions as if they had always had it."""
+"""After a change of the number of partitions, queries go on as if the number had always been the
+same."""
 
 from __future__ import annotations
 
@@ -85,13 +86,13 @@ def jobs(spark: SparkSession, provider_jvm: ProviderJvm) -> dict[str, tuple[Job,
 
 @pytest.fixture
 def begun(spark: SparkSession, jobs: dict[str, tuple[Job, EventShape]], tmp_path: Path) -> Begun:
-    """A job with two batches, on cowstate with these settings and on HDFSBacked."""
+    """Build a job with two batches, on cowstate with these settings and on HDFSBacked."""
 
     def begin(
         name: str, settings: Options = THROUGH_MANAGER, batches: int = 2, files: int = BATCHES
     ) -> RescaledRun:
         job, shape = jobs[name]
-        # The first query that loads a store decides how often there is maintenance.
+        # The first query that loads a store decides the interval of maintenance.
         often = {key: value for key, value in settings.items() if key == MAINTENANCE_INTERVAL}
         run = RescaledRun(
             ProviderRun(spark, job, COWSTATE, tmp_path / "rescaled", settings),
@@ -180,7 +181,7 @@ def test_the_state_is_read_from_a_snapshot_and_the_changes_after_it(
     assert run.rescaled.snapshots()
     for number in (5, 2):
         rescaled(run.rescaled.checkpoint, number)
-        # Maintenance that goes on would write to the checkpoint while it is rescaled.
+        # Later maintenance would write to the checkpoint during the rescale.
         with maintenance_of(spark):
             run.go_on(1)
     run.assert_agrees()
@@ -215,7 +216,7 @@ def test_a_query_that_has_no_commit_yet_only_changes_its_number(begun: Begun) ->
 
 @pytest.fixture(scope="module")
 def read_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ProviderRun:
-    """Batches 0 and 1 ran with 2 partitions, batch 2 with 5 and batch 3 with 3."""
+    """A run with 2 partitions in batches 0 and 1, 5 partitions in batch 2, and 3 in batch 3."""
     folder = tmp_path_factory.mktemp("read")
     files = write_batches(folder / "files", 5, 4, EventShape(rows=80, keys=40))
     run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, folder / "run", THROUGH_MANAGER)
@@ -393,7 +394,7 @@ def test_a_file_that_was_changed_after_a_rescale_is_not_finished(
 
 
 def kill_rescale(run: ProviderRun, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
-    """End a rescale to 3 partitions before a step of it, and leave all as it is then."""
+    """End a rescale to 3 partitions before the given step, and keep the checkpoint in its state."""
     with monkeypatch.context() as patch:
         for step in (before, "_undo_after"):
             patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
@@ -417,7 +418,7 @@ def long_after_a_kill(
 
 
 def noted_partitions(run: ProviderRun) -> list[int]:
-    """What Spark's reader of metadata shows, by operator."""
+    """The number of partitions by operator, from Spark's metadata reader."""
     noted = run.spark.read.format("state-metadata").load(str(run.checkpoint)).collect()
     return [row.numPartitions for row in noted]
 

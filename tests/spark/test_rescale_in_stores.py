@@ -1,4 +1,4 @@
-"""Queries whose state is in an object store go on with another number of partitions."""
+"""Queries with state in an object store go on with another number of partitions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 def begun(spark: SparkSession, tmp_path: Path) -> Begun:
-    """A job after two batches with its state in a store, and the same on HDFSBacked."""
+    """Build a job after two batches with its state in a store, and the same job on HDFSBacked."""
 
     def begin(name: str, store: ProviderStore, settings: Options) -> RescaledRun:
         job, shape = OPERATOR_JOBS[name]
@@ -82,7 +82,7 @@ def store(tmp_path: Path) -> ProviderStore:
 
 
 def sorted_rows(run: RescaledRun, store: ProviderStore) -> list[str]:
-    """What cowstate's reader finds."""
+    """The sorted rows that cowstate's reader finds."""
     opened = open_store(str(run.rescaled.checkpoint), storage_options=store.readable)
     return sorted(map(repr, opened.read().to_pylist()))
 

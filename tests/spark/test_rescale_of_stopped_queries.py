@@ -1,4 +1,5 @@
-"""What `cowstate rescale` says of, refuses about, and does to the checkpoint of a stopped query."""
+"""`cowstate rescale` reports, refuses and changes the right things in a stopped query's
+checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ Stopped = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """The checkpoint of a query that ran three batches; each test gets a copy."""
+    """Build the checkpoint of a query that ran three batches; each test gets a copy."""
 
     @cache
     def ran(name: str, provider: str, snapshots: bool) -> Path:
@@ -72,7 +73,8 @@ def refused(
     partitions: int = 5,
     dry: bool = True,
 ) -> None:
-    """The command ends with a message, and changes nothing. `dry`: a dry run says so, too."""
+    """Assert that the command fails with a message and changes nothing. `dry`: also for a dry
+    run."""
     before = contents(checkpoint)
     for apply in ([], ["--apply", "--force"]) if dry else (["--apply", "--force"],):
         assert rescale(checkpoint, partitions, *apply) == 2
@@ -82,7 +84,8 @@ def refused(
 
 
 def plan_last_batch_anew(checkpoint: Path) -> bytes:
-    """As a query does that begins anew with the former number, after batch 2. Returns its plan."""
+    """Plan the last batch again, like a query that begins anew with the former number of partitions
+    after batch 2. Return the plan."""
     (saved,) = checkpoint.glob("_cowstate_rescale/*/files/offsets/3")
     anew = saved.read_bytes() + b"\nplanned anew"
     delete(checkpoint / "offsets" / "3")
@@ -236,7 +239,7 @@ class TestRefusals:
 class TestFirstBatches:
     @pytest.fixture
     def first(self, checkpoint: Path) -> Path:
-        """A checkpoint whose first batch failed before it wrote any state."""
+        """A checkpoint whose first batch failed before any state was written."""
         for file in [*checkpoint.glob("offsets/[1-9]*"), *checkpoint.glob("commits/[0-9]*")]:
             delete(file)
         for file in checkpoint.glob("state/0/[01]/*.arrow"):

@@ -1,4 +1,4 @@
-"""A new query begins with the state of an older one: `spark.cowstate.restoreFrom`."""
+"""A new query begins with the state of an older query through `spark.cowstate.restoreFrom`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESTORE = "spark.cowstate.restoreFrom"
 
 @pytest.fixture(scope="module")
 def old(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stream:
-    """Two epochs of totals."""
+    """A stream after two epochs of totals."""
     stream = Stream(spark, tmp_path_factory.mktemp("old"))
     for rows in ([("a", 1), ("b", 2)], [("a", 3)]):
         stream.feed(rows)
@@ -96,7 +96,7 @@ def test_two_operators_begin_with_one_epoch_of_a_query_that_goes_on(
     shutil.copytree(old.store(), query / "totals")
     behind, store = query / "others", old.store()
     shutil.copytree(store, behind)
-    # The manifest of an epoch may be there twice: both subtasks may be the last one at once.
+    # An epoch may have two manifests: both subtasks may be the last subtask at once.
     newest = max(store.glob("epochs/*")).name
     for manifest in behind.glob(f"manifests/{newest}-*"):
         manifest.unlink()

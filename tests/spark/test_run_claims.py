@@ -1,4 +1,4 @@
-"""The claim of a run at a directory of an object store: who has it, and when that is looked at."""
+"""A run's claim on a directory of an object store is granted and checked at the right moments."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_commit_after_some_seconds_lets_a_look_run_beside_it(directory: Direct
     directory.held("second")
     claim.waitSeconds(6)
     assert claim.refusal() == ""
-    # The clock stands still, so no other look begins.
+    # The clock stands still, so no second look begins.
     while not (told := claim.refusal()):
         time.sleep(0.01)
     assert "run second has taken over" in told
@@ -91,7 +91,7 @@ def test_a_look_that_the_store_does_not_answer_puts_none_off(directory: Director
 def test_a_run_of_long_ago_that_begins_anew_somewhere_takes_no_claim_over(
     directory: Directory,
 ) -> None:
-    """More runs came since than claims are kept, and the log has no more its first commits."""
+    """More runs followed than claims are kept, and the log no longer has the first commits."""
     directory.held("first")
     for number in range(2, RUNS_WITH_CLAIMS + 3):
         directory.commit(number - 2)
@@ -110,7 +110,7 @@ def test_a_run_of_long_ago_that_begins_anew_somewhere_takes_no_claim_over(
 def test_a_run_that_goes_on_behind_the_last_commit_claims_with_any_later_batch(
     directory: Directory,
 ) -> None:
-    """Another executor of the run has no claim to make, also when a batch is committed."""
+    """Another executor of the run needs no claim, even when a batch is committed."""
     directory.held("first")
     directory.commit(0)
     claim = directory.held("second", version=2)

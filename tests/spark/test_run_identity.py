@@ -1,7 +1,7 @@
-"""A run of a query is told from the one before it, whatever user code sets in the query's thread.
+"""Each run of a query has a distinct identity, whatever user code sets in the query's thread.
 
-A restart in these tests is a query that is started again on its checkpoint, which gives it another
-run id. A rollback lets batches run again that had been committed.
+A restart in these tests is a query that is started again on its checkpoint, so the query gets
+another run id. A rollback repeats committed batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Savepoints as users write them, read them, and begin queries with them."""
+"""Users can write savepoints, read savepoints, and begin queries with savepoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BACKEND, PARALLELISM = "spark.cowstate.backend", "spark.cowstate.parallelism"
 
 
 def cowstate(*arguments: str) -> str:
-    """Run the command line in a process of its own; what it prints."""
+    """Run the command line in a separate process, and return its output."""
     command = [sys.executable, "-m", "cowstate", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The session fixture that the other Spark tests stand on."""
+"""The session fixture of the other Spark tests works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a checkpoint, stores put back and queries taken back, as a user meets them."""
+"""Copied checkpoints, restored stores and rolled-back queries go on right or give a clear error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_store_that_was_put_back_is_refused_when_the_query_starts(
     feed(stream, 1)
     with pytest.raises(EpochsLostError, match=r"committed epoch 4 .* has epoch 1"):
         stream.run()
-    # The way out that the error names: let the query go back to what the store has.
+    # The way out in the error message: the query goes back to the state in the store.
     stream.restart_from(2)
     stream.run()
     assert stream.totals() == state_of(stream) == totals_of(stream.fed)
@@ -83,7 +83,8 @@ def test_a_query_goes_back_and_on_however_often(stream: Stream) -> None:
 def test_a_store_put_back_is_noticed_behind_batches_of_another_source(
     stream: Stream, tmp_path: Path
 ) -> None:
-    """The last batches have rows of another source only, so the operator has no epochs of them."""
+    """The last batches have rows of another source only, so the operator has no epochs of these
+    batches."""
     feed(stream, 2)
     other = Stream(stream.spark, tmp_path / "other")
     other.feed([("x", 1)])
@@ -114,8 +115,8 @@ def test_a_store_put_back_is_noticed_behind_batches_of_another_source(
 
 
 def test_a_batch_that_a_failed_sink_left_may_run_again_otherwise(stream: Stream) -> None:
-    """The processor is another one when the batch runs again, so both runs have the epoch, with
-    other contents. The driver of the second run tells that Spark has committed its batch."""
+    """The processor differs when the batch runs again, so both runs have the epoch with different
+    contents. The driver of the second run reports that Spark has committed its batch."""
     feed(stream, 1)
     stream.run()
     feed(stream, 1)

@@ -1,4 +1,4 @@
-"""Change feeds of Spark's format `statestore` on operators of cowstate, and on Spark's own."""
+"""Change feeds of Spark's format `statestore` are the same on cowstate operators as on Spark's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCHES = (
 
 
 class Changes(StatefulProcessor):
-    """Does what the value of a row says, with a list, a map and a value."""
+    """A processor that changes a list, a map and a value as told by the value of a row."""
 
     def __init__(self, ttl_ms: int | None) -> None:
         self._ttl_ms = ttl_ms
@@ -106,7 +106,7 @@ def ran(spark: SparkSession, folder: Path, ttl_ms: int | None) -> Path:
 def checkpoints(
     request: Any, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, Path, bool]]:
-    """On Spark, on cowstate, and whether what is in them expires."""
+    """The checkpoints on Spark and on cowstate, and True if their states expire."""
     root = tmp_path_factory.mktemp("state-changes")
     settings = {
         PROVIDER: ROCKSDB,
@@ -126,7 +126,7 @@ def read(spark: SparkSession, checkpoint: Path, **options: str) -> DataFrame:
 
 
 def told(df: DataFrame, expires: bool) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Names and types, and the rows by key and batch in order, without when something expires."""
+    """The names and types, and the rows by key and batch in order, without expiry times."""
     *names, last, _ = df.columns
     value = F.col(last)["value"].alias(last) if expires else F.col(last)
     shown = df.select(*names, value)

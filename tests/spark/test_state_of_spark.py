@@ -1,4 +1,5 @@
-"""Queries whose checkpoint has the state of Spark's own operator, however a start names it."""
+"""Queries with Spark's own state in their checkpoint are refused, however a start names the
+checkpoint."""
 
 from __future__ import annotations
 

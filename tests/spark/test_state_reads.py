@@ -1,4 +1,4 @@
-"""Spark's own formats for states, `statestore` and `state-metadata`, on operators of cowstate."""
+"""Spark's formats `statestore` and `state-metadata` read the states of cowstate operators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ READS: list[dict[str, str]] = [
 
 @dataclass
 class Checkpoints:
-    """Those of the same jobs on the same input: on Spark, and on cowstate."""
+    """The checkpoints of the same jobs on the same input, on Spark and on cowstate."""
 
     spark: SparkSession
     on_spark: Path

@@ -1,4 +1,4 @@
-"""Queries that are stopped, or whose jobs are cancelled, while `foreachBatch` runs an action."""
+"""A stop of a query, or a cancelled job, ends an action in `foreachBatch` with the right result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Action = Callable[[DataFrame], None]
 
 @pytest.fixture(autouse=True)
 def configured(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `configure` does to `foreachBatch`; undone after the test."""
+    """Change `foreachBatch` as `configure` does, and undo the change after the test."""
     monkeypatch.setattr(DataStreamWriter, "foreachBatch", DataStreamWriter.foreachBatch)
     for _ in range(2):
         configure(SparkSession.Builder())
@@ -44,7 +44,7 @@ def write_and_reword(batch: DataFrame) -> None:
 
 
 def started(spark: SparkSession, folder: Path, action: Action) -> StreamingQuery:
-    """A query whose first batch is in its action, which would take minutes."""
+    """Start a query, and wait for the action of its first batch. The action would take minutes."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).load()
     slow = F.expr("reflect('java.lang.Thread', 'sleep', 300000L)")
     began = threading.Event()

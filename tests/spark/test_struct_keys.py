@@ -1,4 +1,4 @@
-"""Keys of struct type, such as windows: hashed, ordered, shown, stored and read as in Spark."""
+"""Keys of struct type, such as windows, are hashed, ordered, shown, stored and read as in Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_hash_is_that_of_spark(structs: Any) -> None:
 
 
 class CountsWindows(StatefulProcessor):
-    """Emits the key as it sees it, and the rows so far; its timer emits the count once more."""
+    """A processor that emits the key and the rows so far; its timer emits the count again."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle

@@ -1,4 +1,4 @@
-"""Jobs whose JVM runs already: spark-submit has started it, or a session before."""
+"""Jobs work in a JVM that already runs, started by spark-submit or by an earlier session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that lack what tables need: the jar, or cowstate in the Python that Spark runs."""
+"""Sessions without the jar, or without cowstate in Spark's Python, give clear errors for tables."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ WITHOUT_THE_JAR = """
 
 
 def run(folder: Path, statements: str, jar: str = "", python: str = sys.executable) -> str:
-    """Runs statements in a session of its own; what it prints."""
+    """Run statements in a new session, and return the output."""
     program = textwrap.dedent(SESSION) + textwrap.dedent(statements) + "\nspark.stop()\n"
     command = [sys.executable, "-c", program, str(folder), jar]
     interpreters = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     env = {**os.environ, **interpreters}
-    # Elsewhere, because Python finds modules in the directory in which it runs.
+    # Python finds modules in its working directory, so the session runs in another directory.
     return subprocess.run(
         command, capture_output=True, text=True, check=True, env=env, cwd=folder
     ).stdout

@@ -1,4 +1,4 @@
-"""Writing tables: upserts of batches and of streams against a plain computation of the same."""
+"""Upserts of batches and of streams write the same tables as a plain computation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def totals_of(upserts: Upserts) -> DataFrame:
 
 
 def without_last_commit(checkpoint: Path) -> None:
-    """What Spark finds when it was killed before it noted that its last batch is done."""
+    """Remove the last commit, as if a kill of Spark had come before the commit."""
     commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
     last = max(commits, key=lambda path: int(path.name))
     for path in (checkpoint / "commits").glob(f"*{last.name}*"):
@@ -113,7 +113,7 @@ class TestBatches:
             "cast(null as string) as nothing"
         )
         write(frame, table, keys="id,day,text,amount")
-        # Maps compare whether they may have nulls unless metadata is ignored.
+        # Without ignored metadata, maps also compare whether their values may be null.
         assert_df_equality(read(spark, table), frame, ignore_nullable=True, ignore_metadata=True)
 
 

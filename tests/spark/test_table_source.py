@@ -1,4 +1,5 @@
-"""Reading tables with spark.read: versions, times, change feeds, columns, filters, partitions."""
+"""spark.read gives the right versions, times, change feeds, columns, filters and partitions of
+tables."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.spark
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
 
-# One after the other: rows (id, v, s), of which those without v delete their key.
+# The versions in order: rows (id, v, s); a row without v deletes its key.
 VERSIONS = [
     [(1, 10, "a"), (2, 20, "b"), (3, 30, "c")],
     [(2, 21, "b"), (4, 40, "d")],
@@ -57,7 +58,7 @@ CHANGES = [
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table with the four versions; tests only read it."""
+    """A table with the four versions; tests only read the table."""
     url = str(tmp_path_factory.mktemp("tables") / "table")
     for rows in VERSIONS:
         frame = spark.createDataFrame(rows, "id bigint, v bigint, s string").coalesce(1)
@@ -309,7 +310,7 @@ class TestFilters:
     def test_a_frame_that_is_used_again_has_all_rows_whatever_the_session_pushes(
         self, spark: SparkSession, numbers: str, pushdown: bool
     ) -> None:
-        """Spark would keep the filters that were pushed for it first."""
+        """Otherwise Spark would keep the filters pushed for the first use."""
         frame = read(spark, numbers)
         third, fourth = (frame.where(f"id = {id} and name = 'n{id}'") for id in (3, 4))
         assert third.count() == 1
@@ -349,7 +350,7 @@ class TestFilters:
         assert len(rows) == 1
 
     def test_a_range_of_keys_leaves_files_out(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A file that is not read need not even be there. A date also stands for the day before."""
+        """An unread file need not even exist. A date also matches the day before."""
         url = str(tmp_path / "table")
         for day in (1, 2, 3):
             days = spark.range(5).selectExpr(f"date'2026-01-0{day}' as day", "id")

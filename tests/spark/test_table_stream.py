@@ -1,4 +1,4 @@
-"""Streaming tables with spark.readStream: the snapshot, then what each version changes, once."""
+"""spark.readStream of a table gives the snapshot, then the changes of each version, once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spark
 Expected = list[list[tuple[Values, str, int]]]
 COLUMNS = schema_json(id="long", value="long")
 
-# One after the other: rows (id, value), of which those without value delete their key.
+# The versions in order: rows (id, value); a row without value deletes its key.
 VERSIONS = [[(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, None)], [(4, 40)]]
 LAST = [(2, 21), (3, 30), (4, 40)]
 CHANGES = [
@@ -57,7 +57,7 @@ CHANGES = [
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table with the four versions; tests only read it."""
+    """A table with the four versions; tests only read the table."""
     url = str(tmp_path_factory.mktemp("tables") / "table")
     for rows in VERSIONS:
         frame = spark.createDataFrame(rows, "id bigint, value bigint").coalesce(1)
@@ -81,7 +81,7 @@ def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
 
 
 def upsert(url: str, *rows: tuple[int, int | None]) -> None:
-    """A version as a batch job would write it, without one: what streams read is what counts."""
+    """Write a version like a batch job, but without Spark, because only the streams are tested."""
     job = ScriptedTable(open_object_store(url), str(uuid4()), is_query=False, now=time.time)
     changes = [gone(id) if value is None else put(id, value) for id, value in rows]
     job.publish(0, [job.write(0, changes, COLUMNS)], COLUMNS)
@@ -469,7 +469,7 @@ def test_streams_read_while_another_writes(
     schema = EVENT_SCHEMA + FEED_FIELDS
     for batch in range(8):
         upserts.feed(*((i, f"key{batch}", batch) for i in chance.sample(range(20), 9)))
-    # The last one begins with the state, which may be of any version when it looks.
+    # The last batch begins with the state of any version, depending on the moment of its look.
     starts = [{"startingVersion": "earliest"}, {"startingVersion": "earliest"}, {}]
     readers = [Changes(spark, upserts.table, tmp_path / f"reader{n}") for n in range(len(starts))]
     queries = [

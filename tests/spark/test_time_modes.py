@@ -1,4 +1,4 @@
-"""What a processor sees of time, and which rows are late, as with Spark's own operator."""
+"""A processor sees the same times, and drops the same late rows, as with Spark's own operator."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.spark
 SEEN = "key string, at_ms string, batch_ms bigint, watermark_ms bigint"
 Seen = dict[int, dict[str, tuple[str, int]]]
 
-# Each is a batch of (key, event time in ms); the watermark is 10 s behind. The rows of a batch are
-# before, at and after the watermarks of this batch and of the one before.
+# Each element is a batch of (key, event time in ms); the watermark is 10 s behind. The rows of a
+# batch are before, at and after the watermarks of this batch and of the previous batch.
 BATCHES: Sequence[Sequence[tuple[str, int | None]]] = (
     [("a", 0), ("a", -5), ("b", 1), ("b", 50_000), ("n", None)],
     [("a", 39_999), ("a", 40_000), ("a", 40_001), ("b", 100_000), ("b", 5)],
@@ -41,7 +41,7 @@ BATCHES: Sequence[Sequence[tuple[str, int | None]]] = (
 
 
 class SeesTimes(StatefulProcessor):
-    """Emits what it sees of time, and the event times of the rows that it gets."""
+    """A processor that emits its view of time, and the event times of its rows."""
 
     def init(self, handle: Any) -> None:
         pass
@@ -62,7 +62,8 @@ class TimedStream(Stream):
     """A stream of (key, event time in ms)."""
 
     def feed_all(self, batches: Sequence[Sequence[tuple[str, int | None]]]) -> None:
-        """One file a batch, in this order also for a file source, which goes by their times."""
+        """Write one file a batch, with rising file times, because a file source reads in the order
+        of times."""
         for batch in batches:
             number = self._files
             self.feed(list(batch))  # type: ignore[arg-type]
@@ -75,8 +76,8 @@ class TimedStream(Stream):
         return self.timed().withWatermark("at", delay)
 
     def seen(self) -> Seen:
-        """By batch and key: the rows' event times, and the watermark; the batch's time is the one
-        that Spark has logged."""
+        """The rows' event times and the watermark, by batch and key. A batch's time is the time in
+        Spark's log."""
         seen: Seen = defaultdict(dict)
         for folder in (self.folder / "output").iterdir():
             epoch = int(folder.name.removeprefix("epoch="))
@@ -86,13 +87,13 @@ class TimedStream(Stream):
         return dict(seen)
 
     def logged(self, epoch: int) -> dict[str, int]:
-        """What Spark's offset log says of the time of a batch."""
+        """The times of a batch in Spark's offset log."""
         lines = (self.checkpoint / "offsets" / str(epoch)).read_text().splitlines()
         logged: dict[str, int] = json.loads(lines[1])
         return logged
 
     def late_rows(self) -> dict[int, int]:
-        """By batch, how many rows were dropped, as the barriers say it."""
+        """The number of dropped rows by batch, from the barriers."""
         store = CompletedCheckpointStore(open_object_store(str(self.store())))
         late = {}
         checkpoint = store.latest_before(1_000)
@@ -114,7 +115,7 @@ def ours(df: DataFrame, time_mode: str, *keys: Any) -> DataFrame:
 
 
 def sparks(stream: TimedStream, output_of: Any, time_mode: str) -> tuple[Seen, dict[int, int]]:
-    """What Spark's own operator shows of the same input, and how many rows it drops."""
+    """The output of Spark's own operator on the same input, and the number of dropped rows."""
     own = TimedStream(stream.spark, stream.folder / "spark")
     own.input = stream.input
     with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
@@ -142,12 +143,12 @@ def test_event_time_is_that_of_spark_also_over_a_restart(stream: TimedStream) ->
 
 
 def beside(stream: TimedStream, name: str) -> TimedStream:
-    """Another stream in the folder of this one."""
+    """A second stream in the folder of the first."""
     return TimedStream(stream.spark, stream.folder / name)
 
 
 def with_others(stream: TimedStream) -> DataFrame:
-    """A union of two streams that have a watermark each, and of one that has none."""
+    """A union of two streams with a watermark each, and of a stream without a watermark."""
     others, unmarked = (beside(stream, name) for name in ("others", "unmarked"))
     both = stream.watermarked().union(others.watermarked("5 seconds"))
     return both.union(unmarked.timed())

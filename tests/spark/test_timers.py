@@ -1,4 +1,4 @@
-"""Timers that fire in queries, with and without rows, as with Spark's own operator."""
+"""Timers fire in queries, with and without rows, as with Spark's own operator."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ FIRED = "key string, rows bigint, total bigint"
 
 
 class EmitsWhenIdle(StatefulProcessor):
-    """Counts rows and emits the count when its timer fires: in event time 20 s after the key's
-    first row, in processing time `patience_ms` after it."""
+    """A processor that counts rows and emits the count when its timer fires.
+
+    In event time the timer fires 20 s after the key's first row, in processing time `patience_ms`
+    after the row.
+    """
 
     def __init__(self, patience_ms: int | None = None) -> None:
         self._patience_ms = patience_ms
@@ -77,7 +80,7 @@ def output(stream: TimedStream, processor: StatefulProcessor, mode: str) -> Data
 
 
 def in_spark(stream: TimedStream) -> TimedStream:
-    """The same stream after Spark's own operator has run over it, in event time."""
+    """Run Spark's own operator over the same input in event time, and return the stream."""
     own = TimedStream(stream.spark, stream.folder / "spark")
     own.input = stream.input
     with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
@@ -95,7 +98,7 @@ def test_in_event_time_they_fire_in_the_batches_in_which_spark_s_own_fire(
         stream.run(output(stream, EmitsWhenIdle(), "EventTime"))
     expected = in_spark(stream)
     assert sorted(stream.kept()) == sorted(expected.kept())
-    # The last one fires in a batch without rows.
+    # The last timer fires in a batch without rows.
     assert max(epoch for epoch, *_ in stream.kept()) == len(BATCHES)
 
 
@@ -144,7 +147,7 @@ def test_in_processing_time_a_restart_fires_what_became_due_while_nothing_ran(
     soon = EmitsWhenIdle(patience_ms=1)
     stream.run(output(stream, soon, "ProcessingTime"))
     batches = stream.committed()
-    assert fired(stream) == []  # what is due after the query began waits for the next run
+    assert fired(stream) == []  # a timer due after the query's start waits for the next run
     with configured(stream.spark, {"spark.cowstate.parallelism": "3"}):
         stream.run(output(stream, soon, "ProcessingTime"))
     assert fired(stream) == [("a", 1, 0), ("b", 1, 0)]
@@ -154,7 +157,7 @@ def test_in_processing_time_a_restart_fires_what_became_due_while_nothing_ran(
 
 
 def fired(stream: TimedStream) -> list[tuple[str, int, int]]:
-    """What has been emitted until now, while the query runs, too."""
+    """The output so far, also while the query runs."""
     if not (stream.folder / "output" / "epoch=0" / "_SUCCESS").exists():
         return []
     return sorted(row[1:] for row in stream.kept())

@@ -1,4 +1,4 @@
-"""The operator end to end in one session, against a batch computation of the same input."""
+"""The operator agrees with a batch computation of the same input, end to end in one session."""
 
 from __future__ import annotations
 

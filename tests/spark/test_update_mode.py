@@ -1,4 +1,4 @@
-"""Output mode update into a table: aggregations and operators upsert what a batch changed."""
+"""In output mode update, aggregations and operators upsert the changes of a batch into a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 
 def sums_of(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The batch computation."""
+    """Compute the sums in batch."""
     sums: Counter[str] = Counter()
     for _, key, value in rows:
         sums[key] += value
@@ -53,7 +53,7 @@ def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """What Spark finds when it was killed before it noted that its last batch is done."""
+    """Remove the last commit, as if a kill of Spark had come before the commit."""
     last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
     for path in (checkpoint / "commits").glob(f"*{last}*"):
         path.unlink()
@@ -87,7 +87,7 @@ def test_windows_are_updated_until_the_watermark_passes_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     upserts = Upserts(spark, tmp_path, schema="id bigint, moment timestamp")
-    for second in (1, 15, 4, 60, 61, 2):  # the last one is late
+    for second in (1, 15, 4, 60, 61, 2):  # the last row is late
         rows = spark.sql(f"SELECT 1L, timestamp_seconds({second})").collect()
         upserts.feed(*map(tuple, rows))
     windows = (

@@ -1,4 +1,4 @@
-"""What is published works where nothing else is installed."""
+"""The published wheel works in an environment where nothing else is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(2400)]
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """What a command prints. It sees neither this environment nor the source tree."""
+    """Run a command that sees neither this environment nor the source tree, and return its
+    output."""
     hidden = (
         *("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"),
         DRIVER_OPTIONS,
@@ -35,7 +36,7 @@ def test_the_wheel_runs_the_demo_in_an_empty_environment(tmp_path: Path) -> None
     build = (sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path)
     run(*build, ROOT, folder=tmp_path)
     (source,) = tmp_path.glob("*.tar.gz")
-    # In an environment of what pyproject.toml says that building needs.
+    # An environment with only the build requirements of pyproject.toml.
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", source, folder=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     with tarfile.open(source) as archive:

@@ -1,4 +1,4 @@
-"""Jobs whose driver runs another interpreter than the `python3` of the PATH."""
+"""Jobs work though their driver runs another interpreter than the `python3` of the PATH."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTED = "counted [('a', 2), ('b', 1)]"
 
 
 def interpreter(path: Path, script: str) -> Path:
-    """An interpreter that a shell script starts."""
+    """Write an interpreter that a shell script starts."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -28,13 +28,13 @@ def interpreter(path: Path, script: str) -> Path:
 
 
 def bare_interpreter(folder: Path) -> Path:
-    """A python3 without any package."""
+    """Write a python3 without any package."""
     return interpreter(folder / "bin" / "python3", f'exec {sys.executable} -S "$@"')
 
 
 def interpreter_without_cowstate(folder: Path) -> Path:
-    """With all packages but cowstate, which an editable installation adds when a site starts; if
-    WITHOUT_COWSTATE is set, as on an executor. Else with cowstate."""
+    """Write an interpreter with all packages, but without cowstate if WITHOUT_COWSTATE is set, as
+    on an executor. An editable installation adds cowstate when `site` starts."""
     packages = Path(pyspark.__file__).resolve().parents[1]
     return interpreter(
         folder / "some" / "python",
@@ -63,7 +63,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-# An unnamed master goes through `configure`, so it stands for both.
+# An unnamed master goes through `configure`, so this master represents both.
 @pytest.mark.parametrize(
     "arguments",
     [("plain", "operator", "table"), ("unnamed", "table", "operator")],

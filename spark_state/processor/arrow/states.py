@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from spark_state.errors import StateValueError
-from spark_state.keyed_state.element_serializers import ListSerializer, MapSerializer
+from spark_state.keyed_state.element_serializers import ListSerializer, MapSerializer, Value
 from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.keyed_state.state_kinds import OpenTable
@@ -27,7 +27,6 @@ from spark_state.serializers import StructSerializer
 # The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
 pc: Any = pyarrow.compute
 
-Value = tuple[Any, ...]
 SetKey = Callable[[tuple[Any, ...], int], None]
 
 _OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}

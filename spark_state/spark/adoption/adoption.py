@@ -39,9 +39,9 @@ from spark_state.spark.adoption.adoption_record import (
     noted_place,
 )
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.placed_state import PlacedState, store_url
 from spark_state.spark.provider.provider_class import short_name
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
-from spark_state.spark.provider.stored_state import StoredState, store_url
 from spark_state.spark.stopped_query.checkpoint_change import (
     ADOPTION,
     ChangeFolder,
@@ -242,11 +242,11 @@ def _convert(folder: ChangeFolder, adoption: AdoptionPlan, progress: Progress) -
     assert len(stores) == len(adoption.conversions)
     if adoption.place is not None:
         written = {file["to"] for store in stores for file in store["files"]}
-        _keep_only(StoredState(files, adoption.place), written)
+        _keep_only(PlacedState(files, adoption.place), written)
     return _Converted(sum(store["rowsRead"] for store in stores), moves, ids)
 
 
-def _keep_only(stored: StoredState, written: set[str]) -> None:
+def _keep_only(stored: PlacedState, written: set[str]) -> None:
     """Delete the files of killed attempts of tasks. Raises AdoptionError if a written file is
     missing."""
     stored.delete_all_but(written)
@@ -323,7 +323,7 @@ def _forget(folder: ChangeFolder) -> str | None:
     left = None
     if place is not None:
         try:
-            StoredState(folder.files, place).delete_all_but(())
+            PlacedState(folder.files, place).delete_all_but(())
         except (CowstateError, OSError):
             left = place.root
     folder.forget()

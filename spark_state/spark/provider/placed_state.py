@@ -66,7 +66,7 @@ def retry_time(text: str) -> int:
     return int(text)
 
 
-class StoredState:
+class PlacedState:
     """The files of a checkpoint's stores in a directory of an object store."""
 
     def __init__(self, files: CheckpointFiles, place: StatePlace) -> None:

@@ -28,8 +28,8 @@ from checkpoint_store.provider.spark_log_entry import newest_version_folder, par
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
+from spark_state.spark.provider.placed_state import PlacedState, place_of
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from spark_state.spark.provider.stored_state import StoredState, place_of
 from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
 
 LOGS_AND_STATE = ("offsets", "commits", "state")
@@ -204,7 +204,7 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
     query_id = json.loads(files.read_text("metadata"))["id"]
     place = place_of(files)
-    stored = {} if place is None else StoredState(files, place).lengths()
+    stored = {} if place is None else PlacedState(files, place).lengths()
     partitions = offsets[planned[-1]].settings.get(PARTITIONS)
     operators = tuple(_operators(files, stored, listed, last_committed, partitions))
     if not operators:

@@ -14,7 +14,6 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
@@ -25,6 +24,7 @@ from checkpoint_store.operators.completed_checkpoint import (
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
+from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
 from tests.support.operators.taken_back import CHECKPOINT

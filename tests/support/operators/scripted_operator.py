@@ -13,7 +13,6 @@ import pyarrow as pa
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
@@ -23,6 +22,7 @@ from checkpoint_store.operators.completed_checkpoint import (
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
+from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
 

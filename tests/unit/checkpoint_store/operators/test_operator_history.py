@@ -16,11 +16,11 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.checkpoint_files import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
+from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.state_reader import StateReader

@@ -22,7 +22,7 @@ from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import MemoryLimitError, StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.host_memory import HostMemory, StateMemory
+from spark_state.host.host_memory import HostMemory, SubtaskMemory
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor import spill_file
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
@@ -341,7 +341,7 @@ def skewed(kind: str, folder: Path) -> KeyedStateBackend[Any]:
 class TestValuesOfVeryDifferentSizes:
     def test_a_state_of_half_its_share_is_never_refused(self, tmp_path: Path, kind: Any) -> None:
         backend, of_host = skewed(kind, tmp_path), HostMemory()
-        memory, use = StateMemory(of_host), of_host.state
+        memory, use = SubtaskMemory(of_host), of_host.state
         spec = replace(operator(tmp_path), max_memory_mb=112)
         for _ in range(300):
             memory.check(backend, spec)
@@ -350,7 +350,7 @@ class TestValuesOfVeryDifferentSizes:
 
     def test_a_state_of_twice_its_share_is_refused(self, tmp_path: Path, kind: Any) -> None:
         backend, of_host = skewed(kind, tmp_path), HostMemory()
-        memory, use = StateMemory(of_host), of_host.state
+        memory, use = SubtaskMemory(of_host), of_host.state
         spec = replace(operator(tmp_path), max_memory_mb=28)
 
         def check_often() -> None:

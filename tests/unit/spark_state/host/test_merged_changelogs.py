@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.operators.checkpoint_files import CheckpointFiles
+from checkpoint_store.operators.epoch_files import EpochFiles
 from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host import changelog_merge
@@ -145,7 +145,7 @@ def test_a_merge_of_many_bytes_is_several(
     monkeypatch.setattr(snapshot_policy, "MERGED_BYTES", 12_000)
     monkeypatch.setattr(snapshot_policy, "_LEAST_MERGED", 2)
     read: Counter[str] = Counter()
-    read_states = CheckpointFiles.read_each
+    read_states = EpochFiles.read_each
 
     def counting(store: Any, handles: Any, key_groups: Any) -> Any:
         read.update(handle.name for handle in handles)
@@ -153,7 +153,7 @@ def test_a_merge_of_many_bytes_is_several(
 
     host, expected = open_host(), Expected()
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFiles, "read_each", counting)
+        patch.setattr(EpochFiles, "read_each", counting)
         for _ in expected.run(host, MANY + 6):
             pass
     assert chain(host)[1:4] == [12, 12, 3]
@@ -202,7 +202,7 @@ def test_a_snapshot_that_fails_after_a_merge_is_tried_again_itself(
 ) -> None:
     """Another merge would only fail again."""
     host, expected, tried = open_host(), Expected(), []
-    write_state = CheckpointFiles.write
+    write_state = EpochFiles.write
 
     def refuse_merge(*_: Any) -> Any:
         tried.append("merge")
@@ -215,7 +215,7 @@ def test_a_snapshot_that_fails_after_a_merge_is_tried_again_itself(
         return write_state(store, kind, rows, key_groups, by)
 
     monkeypatch.setattr(changelog_merge, "merged_changes", refuse_merge)
-    monkeypatch.setattr(CheckpointFiles, "write", refuse_snapshot)
+    monkeypatch.setattr(EpochFiles, "write", refuse_snapshot)
     for _ in expected.run(host, MANY + 12):
         pass
     assert tried == ["merge", "snapshot", "snapshot", "snapshot"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.operators.checkpoint_files import CheckpointFiles
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.epoch_files import EpochFiles
 from spark_state.checkpointing import snapshot_policy
 from spark_state.errors import StateHostError
 from spark_state.host.epoch_request import BackendSettings
@@ -96,7 +96,7 @@ class SlowSnapshots:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Semaphore(0)
         self.let_go = threading.Event()
-        original = CheckpointFiles.write
+        original = EpochFiles.write
 
         def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
             if kind == "snapshot":
@@ -104,7 +104,7 @@ class SlowSnapshots:
                 assert self.let_go.wait(60)
             return original(store, kind, table, key_groups, by)
 
-        monkeypatch.setattr(CheckpointFiles, "write", write_state)
+        monkeypatch.setattr(EpochFiles, "write", write_state)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ class SlowWrites:
     let_go: threading.Event = field(default_factory=threading.Event)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        original = CheckpointFiles.write
+        original = EpochFiles.write
 
         def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
             if kind == "snapshot" and self.slow(store._store.url, by.subtask):
@@ -184,7 +184,7 @@ class SlowWrites:
                 assert self.let_go.wait(120)
             return original(store, kind, table, key_groups, by)
 
-        monkeypatch.setattr(CheckpointFiles, "write", write_state)
+        monkeypatch.setattr(EpochFiles, "write", write_state)
 
     def not_waited_for(self, epoch: Callable[[], object]) -> None:
         """Run an epoch, and check that the epoch ends before `let_go` is set."""
@@ -296,14 +296,14 @@ def test_a_part_does_not_keep_its_epoch_from_running_again(open_host: OpenHost) 
 def test_a_part_that_cannot_be_written_does_not_stop_the_query(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = CheckpointFiles.write
+    original = EpochFiles.write
 
     def write_state(self: Any, kind: str, table: Any, key_groups: Any, by: Any) -> Any:
         if kind == "snapshot":
             raise OSError(28, "No space left on device")
         return original(self, kind, table, key_groups, by)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(CheckpointFiles, "write", write_state)
+    monkeypatch.setattr(EpochFiles, "write", write_state)
     settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
     for epoch in range(5):
         host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
@@ -373,7 +373,7 @@ def test_a_failing_snapshot_is_tried_again_and_reported(
 ) -> None:
     settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
     host = open_host(checkpoints=settings)
-    original = CheckpointFiles.write
+    original = EpochFiles.write
     tried: list[int] = []
 
     def write_state(self: Any, kind: str, table: Any, key_groups: Any, by: Any) -> Any:
@@ -388,7 +388,7 @@ def test_a_failing_snapshot_is_tried_again_and_reported(
 
     failed = []
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFiles, "write", write_state)
+        patch.setattr(EpochFiles, "write", write_state)
         for epoch in range(20):
             assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
             host.finish_maintenance()

@@ -13,7 +13,7 @@ import pytest
 
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.files.sign_of_life import SignsOfLife
-from checkpoint_store.operators.checkpoint_files import CheckpointFiles
+from checkpoint_store.operators.epoch_files import EpochFiles
 from spark_state.errors import StateHostError
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
@@ -109,7 +109,7 @@ def test_a_snapshot_that_waits_for_days_is_kept_from_the_sweep_and_named(
 def test_a_snapshot_that_is_written_for_days_keeps_its_files(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = CheckpointFiles.write
+    original = EpochFiles.write
 
     def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
         handle = original(store, kind, table, key_groups, by)
@@ -118,7 +118,7 @@ def test_a_snapshot_that_is_written_for_days_keeps_its_files(
                 days.pass_by(GRACE / 8)
         return handle
 
-    monkeypatch.setattr(CheckpointFiles, "write", write_state)
+    monkeypatch.setattr(EpochFiles, "write", write_state)
     host = days.open()
     days.begin_snapshot()
     assert host.epoch(2, ROWS) == {"a": (3, 3)}
@@ -191,7 +191,7 @@ def test_an_epoch_whose_own_files_may_be_gone_publishes_no_barrier(
 ) -> None:
     host = days.open()
     host.epoch(0, ROWS)
-    original = CheckpointFiles.write
+    original = EpochFiles.write
 
     def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
         handle = original(store, kind, table, key_groups, by)
@@ -199,7 +199,7 @@ def test_an_epoch_whose_own_files_may_be_gone_publishes_no_barrier(
         return handle
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFiles, "write", write_state)
+        patch.setattr(EpochFiles, "write", write_state)
         with pytest.raises(StateHostError, match="epoch 1 is not published"):
             host.epoch(1, ROWS)
     assert host.epoch(1, ROWS, attempt=3) == {"a": (2, 2)}
@@ -209,7 +209,7 @@ def test_an_epoch_that_writes_for_days_keeps_its_files(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = days.open()
-    original = CheckpointFiles.write
+    original = EpochFiles.write
 
     def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
         handle = original(store, kind, table, key_groups, by)
@@ -218,6 +218,6 @@ def test_an_epoch_that_writes_for_days_keeps_its_files(
         return handle
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFiles, "write", write_state)
+        patch.setattr(EpochFiles, "write", write_state)
         assert host.epoch(0, ROWS) == {"a": (1, 1)}
     assert days.restarted(1) == {"a": (2, 2)}

@@ -23,8 +23,8 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.objects.object_store import LocalObjectStore
-from checkpoint_store.operators.checkpoint_files import CheckpointFiles
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.epoch_files import EpochFiles
 from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins
 from checkpoint_store.operators.operator_errors import (
     NoSavepointError,
@@ -448,7 +448,7 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
         damaged = max(store.glob("epochs/*/changelog-00001-*"))
         damaged.write_bytes(damaged.read_bytes()[:-1])
     else:
-        written = CheckpointFiles.write
+        written = EpochFiles.write
 
         def fail(
             self: CompletedCheckpointStore, kind: Any, table: Any, key_groups: Any, by: Any
@@ -457,7 +457,7 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
                 raise OSError("No space left on device")
             return written(self, kind, table, key_groups, by)
 
-        monkeypatch.setattr(CheckpointFiles, "write", fail)
+        monkeypatch.setattr(EpochFiles, "write", fail)
     with pytest.raises((CorruptObjectError, OSError)):
         savepoint(str(store), str(tmp_path / "saved"))
     monkeypatch.undo()

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint_store.errors import StoreAccessError
 from spark_state.errors import ConfigurationError
-from spark_state.spark.provider.stored_state import retry_time, store_options, store_url
+from spark_state.spark.provider.placed_state import retry_time, store_options, store_url
 
 
 @pytest.mark.parametrize(
