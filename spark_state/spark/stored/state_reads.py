@@ -102,7 +102,7 @@ def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> Da
             "options stateVarName and readRegisteredTimers are both set; leave one of the two out"
         )
     first = first_batch_of_changes(given)
-    newest = _committed(checkpoint, None)
+    newest = _newest_committed(checkpoint)
     committed = int(given.get("batchid") or given.get("changeendbatchid") or newest)
     if first is not None:
         check_last_batch_of_changes(first, committed, newest, checkpoint)
@@ -164,10 +164,8 @@ def _operators(spark: SparkSession, checkpoint: str) -> dict[int, StoredOperator
     return operators_of(query_id, dict(spark.conf.getAll))
 
 
-def _committed(checkpoint: str, asked: str | None) -> int:
-    """The batch that the read asks for, or the newest batch that Spark has committed."""
-    if asked is not None:
-        return int(asked)
+def _newest_committed(checkpoint: str) -> int:
+    """The newest batch that Spark has committed. Raises ConfigurationError if there is none."""
     batches = [*listed_commits(open_object_store(checkpoint))]
     if not batches:
         raise ConfigurationError(
