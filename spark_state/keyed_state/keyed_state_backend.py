@@ -32,7 +32,7 @@ from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.schema_evolution import check_evolution
-from spark_state.keyed_state.state_kinds import OpenTable, State, kept_state, state_of_key
+from spark_state.keyed_state.state_kinds import OpenTable, State, form_of, state_of_key
 from spark_state.keyed_state.state_rows import StateEntries, from_batch, state_columns, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
@@ -132,18 +132,18 @@ class KeyedStateBackend(ABC, Generic[Table]):
         values of the old schema cannot be values of the new schema, see schema_evolution.
         """
         name = descriptor.name
-        kept = kept_state(descriptor, self._forms, self._clock)
+        form = form_of(descriptor, self._forms, self._clock)
         held = self._descriptors.get(name)
         if held is not None:
             check_evolution(held, descriptor)
             assert held.value_type == descriptor.value_type, "values are held in the other form"
-        elif kept.has_elements:
-            self._tables[name] = self._new_element_table(descriptor, kept.serializer, kept.due_time)
+        elif form.has_elements:
+            self._tables[name] = self._new_element_table(descriptor, form.serializer, form.due_time)
         else:
-            self._tables[name] = self._new_value_table(descriptor, kept.serializer)
-        self._serializers[name] = kept.serializer
+            self._tables[name] = self._new_value_table(descriptor, form.serializer)
+        self._serializers[name] = form.serializer
         self._descriptors[name] = descriptor
-        return OpenTable(descriptor.kind, kept.seen(self._tables[name]), kept.values)
+        return OpenTable(descriptor.kind, form.seen(self._tables[name]), form.values)
 
     def drop(self, name: str) -> bool:
         """Delete a state with all entries, and return True if the state was there. Changes of the

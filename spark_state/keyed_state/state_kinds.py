@@ -70,20 +70,20 @@ class OpenTable:
     values: Any
 
 
-def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> StateForm:
+def form_of(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> StateForm:
     """Return the form of a state. `clock` says which values have expired."""
     owner = f"state {descriptor.name!r}"
     match descriptor.kind:
         case "value":
-            return _kept_value(
+            return _form_of_value(
                 StructSerializer(descriptor.value_type, owner, forms), descriptor, clock
             )
         case "list":
             lists = ListSerializer(descriptor.value_type, owner, forms)
-            return _kept_elements(lists, descriptor, clock)
+            return _form_of_elements(lists, descriptor, clock)
         case "map":
             maps = MapSerializer(descriptor.value_type, owner, forms)
-            return _kept_elements(maps, descriptor, clock)
+            return _form_of_elements(maps, descriptor, clock)
         case "timers":
             timers = TimerSerializer()
             return StateForm(timers, timers, True, lambda time_ms, _: time_ms, _as_it_is)
@@ -102,7 +102,7 @@ def state_of_key(opened: OpenTable) -> State:
             return Timers(opened.table)
 
 
-def _kept_value(
+def _form_of_value(
     values: StructSerializer, descriptor: StateDescriptor, clock: EpochClock
 ) -> StateForm:
     ttl_ms = descriptor.ttl_ms
@@ -117,7 +117,7 @@ def _kept_value(
     )
 
 
-def _kept_elements(
+def _form_of_elements(
     elements: ElementSerializer[Any], descriptor: StateDescriptor, clock: EpochClock
 ) -> StateForm:
     ttl_ms = descriptor.ttl_ms

@@ -15,7 +15,7 @@ from spark_state.errors import StateHostError
 from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.full_snapshot import KeptEntries, tables_of
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.state_kinds import kept_state
+from spark_state.keyed_state.state_kinds import form_of
 from spark_state.rocksdb.database import ReadOnlyDatabase
 from spark_state.rocksdb.restored_database import ROWS_VERSION
 from spark_state.rocksdb.rocksdb_snapshot import kept_rows
@@ -48,6 +48,6 @@ def _entries(
     descriptor = StateDescriptor(
         state.name, cast(StateKind, state.kind), state.value_type, state.schema_json, state.ttl_ms
     )
-    kept = kept_state(descriptor, PLAIN_FORMS, EpochClock())
-    rows = state_rows_format(descriptor, kept.serializer, key_columns, PLAIN_FORMS)
+    form = form_of(descriptor, PLAIN_FORMS, EpochClock())
+    rows = state_rows_format(descriptor, form.serializer, key_columns, PLAIN_FORMS)
     return kept_rows(rows, state.families[0], lambda: database)

@@ -31,7 +31,7 @@ from checkpoint_store.files.element_columns import (
     USER_VALUE,
 )
 from spark_state.keyed_state.expiring_tables import EpochClock
-from spark_state.keyed_state.state_kinds import kept_state
+from spark_state.keyed_state.state_kinds import form_of
 from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor, timers_descriptor
@@ -137,7 +137,7 @@ def spark_states(
     ]
     clock = EpochClock()
     empty = [
-        StateEntries(each.name, kept_state(each, STATE_FORMS, clock).serializer, [], [], [])
+        StateEntries(each.name, form_of(each, STATE_FORMS, clock).serializer, [], [], [])
         for each in descriptors
     ]
     return SparkStates(

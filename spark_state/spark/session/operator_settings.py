@@ -14,13 +14,14 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, HostSettings
 from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
 from spark_state.spark.session.setting_values import (
+    LEAST_MEMORY_MB,
     MAX_PARALLELISM_LIMIT,
     Choice,
     EpochOfStore,
     Integer,
     LocalDirectory,
-    MemoryLimit,
     OpenFiles,
+    OrNone,
     Parser,
     StoreUrl,
     Truth,
@@ -47,13 +48,9 @@ class Setting:
     default_shown: str = ""
 
 
-def _database(
-    key: str, field: str, parse: Parser, meaning: str, unit: str = "", default_shown: str = ""
-) -> Setting:
+def _database(key: str, field: str, parse: Parser, meaning: str, unit: str = "") -> Setting:
     default = str(getattr(DatabaseSettings(), field))
-    return Setting(
-        f"rocksdb.{key}", parse, default, meaning, unit, DatabaseSettings, field, default_shown
-    )
+    return Setting(f"rocksdb.{key}", parse, default, meaning, unit, DatabaseSettings, field)
 
 
 SETTINGS = (
@@ -90,7 +87,7 @@ SETTINGS = (
     ),
     Setting(
         "maxMemoryMB",
-        MemoryLimit(),
+        OrNone(Integer(LEAST_MEMORY_MB)),
         "",
         "memory that a host may use for state, input and output of all its subtasks together, see "
         "[a limit for the memory of a "
@@ -168,7 +165,7 @@ SETTINGS = (
     ),
     Setting(
         "rocksdb.localDirectory",
-        LocalDirectory(),
+        OrNone(LocalDirectory()),
         "",
         "below which hosts keep the files of databases, and input and output that do not fit into "
         "memory",
@@ -277,7 +274,7 @@ SETTINGS = (
     ),
     Setting(
         "restoreFrom",
-        EpochOfStore(),
+        OrNone(EpochOfStore()),
         "",
         "what an operator [begins "
         "with](../how-to/drop-in.md#begin-with-the-state-of-another-query) while its own store has "

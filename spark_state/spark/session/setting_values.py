@@ -121,43 +121,44 @@ class StoreUrl:
 
 
 @dataclass(frozen=True, slots=True)
+class OrNone:
+    """A value of `parse`; None for an empty text."""
+
+    parse: Parser
+
+    @property
+    def allowed(self) -> str:
+        """See Parser."""
+        return self.parse.allowed
+
+    def __call__(self, key: str, text: str) -> Any:
+        return self.parse(key, text.strip()) if text.strip() else None
+
+
+@dataclass(frozen=True, slots=True)
 class EpochOfStore:
-    """A RestoreFrom; None for an empty text."""
+    """A RestoreFrom."""
 
     allowed: str = "URL of a query's directory or of an operator's store, with `@epoch` or without"
 
-    def __call__(self, key: str, text: str) -> RestoreFrom | None:
-        if not text.strip():
-            return None
-        url, epoch = _WITH_EPOCH.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
+    def __call__(self, key: str, text: str) -> RestoreFrom:
+        url, epoch = _WITH_EPOCH.fullmatch(text).groups()  # type: ignore[union-attr]
         return RestoreFrom(StoreUrl()(key, url), None if epoch is None else int(epoch))
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryLimit:
-    """A number of MiB; None for an empty text."""
-
-    allowed: str = f"from {LEAST_MEMORY_MB}"
-
-    def __call__(self, key: str, text: str) -> int | None:
-        return Integer(LEAST_MEMORY_MB)(key, text) if text.strip() else None
-
-
-@dataclass(frozen=True, slots=True)
 class LocalDirectory:
-    """An absolute path; None for an empty text."""
+    """An absolute path."""
 
     allowed: str = "an absolute path"
 
-    def __call__(self, key: str, text: str) -> str | None:
-        if not text.strip():
-            return None
-        if not Path(text.strip()).is_absolute():
+    def __call__(self, key: str, text: str) -> str:
+        if not Path(text).is_absolute():
             raise ConfigurationError(
                 f"{PREFIX}{key} is {text!r}; set it to the absolute path of a directory that is "
                 "there on all executors"
             )
-        return text.strip()
+        return text
 
 
 @dataclass(frozen=True, slots=True)
