@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkpoint_store import object_names
+from checkpoint_store.epochs.checkpoint_codec import decode_metadata
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.errors import NotAStoreError, ObjectMissingError, StateNotFoundError
 from checkpoint_store.files.document import Source
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from checkpoint_store.operators.checkpoint_codec import decode_metadata
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.provider.provider_errors import StateChoiceError
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.provider_store import ProviderStore

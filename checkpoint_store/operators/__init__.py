@@ -1,1 +1,1 @@
-"""Stores of operators: epochs, barriers, completed checkpoints, and their readers."""
+"""Stores of operators: completed checkpoints, retention, clean-up, and readers."""

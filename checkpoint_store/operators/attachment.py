@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
+from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.epochs.operator_layout import EpochDirectory
+from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.epochs.subtask_groups import HUNDREDS
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
-from checkpoint_store.operators.attachment_plan import Attachment, StoredRuns
-from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
-from checkpoint_store.operators.checkpoint_reader import CheckpointReader
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.operator_layout import EpochDirectory
-from checkpoint_store.operators.published_objects import PublishedObjects
-from checkpoint_store.operators.rival_checkpoints import RivalCheckpoints
-from checkpoint_store.operators.run_lineage import owner_of
-from checkpoint_store.operators.run_starts import RunStarts
-from checkpoint_store.operators.subtask_groups import HUNDREDS
+from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
+from checkpoint_store.runs.checkpoint_location import location_of, owner_of
+from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.runs.run_starts import RunStarts
 
 
 def stored_runs(store: ObjectStore) -> StoredRuns:
@@ -53,7 +53,7 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
 def owner_location(store: ObjectStore, runs: StoredRuns) -> str | None:
     """The location of the checkpoint that owns the store; None if not known."""
     owner = owner_of(runs.begun)
-    return None if owner is None else RunStarts(store).checkpoint_of(owner)
+    return None if owner is None else location_of(store, owner)
 
 
 def attach_all(

@@ -29,14 +29,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from checkpoint_store import object_names
+from checkpoint_store.epochs import operator_layout as layout
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.sign_of_life import as_young_as_newest
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.operators import operator_layout as layout
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory, ManifestName
-from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
 
 RUNS_TO_RETAIN = 1000

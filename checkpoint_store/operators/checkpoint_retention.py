@@ -21,18 +21,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from checkpoint_store.epochs import operator_layout as layout
+from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.epoch_pins import EpochPins
-from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
-from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
-from checkpoint_store.operators.run_errors import contradicting
-from checkpoint_store.operators.run_lineage import by_epoch, lineage_of
-from checkpoint_store.operators.run_starts import RunStarts
 from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
+from checkpoint_store.runs.run_errors import contradicting
+from checkpoint_store.runs.run_lineage import by_epoch, lineage_of
+from checkpoint_store.runs.run_starts import RunStarts
 
 
 class CheckpointRetention:

@@ -20,6 +20,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from checkpoint_store import object_names
+from checkpoint_store.epochs import operator_layout as layout
+from checkpoint_store.epochs.checkpoint_codec import (
+    decode_metadata,
+    encode_barrier,
+    encode_metadata,
+)
+from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
+from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
+from checkpoint_store.epochs.checkpoint_share import (
+    AskedKeyGroups,
+    CheckpointShare,
+    share_of_all,
+    share_of_own,
+)
+from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary
+from checkpoint_store.epochs.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    Run,
+)
+from checkpoint_store.epochs.operator_layout import (
+    BarrierName,
+    EpochDirectory,
+    ManifestName,
+    agreed_summary,
+)
+from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_groups import HUNDREDS, SubtaskGroups
 from checkpoint_store.errors import ObjectMissingError, StoreMismatchError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
@@ -28,44 +57,15 @@ from checkpoint_store.objects.created_once import read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
-from checkpoint_store.operators import operator_layout as layout
-from checkpoint_store.operators.checkpoint_codec import (
-    decode_metadata,
-    encode_barrier,
-    encode_metadata,
-)
-from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
-from checkpoint_store.operators.checkpoint_reader import CheckpointReader
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
-from checkpoint_store.operators.checkpoint_share import (
-    AskedKeyGroups,
-    CheckpointShare,
-    share_of_all,
-    share_of_own,
-)
-from checkpoint_store.operators.checkpoint_summary import CheckpointSummary
-from checkpoint_store.operators.completed_checkpoint import (
-    Barrier,
-    CompletedCheckpoint,
-    Run,
-)
-from checkpoint_store.operators.epoch_bases import EpochBases
 from checkpoint_store.operators.epoch_files import EpochFiles
-from checkpoint_store.operators.operator_layout import (
-    BarrierName,
-    EpochDirectory,
-    ManifestName,
-    agreed_summary,
-)
-from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
-from checkpoint_store.operators.run_errors import RunOverError
-from checkpoint_store.operators.run_lineage import Lineage
-from checkpoint_store.operators.run_registry import RunRegistry
-from checkpoint_store.operators.run_starts import RunStarts
-from checkpoint_store.operators.store_metadata import StoreMetadata
-from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
+from checkpoint_store.runs.epoch_bases import EpochBases
+from checkpoint_store.runs.run_errors import RunOverError
+from checkpoint_store.runs.run_lineage import Lineage
+from checkpoint_store.runs.run_registry import RunRegistry
+from checkpoint_store.runs.run_starts import RunStarts
 
 # The fields that tell stores apart, each with its comparison. An adopted key may have nulls where
 # the operator's plan rules nulls out.

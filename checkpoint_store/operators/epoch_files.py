@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle, Run
+from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -20,8 +22,6 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle, Run
-from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.operators.operator_state_store import OperatorStateStore
 
 

@@ -22,6 +22,17 @@ from itertools import combinations
 import pyarrow as pa
 
 from checkpoint_store import object_names
+from checkpoint_store.epochs import operator_layout as layout
+from checkpoint_store.epochs.barrier_alignment import align
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.epochs.operator_layout import (
+    BarrierName,
+    BegunName,
+    EpochDirectory,
+    ManifestName,
+)
+from checkpoint_store.epochs.published_objects import PublishedObjects, latest_first
+from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
@@ -34,21 +45,10 @@ from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators import operator_layout as layout
-from checkpoint_store.operators.barrier_alignment import align
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
-from checkpoint_store.operators.operator_layout import (
-    BarrierName,
-    BegunName,
-    EpochDirectory,
-    ManifestName,
-)
-from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
-from checkpoint_store.operators.rival_checkpoints import RivalCheckpoints
-from checkpoint_store.operators.run_errors import contradicting
-from checkpoint_store.operators.run_lineage import left_behind, lineage_of
-from checkpoint_store.operators.run_starts import RunStarts
-from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.runs.run_errors import contradicting
+from checkpoint_store.runs.run_lineage import left_behind, lineage_of
+from checkpoint_store.runs.run_starts import RunStarts
 from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.states.state_history import (
     StateHistory,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
-from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.epoch_report import EpochReport
 
 _NO_REPORT = EpochReport(0, 0, 0, 0, 0, 0, 0, 0, 0)
 

@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle
+from checkpoint_store.epochs.operator_layout import EpochDirectory, OperatorStateName
 from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
-from checkpoint_store.operators.operator_layout import EpochDirectory, OperatorStateName
 
 
 @dataclass(frozen=True, slots=True)

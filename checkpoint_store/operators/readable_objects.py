@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
+from checkpoint_store.epochs.barrier_alignment import align
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
@@ -20,10 +24,6 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_unreadable
-from checkpoint_store.operators.barrier_alignment import align
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
-from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
-from checkpoint_store.operators.published_objects import PublishedObjects
 
 _T = TypeVar("_T")
 # Number of manifests in memory at a time; more if a single epoch has more manifests.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from checkpoint_store.amounts import epochs_text
-from checkpoint_store.operators.attachment_plan import Attachment, StoredRuns
-from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.objects.store_url import absolute_url
 from checkpoint_store.operator_stores import operators_at
 from checkpoint_store.operators.attachment import attach_all, owner_location, stored_runs
-from checkpoint_store.operators.attachment_plan import attachments_of
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.run_starts import digest_of
+from checkpoint_store.runs.attachment_plan import attachments_of
+from checkpoint_store.runs.checkpoint_location import digest_of
 from cowstate.cli.attach_report import AttachedOperator, AttachReport, as_json, as_text
 from cowstate.cli.stopped_query_run import Report, SessionOptions, run_and_print
 from spark_state.errors import ConfigurationError

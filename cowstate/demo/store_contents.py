@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from checkpoint_store import object_names
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.state_file import OP, PUT
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.published_objects import PublishedObjects
 
 _AFTER_ALL_EPOCHS = 2**62
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import BarrierName
 from checkpoint_store.errors import ObjectMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_history import OperatorHistory, absent_epoch
-from checkpoint_store.operators.operator_layout import BarrierName
 from checkpoint_store.states.state_history import StateVersion
 from datasources.streams.channel_positions import Positions
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ left this run's epoch behind (see run_lineage):
 
 from __future__ import annotations
 
+from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_layout import EpochDirectory
 from datasources.errors import EpochsTakenBackError
 from datasources.streams.stream_offset import Offset
 

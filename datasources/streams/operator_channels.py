@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
-from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from spark_state.barriers.channel_event import ChannelBarrier, ChannelEvent, ChannelRecord
 from spark_state.barriers.epoch_outcome import EpochAligned
 from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer

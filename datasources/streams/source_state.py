@@ -28,10 +28,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint_store.epochs.operator_layout import BarrierName, parse_barrier
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_layout import BarrierName, parse_barrier
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.tables.table_history import TableHistory

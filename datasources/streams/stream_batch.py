@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.states.state_history import StateHistory
 from datasources.options.table_options import StreamOptions
 from datasources.options.version_choice import version_at

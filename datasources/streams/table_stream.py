@@ -43,11 +43,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.errors import (
     NotAStoreError,
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.watermarks import Policy, watermarks_after
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.epochs.completed_checkpoint import Run
 from spark_state.errors import FencedError
 
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from checkpoint_store.operators.checkpoint_summary import farthest
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.epochs.checkpoint_summary import farthest
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 
 Policy = Literal["min", "max"]
 

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from spark_state.errors import StateHostError
-from spark_state.gateway.frames import Frame, read_frame, write_frame
-from spark_state.gateway.stored_objects import answer_of_error, opened_objects
-from spark_state.host.executor import (
+from spark_state.executor import (
     remove_directories_of_gone_executors,
     running_executor,
     socket_path,
     working_for,
 )
+from spark_state.gateway.frames import Frame, read_frame, write_frame
+from spark_state.gateway.stored_objects import answer_of_error, opened_objects
 
 _BACKLOG = 256
 _PAUSE_SECONDS = 0.1

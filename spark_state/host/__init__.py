@@ -1,1 +1,1 @@
-"""The state host: a process per slot that keeps the state of its subtasks between micro-batches."""
+"""The state host: a process per slot that keeps subtasks between micro-batches."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from spark_state.errors import StateHostError
 from spark_state.host import wire
-from spark_state.host.epoch_request import EpochRequest
 from spark_state.host.host_death import HeldMemory, WatchedHost
+from spark_state.subtasks.epoch_request import EpochRequest
 
 _log = logging.getLogger(__name__)
 

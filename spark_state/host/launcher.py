@@ -19,7 +19,7 @@ from pathlib import Path
 from signal import SIGKILL
 
 from spark_state.errors import StateHostError
-from spark_state.host.executor import (
+from spark_state.executor import (
     Executor,
     remove_directories_of_gone_executors,
     socket_path,

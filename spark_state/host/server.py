@@ -30,14 +30,14 @@ import pyarrow as pa
 
 from checkpoint_store.files.held_folder import held
 from spark_state.errors import StateHostError
+from spark_state.executor import Executor, remove_directories_of_gone_executors
 from spark_state.host import wire
-from spark_state.host.epoch_request import EpochRequest
-from spark_state.host.executor import Executor, remove_directories_of_gone_executors
 from spark_state.host.garbage import FrozenGarbage
 from spark_state.host.host_death import HUNG_EXIT_CODE, LAST_WORDS_SIGNAL
-from spark_state.host.received_input import ReceivedInput
 from spark_state.host.sessions import Sessions
-from spark_state.host.subtask_session import DurableEpoch, HungSubtaskError
+from spark_state.subtasks.epoch_request import EpochRequest
+from spark_state.subtasks.received_input import ReceivedInput
+from spark_state.subtasks.subtask_session import DurableEpoch, HungSubtaskError
 
 _WATCH_SECONDS = 1.0
 

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
-from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.epochs.epoch_report import EpochReport
 from spark_state.errors import StateHostError
 from spark_state.host.host_death import HeldMemory
 from spark_state.processor.pickles import dumps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.key_grouping import KeyedInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from spark_state.errors import ConfigurationError
 from spark_state.frozen_keys import frozen, in_order
-from spark_state.processor.epoch_inputs import EpochInput, broadcast_input
 from spark_state.processor.epoch_steps import EpochRun
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.epoch_inputs import EpochInput, broadcast_input
+from spark_state.processor.input.key_grouping import KeyedInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from spark_state.errors import OutputRowError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
-from spark_state.processor.epoch_inputs import KEYED_ROWS, RowsByKey
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.epoch_inputs import KEYED_ROWS, RowsByKey
+from spark_state.processor.input.key_grouping import KeyedInput
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.running_call import RunningCall
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from spark_state.processor.epoch_inputs import INITIAL_ROWS
 from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.epoch_inputs import INITIAL_ROWS
+from spark_state.processor.input.key_grouping import KeyedInput
 
 
 def handle_initial_state(run: EpochRun) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from pyspark.sql import Row
 from spark_state.codecs.output_codecs import OUTPUT_FORMS
 from spark_state.errors import OutputRowError, StateValueError
 from spark_state.memory_share import MemoryShare, MemoryUse
-from spark_state.processor.spill_file import telling_where
+from spark_state.processor.input.spill_file import telling_where
 from spark_state.serializers import StructSerializer
 
 _LIMITS = "spark.cowstate.outputMemoryMB, and spark.cowstate.maxMemoryMB if it is set"

@@ -35,7 +35,7 @@ from pyspark.sql.pandas.types import (
 from spark_state.errors import OutputRowError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize, blocks
 from spark_state.processor.condition_errors import OutputColumnError, output_column_error
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.key_grouping import KeyedInput
 
 _ROWS_PER_BATCH = 8_192
 # As in Spark's DataFrames. The cast refuses an interval beyond 292 years of nanoseconds.

@@ -22,10 +22,10 @@ from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-from spark_state.processor.epoch_inputs import EpochInputs, RowsByKey
 from spark_state.processor.epoch_steps import EpochRun, Step
-from spark_state.processor.epoch_time import EpochTime, ShownTime
-from spark_state.processor.event_times import EventTimes, check_emitted
+from spark_state.processor.input.epoch_inputs import EpochInputs, RowsByKey
+from spark_state.processor.input.epoch_time import EpochTime, ShownTime
+from spark_state.processor.input.event_times import EventTimes, check_emitted
 from spark_state.processor.module_sources import ModuleSource, load_processor
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.row_form import RowForm

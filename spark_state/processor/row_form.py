@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.key_grouping import KeyedInput
 from spark_state.processor.output_rows import OutputEncoder
 from spark_state.processor.rows import row_type, rows_of
 

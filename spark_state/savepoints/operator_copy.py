@@ -18,11 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.files.working_directory import working_directory
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )

@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from checkpoint_store.epochs.completed_checkpoint import Barrier
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.state_handle import bytes_of
 from checkpoint_store.interface_words import words
 from checkpoint_store.object_names import STORE
@@ -25,18 +27,16 @@ from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operator_stores import operators_at
-from checkpoint_store.operators.completed_checkpoint import Barrier
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_pins import EpochPins
 from checkpoint_store.operators.operator_errors import NoSavepointError
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.errors import ConfigurationError
-from spark_state.host.store_session import store_id
 from spark_state.savepoints.operator_copy import OperatorCopy
 from spark_state.savepoints.shared_epoch import directory_name, epochs_of, shared_epoch
+from spark_state.subtasks.store_session import store_id
 
 
 @dataclass(frozen=True, slots=True)

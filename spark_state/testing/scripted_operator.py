@@ -32,21 +32,12 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.frozen_keys import frozen
-from spark_state.host.epoch_request import (
-    CheckpointSettings,
-    EpochRequest,
-    EpochTask,
-    OperatorSpec,
-)
-from spark_state.host.maintenance import Maintenance
-from spark_state.host.store_session import StoreSession
-from spark_state.host.subtask_backends import SubtaskBackends
-from spark_state.host.subtask_session import SubtaskSession
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.epoch_inputs import (
+from spark_state.processor.handles import record_states
+from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     EpochInputs,
     OneInput,
@@ -54,9 +45,8 @@ from spark_state.processor.epoch_inputs import (
     UnitedInputs,
     control_key_group,
 )
-from spark_state.processor.epoch_time import both_times, no_time, time_mode_named
-from spark_state.processor.event_times import EventTimes
-from spark_state.processor.handles import record_states
+from spark_state.processor.input.epoch_time import both_times, no_time, time_mode_named
+from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_api import (
     ROW_API,
@@ -79,6 +69,16 @@ from spark_state.state_descriptor import (
     StateDescriptor,
     StateKind,
 )
+from spark_state.subtasks.epoch_request import (
+    CheckpointSettings,
+    EpochRequest,
+    EpochTask,
+    OperatorSpec,
+)
+from spark_state.subtasks.maintenance import Maintenance
+from spark_state.subtasks.store_session import StoreSession
+from spark_state.subtasks.subtask_backends import SubtaskBackends
+from spark_state.subtasks.subtask_session import SubtaskSession
 from spark_state.testing.ddl_schemas import schema_of
 from spark_state.testing.scripted_rows import KeyedRows
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from checkpoint_store.files.schema_columns import are_same_types
 from spark_state.errors import ConfigurationError
 from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.schemas import arrow_schema
 from spark_state.testing.ddl_schemas import schema_of
 

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from spark_state.host.garbage import FrozenGarbage
-from spark_state.host.maintenance import Maintenance
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
+from spark_state.subtasks.maintenance import Maintenance
 from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
 from tests.support.operators.subtasks import Host, operator
 

@@ -24,7 +24,7 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 
 CHANGES = 10

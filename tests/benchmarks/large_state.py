@@ -36,8 +36,8 @@ from typing import Any
 from pyspark.sql import Row
 
 from checkpoint_store.files.state_handle import bytes_of
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import RunningTotals
 

@@ -38,10 +38,10 @@ from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
-from checkpoint_store.operators.checkpoint_codec import encode_barrier
-from checkpoint_store.operators.checkpoint_share import CheckpointShare
-from checkpoint_store.operators.completed_checkpoint import Barrier
-from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
+from checkpoint_store.epochs.checkpoint_codec import encode_barrier
+from checkpoint_store.epochs.checkpoint_share import CheckpointShare
+from checkpoint_store.epochs.completed_checkpoint import Barrier
+from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
 from tests.support.operators.lone_subtasks import LoneSubtask, Operator
 from tests.support.stores.counted_store import PAGE, CountedStore, Counts, Latencies, Prices
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 from spark_state.checkpointing import snapshot_policy
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 
 PARTS, WHOLE = "parts", "whole"

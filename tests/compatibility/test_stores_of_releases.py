@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks.maintenance import Maintenance
 from tests.compatibility.write_store import EPOCHS, PROCESSORS, ROWS
 from tests.support.operators.subtasks import Host, operator
 

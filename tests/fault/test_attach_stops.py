@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 import pytest
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.attachment import attach_all, stored_runs
-from checkpoint_store.operators.attachment_plan import attachments_of
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
-from checkpoint_store.operators.run_errors import (
+from checkpoint_store.runs.attachment_plan import attachments_of
+from checkpoint_store.runs.checkpoint_location import digest_of
+from checkpoint_store.runs.run_errors import (
     RunChoiceError,
     RunOverError,
     StoreOfOtherCheckpointError,
 )
-from checkpoint_store.operators.run_starts import digest_of
 from tests.support.operators.scripted_operator import (
     MAX_PARALLELISM,
     ScriptedOperator,

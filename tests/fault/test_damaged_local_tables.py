@@ -17,9 +17,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateHostError
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.maintenance import Maintenance
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
+from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, Totals, operator
 from tests.support.processors.processors import KeepsTotalsAndValues, RunningTotals
 

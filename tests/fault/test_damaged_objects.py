@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from checkpoint_store.epochs.operator_layout import (
+    parse_barrier,
+    parse_manifest,
+    parse_state_file,
+)
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
     StoreUnavailableError,
 )
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.operator_layout import (
-    parse_barrier,
-    parse_manifest,
-    parse_state_file,
-)
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before
 from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 

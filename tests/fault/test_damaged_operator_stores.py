@@ -31,14 +31,14 @@ from __future__ import annotations
 
 import pytest
 
+from checkpoint_store.epochs.operator_layout import parse_barrier, parse_begun
 from checkpoint_store.errors import (
     PartialEpochError,
     TimestampOutOfRangeError,
     VersionNotRetainedError,
 )
 from checkpoint_store.object_names import STORE
-from checkpoint_store.operators.operator_layout import parse_barrier, parse_begun
-from checkpoint_store.operators.run_errors import ContradictingRunsError, RunChoiceError
+from checkpoint_store.runs.run_errors import ContradictingRunsError, RunChoiceError
 from tests.support.operators.asked_operator import OPERATOR
 from tests.support.stores.damage import (
     HOWS,

@@ -27,10 +27,10 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateHostError
-from spark_state.host import store_session
-from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, OperatorStart
-from spark_state.host.maintenance import Maintenance
 from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint
+from spark_state.subtasks import store_session
+from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, OperatorStart
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.leaks import in_use
 from tests.support.operators.subtasks import Host, Totals, operator, take_back
 from tests.support.processors.processors import KeepsTotalsAndValues

@@ -19,17 +19,17 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.errors import CowstateError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.errors import StateHostError
-from spark_state.host import store_session
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.maintenance import Maintenance
-from spark_state.host.store_session import StoreSession
 from spark_state.rocksdb import database
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, Row
+from spark_state.subtasks import store_session
+from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.maintenance import Maintenance
+from spark_state.subtasks.store_session import StoreSession
 from tests.support.leaks import in_use
 from tests.support.operators.subtasks import Host, Totals, operator
 from tests.support.processors.processors import KeepsTotalsAndValues

@@ -14,10 +14,11 @@ import pytest
 from pyspark.sql import Row
 
 from spark_state.errors import StateHostError
-from spark_state.host import client, subtask_session
+from spark_state.executor import Executor
+from spark_state.host import client
 from spark_state.host.client import run_epoch
-from spark_state.host.executor import Executor
 from spark_state.host.launcher import connect
+from spark_state.subtasks import subtask_session
 from tests.support.operators.executors import stand_in_executor
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import RunningTotals

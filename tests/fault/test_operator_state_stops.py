@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from checkpoint_store.objects.object_store import ObjectStore
-from spark_state.host import store_session
-from spark_state.host.maintenance import Maintenance
-from spark_state.host.store_session import StoreSession
+from spark_state.subtasks import store_session
+from spark_state.subtasks.maintenance import Maintenance
+from spark_state.subtasks.store_session import StoreSession
 from tests.support.operators.operator_states import NotesValues, held_by
 from tests.support.operators.subtasks import Host, operator
 from tests.support.stores.fake_object_store import (

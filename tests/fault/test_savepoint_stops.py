@@ -28,9 +28,9 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.state_reader import open_store
 from spark_state import restore, savepoint
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.maintenance import Maintenance
 from spark_state.savepoints import savepoint as module
+from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, Totals, operator
 from tests.support.stores.fake_object_store import FakeTime
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from spark_state.errors import StateHostError
+from spark_state.executor import Executor
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.executor import Executor
 from spark_state.host.launcher import connect
+from spark_state.subtasks.epoch_request import BackendSettings
 from tests.support.operators.executors import stand_in_executor
 from tests.support.operators.subtasks import Host, operator, table_of
 

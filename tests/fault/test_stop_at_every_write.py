@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import pytest
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
 from checkpoint_store.files.state_handle import StateFileKind
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.published_objects import PublishedObjects
-from checkpoint_store.operators.run_errors import RunOverError
+from checkpoint_store.runs.run_errors import RunOverError
 from tests.support.operators.scripted_operator import (
     MAX_PARALLELISM,
     ScriptedOperator,

@@ -15,9 +15,9 @@ from itertools import count, islice
 
 import pytest
 
-from checkpoint_store.operators.operator_layout import EpochDirectory
-from checkpoint_store.operators.published_objects import PublishedObjects
-from checkpoint_store.operators.subtask_groups import SubtaskGroups
+from checkpoint_store.epochs.operator_layout import EpochDirectory
+from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.epochs.subtask_groups import SubtaskGroups
 from tests.support.operators.lone_subtasks import (
     LoneSubtask,
     Operator,

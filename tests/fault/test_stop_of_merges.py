@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.checkpointing import snapshot_policy
-from spark_state.host import store_session
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks import store_session
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 from tests.support.stores.fake_object_store import (
     DictObjectStore,

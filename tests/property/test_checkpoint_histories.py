@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.files.state_handle import StateFileKind
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.operator_layout import (
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
     parse_barrier,
     parse_manifest,
 )
-from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 from tests.support.operators.scripted_operator import (
     ScriptedOperator,

@@ -12,9 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.processor.key_grouping import InputLayout, group_by_key, grouped, sorted_by_key
-from spark_state.processor.merged_runs import merged_runs
-from spark_state.processor.spill_file import SpillFile
+from spark_state.processor.input.key_grouping import (
+    InputLayout,
+    group_by_key,
+    grouped,
+    sorted_by_key,
+)
+from spark_state.processor.input.merged_runs import merged_runs
+from spark_state.processor.input.spill_file import SpillFile
 
 _STRUCT = pa.struct([("a", pa.string()), ("b", pa.float64())])
 _TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

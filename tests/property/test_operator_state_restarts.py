@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.operator_states import Held, NotesValues, held_by
 from tests.support.operators.subtasks import Host, operator
 

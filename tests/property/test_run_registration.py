@@ -15,9 +15,9 @@ from functools import cache, cached_property
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.objects.object_store import ObjectInfo
-from checkpoint_store.operators.completed_checkpoint import Run
-from checkpoint_store.operators.run_registry import RunRegistry
+from checkpoint_store.runs.run_registry import RunRegistry
 
 Names = frozenset[str]
 LONGEST_ORDER = 22

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from checkpoint_store.errors import CowstateError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.attachment import attach_all, stored_runs
-from checkpoint_store.operators.attachment_plan import attachments_of
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.run_errors import EpochsLostError, RunChoiceError
-from checkpoint_store.operators.run_starts import digest_of
-from spark_state.host.epoch_request import NEVER_RUN, OperatorStart
-from spark_state.host.maintenance import Maintenance
+from checkpoint_store.runs.attachment_plan import attachments_of
+from checkpoint_store.runs.checkpoint_location import digest_of
+from checkpoint_store.runs.run_errors import EpochsLostError, RunChoiceError
 from spark_state.spark.queries.operator_starts import WayBack, reached_in_store, take_back_in_store
+from spark_state.subtasks.epoch_request import NEVER_RUN, OperatorStart
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 
 pytestmark = pytest.mark.usefixtures("without_threads")

@@ -23,7 +23,7 @@ from pyspark.sql import Row
 from checkpoint_store import open_store
 from checkpoint_store.files import state_file
 from spark_state.checkpointing import snapshot_policy
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import RunningTotals
 from tests.support.tables.table_rows_of import schema_json

@@ -23,9 +23,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state import ArrowStatefulProcessor
-from spark_state.host.epoch_request import EpochRequest
-from spark_state.host.subtask_session import DurableEpoch, SubtaskSession
-from spark_state.processor.spilled_rows import SpilledRows
+from spark_state.processor.input.spilled_rows import SpilledRows
+from spark_state.subtasks.epoch_request import EpochRequest
+from spark_state.subtasks.subtask_session import DurableEpoch, SubtaskSession
 from spark_state.testing import ScriptedOperator, ScriptedPandasOperator
 
 ROWS, OUTPUT = "key string, value long, at timestamp", "key string, kind string, digest long"

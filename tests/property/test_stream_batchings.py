@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from checkpoint_store.epochs.operator_layout import parse_barrier, parse_manifest
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_layout import parse_barrier, parse_manifest
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_layout import version_name
 from spark_state.errors import ConfigurationError

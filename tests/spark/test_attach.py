@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store import open_store
-from checkpoint_store.operators.run_errors import StoreOfOtherCheckpointError
+from checkpoint_store.runs.run_errors import StoreOfOtherCheckpointError
 from cowstate.cli import attach_run
 from cowstate.cli.command_line import main
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store import open_store
-from checkpoint_store.operators.operator_layout import parse_run
+from checkpoint_store.epochs.operator_layout import parse_run
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
 from tests.support.tables.table_jobs import write
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_state
 from checkpoint_store import open_store
-from checkpoint_store.operators.run_errors import EpochsLostError, StoreOfOtherCheckpointError
+from checkpoint_store.runs.run_errors import EpochsLostError, StoreOfOtherCheckpointError
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
 from tests.support.eventually import eventually
 from tests.support.processors.processors import TOTALS_SCHEMA, DoubledTotals, RunningTotals

@@ -18,8 +18,8 @@ import checkpoint_store
 import cowstate
 import datasources
 import spark_state
+from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.errors import CowstateError, TableMismatchError, VersionMissingError
-from checkpoint_store.operators.completed_checkpoint import Run
 
 PACKAGES = (checkpoint_store, spark_state, datasources, cowstate)
 # setup.py runs the module of this error before the package is installed.

@@ -23,8 +23,8 @@ from datasources.options.version_choice import history_of
 from datasources.reads.asked_columns import asked_columns
 from datasources.sink.opened_tables import plan_of_sink
 from datasources.streams.table_stream import TableStreamReader
-from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 
 # These tests wait in real time.

@@ -12,8 +12,8 @@ from spark_state.errors import ConfigurationError, OutputRowError
 from spark_state.keyed_state.keyed_state_backend import Due
 from spark_state.processor.arrow.keyed_batch import ExpiredTimers, KeyedBatch, Keys, keyed_batch
 from spark_state.processor.blocks import BlockSize, blocks
-from spark_state.processor.epoch_inputs import INITIAL_ROWS, KEYED_ROWS
 from spark_state.processor.epoch_steps import EpochRun
+from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, KEYED_ROWS
 from spark_state.processor.timed_steps import UntilMs
 
 

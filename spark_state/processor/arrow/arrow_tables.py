@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_state.errors import OutputRowError, StateValueError
 from spark_state.processor.arrow.columns import struct_of
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.key_grouping import KeyedInput
 
 _ROWS_PER_BATCH = 65_536
 

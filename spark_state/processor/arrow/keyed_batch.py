@@ -21,7 +21,7 @@ import pyarrow.compute
 from spark_state.errors import StateValueError
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.key_grouping import KeyedInput
 
 # The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
 pc: Any = pyarrow.compute

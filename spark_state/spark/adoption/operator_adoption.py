@@ -30,18 +30,16 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store import object_names
+from checkpoint_store.epochs.completed_checkpoint import Barrier, StateSchema
+from checkpoint_store.epochs.epoch_report import EpochReport
+from checkpoint_store.epochs.operator_layout import parse_state_file
+from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.files.document import decode_handle
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.epoch_report import EpochReport
-from checkpoint_store.operators.operator_layout import parse_state_file
-from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import operator_store_url
-from spark_state.host.store_session import store_id
 from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
@@ -92,6 +90,8 @@ from spark_state.spark.stopped_query.next_batch import (
     note_as_left,
     take_next_batch,
 )
+from spark_state.subtasks.epoch_request import operator_store_url
+from spark_state.subtasks.store_session import store_id
 
 _POLL_SECONDS = 0.1
 _RUN_OF_ADOPTION = "adoption-"

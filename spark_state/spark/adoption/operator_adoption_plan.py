@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.query_checkpoint import (
     TRANSFORM_WITH_STATE,

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark import TaskContext
 
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.files.document import encode_handle
 from checkpoint_store.files.key_group_range import (
     KeyGroupRange,
@@ -24,12 +26,10 @@ from checkpoint_store.files.key_group_range import (
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, PUT, STATE
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
-from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns

@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 
 _SECONDS_BETWEEN_TRIES = 5.0
 _TIMES_TO_ASK = 2

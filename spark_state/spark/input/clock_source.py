@@ -32,17 +32,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.objects.created_once import put_if_absent
 from checkpoint_store.objects.deletion import time_of_store
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
-from spark_state.processor.epoch_inputs import control_key_group
+from spark_state.processor.input.epoch_inputs import control_key_group
 from spark_state.spark.input.clock import Clock, ClockOffset
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN
 from spark_state.spark.session.batch_identity import QUERY

@@ -22,7 +22,7 @@ from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import SEED, is_hashable_type
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.schemas import arrow_schema
 from spark_state.spark.input.upstream_watermarks import (
     EVENT_TIME_COLUMN,

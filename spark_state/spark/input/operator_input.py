@@ -20,14 +20,14 @@ from pyspark.sql.types import StructField
 
 from spark_state.errors import ConfigurationError
 from spark_state.processor.broadcast_steps import HandleBroadcastRows
-from spark_state.processor.epoch_inputs import (
+from spark_state.processor.epoch_steps import Step
+from spark_state.processor.input.epoch_inputs import (
     EpochInputs,
     OneInput,
     UnitedInputs,
     control_key_group,
 )
-from spark_state.processor.epoch_steps import Step
-from spark_state.processor.event_times import EventTimes
+from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.processor_api import ProcessorApi, check_has
 from spark_state.spark.input.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time

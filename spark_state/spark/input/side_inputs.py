@@ -26,13 +26,13 @@ from pyspark.sql.types import StructField
 from checkpoint_store.files.schema_columns import are_same_types
 from spark_state.errors import ConfigurationError
 from spark_state.processor.condition_errors import session_not_same
-from spark_state.processor.epoch_inputs import (
+from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     SideInput,
     broadcast_input,
     control_key_group,
 )
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.spark.input.first_batch_source import first_batch
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, SIDE_COLUMN, keyed_input
 from spark_state.spark.session.connect_sessions import is_connect

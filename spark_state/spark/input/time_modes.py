@@ -14,8 +14,8 @@ from pyspark.sql.types import StructField
 
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
-from spark_state.processor.epoch_time import ShownTime, both_times, no_time, time_mode_named
-from spark_state.processor.event_times import EventTimes
+from spark_state.processor.input.epoch_time import ShownTime, both_times, no_time, time_mode_named
+from spark_state.processor.input.event_times import EventTimes
 from spark_state.spark.input.upstream_watermarks import DELAY_KEY, UpstreamWatermarks
 from spark_state.spark.session.spark_conditions import analysis_error
 

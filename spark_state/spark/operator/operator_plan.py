@@ -22,7 +22,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from spark_state.host.epoch_request import OperatorSpec
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
@@ -67,6 +66,7 @@ from spark_state.spark.session.pandas_settings import block_size, pandas_form
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
+from spark_state.subtasks.epoch_request import OperatorSpec
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _OUTPUT_MODES = ("append", "complete", "update")

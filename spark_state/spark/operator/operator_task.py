@@ -19,14 +19,13 @@ from checkpoint_store.files.key_group_range import (
     subtask_of_key_group,
 )
 from spark_state.errors import BatchIdentityError, ConfigurationError
+from spark_state.executor import executor_of_worker
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.client import run_epoch
-from spark_state.host.epoch_request import EpochRequest, EpochTask, HostSettings, OperatorSpec
-from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-from spark_state.processor.epoch_inputs import subtask_of_control
-from spark_state.processor.epoch_time import NO_WATERMARK, EpochTime
+from spark_state.processor.input.epoch_inputs import subtask_of_control
+from spark_state.processor.input.epoch_time import NO_WATERMARK, EpochTime
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.spark.queries.ended_runs import ended_runs
@@ -39,6 +38,7 @@ from spark_state.spark.session.batch_identity import (
 )
 from spark_state.spark.session.planned_operators import function_name
 from spark_state.spark.session.worker_loading import called_in_workers
+from spark_state.subtasks.epoch_request import EpochRequest, EpochTask, HostSettings, OperatorSpec
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

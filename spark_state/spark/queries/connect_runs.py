@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.operators.operator_order import operator_order
-from spark_state.host.epoch_request import operator_store_url
 from spark_state.spark.queries.query_runs import PROGRESS_RETRY_SECONDS, REMEMBERED_RUNS
 from spark_state.spark.session.connect_sessions import called_in_task
 from spark_state.spark.session.operator_configuration import (
@@ -27,6 +26,7 @@ from spark_state.spark.session.operator_configuration import (
 from spark_state.spark.session.store_options import store_options
 from spark_state.spark.stored.operator_documents import Document, ShownDocuments, documents_of
 from spark_state.spark.stored.stored_operators import StoredOperator, operators_below
+from spark_state.subtasks.epoch_request import operator_store_url
 
 
 @dataclass(frozen=True, slots=True)

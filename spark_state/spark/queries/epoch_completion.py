@@ -27,11 +27,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.errors import CheckpointStoreError, StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.batch_identity import BatchIdentity

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from spark_state.host.epoch_request import NEVER_RUN
+from spark_state.subtasks.epoch_request import NEVER_RUN
 
 _NO_OFFSET = "-"
 # The keys in the offset of each source that operators of cowstate add to a query.

@@ -36,18 +36,18 @@ from checkpoint_store.errors import CowstateError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.attachment import attach, stored_runs
-from checkpoint_store.operators.attachment_plan import attachments_of
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.run_errors import EpochsLostError
-from checkpoint_store.operators.run_lineage import Lineage, lineage_of
-from checkpoint_store.operators.run_starts import digest_of
+from checkpoint_store.runs.attachment_plan import attachments_of
+from checkpoint_store.runs.checkpoint_location import digest_of
+from checkpoint_store.runs.run_errors import EpochsLostError
+from checkpoint_store.runs.run_lineage import Lineage, lineage_of
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import OperatorStart
 from spark_state.spark.queries.offset_log import newest_epoch, own_sources
 from spark_state.spark.session.hadoop_files import HadoopFiles
 from spark_state.spark.session.operator_configuration import is_local_master
 from spark_state.spark.session.planned_operators import OperatorInputs
 from spark_state.spark.session.worker_loading import called_in_workers
+from spark_state.subtasks.epoch_request import OperatorStart
 
 _log = logging.getLogger(__name__)
 

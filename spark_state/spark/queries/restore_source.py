@@ -21,16 +21,15 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.errors import CheckpointStoreError, NotAStoreError
 from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.operator_stores import operators_at
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import RestoreSource
 from spark_state.savepoints.shared_epoch import (
     directory_name,
     epochs_of,
@@ -40,6 +39,7 @@ from spark_state.savepoints.shared_epoch import (
 from spark_state.spark.session.connect_sessions import called_in_task, is_connect
 from spark_state.spark.session.operator_configuration import RESTORE_KEY, OperatorConfiguration
 from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
+from spark_state.subtasks.epoch_request import RestoreSource
 
 _REMEMBERED_DIRECTORIES = 64
 

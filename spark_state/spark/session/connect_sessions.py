@@ -17,7 +17,7 @@ from pyspark.sql import GroupedData, SparkSession
 
 import checkpoint_store.errors
 import checkpoint_store.operators.operator_errors
-import checkpoint_store.operators.run_errors
+import checkpoint_store.runs.run_errors
 import spark_state.errors
 import spark_state.processor.condition_errors
 from checkpoint_store.errors import CowstateError
@@ -28,7 +28,7 @@ _QUERY = "pyspark.sql.connect.streaming.query"
 _ERRORS = (
     checkpoint_store.errors,
     checkpoint_store.operators.operator_errors,
-    checkpoint_store.operators.run_errors,
+    checkpoint_store.runs.run_errors,
     spark_state.errors,
     spark_state.processor.condition_errors,
 )

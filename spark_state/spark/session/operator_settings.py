@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, HostSettings
 from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
 from spark_state.spark.session.setting_values import (
     LEAST_MEMORY_MB,
@@ -26,6 +25,7 @@ from spark_state.spark.session.setting_values import (
     StoreUrl,
     Truth,
 )
+from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings
 
 
 @dataclass(frozen=True, slots=True)

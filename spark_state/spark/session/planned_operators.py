@@ -14,14 +14,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from spark_state.host.epoch_request import (
+from spark_state.spark.session.connect_plans import functions_of, plan_nodes
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import analyzed_plan
+from spark_state.subtasks.epoch_request import (
     OperatorSpec,
     RestoreSource,
     operator_store_url,
 )
-from spark_state.spark.session.connect_plans import functions_of, plan_nodes
-from spark_state.spark.session.connect_sessions import is_connect
-from spark_state.spark.session.logical_plans import analyzed_plan
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"

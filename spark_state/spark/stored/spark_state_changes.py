@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.files.element_columns import (
     LIST_ELEMENT,
     LIST_VALUE,
@@ -24,7 +25,6 @@ from checkpoint_store.files.element_columns import (
     USER_KEY,
     USER_VALUE,
 )
-from checkpoint_store.operators.completed_checkpoint import StateSchema
 from spark_state.processor.schemas import holds_map
 from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.stored.spark_state_columns import (

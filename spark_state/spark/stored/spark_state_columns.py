@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from checkpoint_store.operators.completed_checkpoint import StateSchema
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from spark_state.errors import ConfigurationError
 from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.input.keyed_input import key_group_column

@@ -20,13 +20,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.errors import (
     ObjectMissingError,
     StoreAccessError,
     VersionNotRetainedError,
 )
 from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.operators.completed_checkpoint import StateSchema
 from checkpoint_store.provider.spark_checkpoint import listed_commits, query_id_of
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.operator_configuration import is_enabled

@@ -12,21 +12,21 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.objects.store_url import absolute_url
 from checkpoint_store.open_history import open_history
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
-from spark_state.host.epoch_request import operator_store_url
 from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.session.planned_operators import operators_in
 from spark_state.spark.session.store_options import store_options
+from spark_state.subtasks.epoch_request import operator_store_url
 
 _NUMBERED = re.compile(r"operator-(\d+)")
 

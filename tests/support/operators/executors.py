@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_state.host.executor import Executor, running_executor
+from spark_state.executor import Executor, running_executor
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from spark_state.checkpointing.snapshot_policy import (
     may_be_due,
     part_due,
 )
-from spark_state.host.pending_snapshot import Replaced
+from spark_state.subtasks.pending_snapshot import Replaced
 
 # Counting bytes takes longer than the rest of an epoch, so only every third epoch is counted.
 _LOOK_EPOCHS = 3

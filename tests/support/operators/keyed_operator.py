@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from checkpoint_store.operators.completed_checkpoint import StateSchema
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
 from tests.support.tables.table_rows_of import schema_json
 

@@ -13,20 +13,20 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
-from checkpoint_store.operators.completed_checkpoint import (
+from checkpoint_store.epochs.checkpoint_share import AskedKeyGroups, CheckpointShare
+from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     OperatorStateHandle,
     StateSchema,
     SubtaskTime,
 )
+from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_groups import HUNDREDS, SubtaskGroups
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
-from checkpoint_store.operators.store_metadata import StoreMetadata
-from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
 from tests.support.operators.taken_back import CHECKPOINT
 
 NO_COLUMNS = '{"type":"struct","fields":[]}'

@@ -10,21 +10,21 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.files.state_handle import StateFileKind
-from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.completed_checkpoint import (
+from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
     Run,
     StateSchema,
 )
+from checkpoint_store.epochs.epoch_report import EpochReport
+from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
-from checkpoint_store.operators.epoch_report import EpochReport
-from checkpoint_store.operators.store_metadata import StoreMetadata
 
 MAX_PARALLELISM = 8
 NO_COLUMNS = '{"type":"struct","fields":[]}'

@@ -11,27 +11,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.restore_plan import Handles
-from spark_state.host.epoch_request import (
-    CheckpointSettings,
-    EpochRequest,
-    EpochTask,
-    OperatorSpec,
-    OperatorStart,
-)
-from spark_state.host.maintenance import Maintenance
-from spark_state.host.store_session import StoreSession
-from spark_state.host.subtask_backends import SubtaskBackends
-from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
-from spark_state.processor.epoch_inputs import OneInput
-from spark_state.processor.epoch_time import no_time
 from spark_state.processor.handles import record_states
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.input.epoch_inputs import OneInput
+from spark_state.processor.input.epoch_time import no_time
+from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_api import ROW_API, ProcessorApi
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
@@ -48,6 +37,17 @@ from spark_state.spark.queries.operator_starts import (
     take_back_in_store,
 )
 from spark_state.state_descriptor import StateDescriptor, StateKind
+from spark_state.subtasks.epoch_request import (
+    CheckpointSettings,
+    EpochRequest,
+    EpochTask,
+    OperatorSpec,
+    OperatorStart,
+)
+from spark_state.subtasks.maintenance import Maintenance
+from spark_state.subtasks.store_session import StoreSession
+from spark_state.subtasks.subtask_backends import SubtaskBackends
+from spark_state.subtasks.subtask_session import SubtaskSession
 from tests.support.processors.processors import RunningTotals
 
 KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.attachment import attach, stored_runs
-from checkpoint_store.operators.attachment_plan import attachments_of
-from checkpoint_store.operators.run_starts import digest_of
+from checkpoint_store.runs.attachment_plan import attachments_of
+from checkpoint_store.runs.checkpoint_location import digest_of
 
 CHECKPOINT = "file:/checkpoint"
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from spark_state.errors import StateHostError
-from spark_state.host import store_session
-from spark_state.host.epoch_request import BackendSettings, OperatorSpec
-from spark_state.host.maintenance import Maintenance
+from spark_state.subtasks import store_session
+from spark_state.subtasks.epoch_request import BackendSettings, OperatorSpec
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 from tests.support.stores.fake_object_store import DictObjectStore
 

@@ -16,13 +16,8 @@ import pytest
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
 
-from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, StoreAccessError
-from checkpoint_store.files.document import Source, encode_document
-from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import FilePart, StateHandle
-from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
-from checkpoint_store.operators import checkpoint_codec as of_operator
-from checkpoint_store.operators.completed_checkpoint import (
+from checkpoint_store.epochs import checkpoint_codec as of_operator
+from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
     GroupedCheckpoint,
@@ -30,8 +25,13 @@ from checkpoint_store.operators.completed_checkpoint import (
     Run,
     StateSchema,
 )
-from checkpoint_store.operators.store_metadata import StoreMetadata
-from checkpoint_store.operators.subtask_groups import SubtaskGroup
+from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_groups import SubtaskGroup
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, StoreAccessError
+from checkpoint_store.files.document import Source, encode_document
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
 from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore

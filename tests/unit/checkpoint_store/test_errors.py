@@ -6,6 +6,8 @@ import pickle
 
 import pytest
 
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.errors import (
     CheckpointStoreError,
     ConflictingWriterError,
@@ -35,22 +37,11 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.working_directory import WorkingDirectoryError
 from checkpoint_store.interface_words import COMMAND, OPTIONS, PYTHON, Words, in_words_of
-from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
     NoProgressError,
     NoSavepointError,
     NotAnOperatorError,
-)
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
-from checkpoint_store.operators.run_errors import (
-    ContradictingRunsError,
-    EpochsLostError,
-    NoEpochToAttachError,
-    OvertakenRunError,
-    RunChoiceError,
-    RunOverError,
-    StoreOfOtherCheckpointError,
 )
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
@@ -59,6 +50,15 @@ from checkpoint_store.provider.provider_errors import (
     StoreNotFoundError,
     UnreadableStateError,
     VersionNotFoundError,
+)
+from checkpoint_store.runs.run_errors import (
+    ContradictingRunsError,
+    EpochsLostError,
+    NoEpochToAttachError,
+    OvertakenRunError,
+    RunChoiceError,
+    RunOverError,
+    StoreOfOtherCheckpointError,
 )
 from datasources.streams.lost_changes import ChangesLostError
 

@@ -16,15 +16,15 @@ from checkpoint_store import (
     VersionNotRetainedError,
     read_progress,
 )
-from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
-from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.completed_checkpoint import (
+from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
     Run,
     SubtaskTime,
 )
-from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.epochs.epoch_report import EpochReport
+from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorName, operator_progress
 from checkpoint_store.progress_reader import progress_at

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from checkpoint_store.epochs.operator_layout import parse_manifest
 from checkpoint_store.files.document import FORMAT_VERSION, encode_document
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.operator_layout import parse_manifest
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, state_before
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from checkpoint_store.epochs.checkpoint_codec import encode_metadata
+from checkpoint_store.epochs.checkpoint_share import share_of_all
+from checkpoint_store.epochs.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
@@ -15,11 +18,8 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind
-from checkpoint_store.operators.checkpoint_codec import encode_metadata
-from checkpoint_store.operators.checkpoint_share import share_of_all
-from checkpoint_store.operators.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.run_errors import RunOverError
+from checkpoint_store.runs.run_errors import RunOverError
 from tests.support.operators.scripted_operator import (
     METADATA,
     ScriptedOperator,

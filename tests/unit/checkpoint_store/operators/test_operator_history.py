@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from checkpoint_store.epochs.completed_checkpoint import Barrier, StateSchema
+from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.errors import (
     CorruptObjectError,
     StateNotFoundError,
@@ -16,13 +18,11 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, State

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint_store.epochs import published_objects
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
-from checkpoint_store.operators import published_objects, run_starts
 from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.runs import run_starts
 from checkpoint_store.state_reader import StateReader
 from tests.support.operators.keyed_operator import KEYED, KeyedOperator
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.operator_layout import RunName
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import UNPUBLISHED
-from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
-from checkpoint_store.operators.operator_layout import RunName
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
 from tests.support.stores.fake_object_store import DictObjectStore
 

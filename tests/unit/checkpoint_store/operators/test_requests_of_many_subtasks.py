@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
+from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
 from tests.support.operators.lone_subtasks import LoneSubtask, Operator, run_epoch, started
 from tests.support.operators.scripted_operator import ScriptedOperator
 from tests.support.stores.counted_store import CountedStore, Counts

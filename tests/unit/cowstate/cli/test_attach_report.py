@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 
-from checkpoint_store.operators.attachment_plan import Attachment, StoredRuns
-from checkpoint_store.operators.completed_checkpoint import Run
-from checkpoint_store.operators.operator_layout import BegunName, EpochDirectory
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory
+from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 from cowstate.cli.attach_report import AttachedOperator, AttachReport, as_json, as_text
 
 STORED = StoredRuns(

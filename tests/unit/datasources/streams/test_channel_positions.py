@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.files.key_group_range import KeyGroupRange, subtask_of_key_group
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
 from datasources.streams.channel_positions import (
     ChannelPosition,
     Positions,

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from datasources.streams.file_event_buffer import FileEventBuffer
 from spark_state.barriers.channel_event import ChannelBarrier, ChannelRecord, EndOfChannel
 from spark_state.barriers.event_buffer import MemoryEventBuffer

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.objects.object_store import ObjectInfo
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
-from checkpoint_store.operators.published_objects import PublishedObjects
 from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from datasources.errors import StateReplacedError
 from datasources.streams.source_state import Part, SourceState, TableFacts
 

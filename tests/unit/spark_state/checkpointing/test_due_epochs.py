@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 
 NOW = 1_000

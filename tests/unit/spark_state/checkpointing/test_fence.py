@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.epochs.completed_checkpoint import Run
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.errors import FencedError
 

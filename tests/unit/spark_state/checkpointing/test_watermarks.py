@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.watermarks import Policy, Watermarks, joined, watermarks_after
 
 Reached = tuple[int | None, ...]

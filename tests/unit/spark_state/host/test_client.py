@@ -12,12 +12,12 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.epochs.epoch_report import EpochReport
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
-from spark_state.host.received_input import ReceivedInput
 from spark_state.host.server import receive_input
+from spark_state.subtasks.received_input import ReceivedInput
 from tests.support.operators.subtasks import OUTPUT, Host, operator, table_of
 
 Answer = Callable[[BinaryIO], None]

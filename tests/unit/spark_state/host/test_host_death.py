@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from spark_state.errors import StateHostError
+from spark_state.executor import Executor, running_executor
 from spark_state.host import host_death
 from spark_state.host.client import run_epoch
-from spark_state.host.executor import Executor, running_executor
 from spark_state.host.host_death import (
     HeldMemory,
     HostDeath,

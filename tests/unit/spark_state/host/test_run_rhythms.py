@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError, FencedError, MemoryLimitError
-from spark_state.host.pending_snapshot import PendingSnapshot, Replaced, Written
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.host.sessions import Sessions
-from spark_state.host.unnamed_files import UnnamedFiles
+from spark_state.subtasks.pending_snapshot import PendingSnapshot, Replaced, Written
+from spark_state.subtasks.unnamed_files import UnnamedFiles
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import LongTexts
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from spark_state.errors import FencedError
+from spark_state.executor import private_directory, running_executor
 from spark_state.host import sessions as sessions_module
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.executor import private_directory, running_executor
 from spark_state.host.sessions import Sessions
+from spark_state.subtasks.epoch_request import BackendSettings
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.stores.hosted_file_system import HostedFileSystem
 

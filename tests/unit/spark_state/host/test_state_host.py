@@ -23,16 +23,16 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from spark_state import executor as executor_module
 from spark_state.errors import StateHostError
-from spark_state.host import executor as executor_module
-from spark_state.host import wire
-from spark_state.host.client import run_epoch
-from spark_state.host.executor import (
+from spark_state.executor import (
     Executor,
     remove_directories_of_gone_executors,
     running_executor,
     socket_directory,
 )
+from spark_state.host import wire
+from spark_state.host.client import run_epoch
 from spark_state.host.launcher import clean_environment, connect
 from spark_state.processor.pickles import dumps
 from tests.support.operators.executors import stand_in_executor

@@ -29,11 +29,11 @@ from pyspark.sql.types import (
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateMigrationError
-from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.maintenance import Maintenance
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.processor.schemas import column_schema, state_descriptor
 from spark_state.state_descriptor import StateDescriptor, StateKind
+from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 from tests.support.tables.table_rows_of import schema_json
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import OutputRowError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.input.key_grouping import KeyedInput
 from spark_state.processor.pandas_frames import PandasFrames
 
 NO_BOUND = 2**31 - 1

@@ -18,10 +18,10 @@ from spark_state.errors import OutputRowError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
-from spark_state.processor.epoch_time import EpochTime, ShownTime, both_times, no_time
-from spark_state.processor.key_grouping import InputLayout, group_by_key
+from spark_state.processor.input.epoch_inputs import KEYED_ROWS, EpochInput
+from spark_state.processor.input.epoch_time import EpochTime, ShownTime, both_times, no_time
+from spark_state.processor.input.key_grouping import InputLayout, group_by_key
 from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor

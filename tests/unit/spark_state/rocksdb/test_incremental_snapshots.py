@@ -30,7 +30,8 @@ from checkpoint_store.files.state_handle import StateHandle, bytes_of
 from checkpoint_store.files.working_directory import WorkingDirectoryError
 from checkpoint_store.object_names import parse_object_name
 from spark_state.errors import StateHostError
-from spark_state.rocksdb import database, database_rows
+from spark_state.rocksdb import database
+from spark_state.rocksdb import database_reader as database_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.testing.keyed_state_backend_contract import (
     KEY_GROUPS,

@@ -33,10 +33,10 @@ from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
 from spark_state import restore, savepoint
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import BackendSettings, RestoreSource
-from spark_state.host.maintenance import Maintenance
 from spark_state.savepoints import operator_copy
 from spark_state.savepoints import savepoint as module
+from spark_state.subtasks.epoch_request import BackendSettings, RestoreSource
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, OpenHost, Totals, operator
 
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.adoption.adoption_plan import ROCKSDB_CLASS
 from spark_state.spark.adoption.operator_adoption_plan import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import StoreUnavailableError
-from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 from spark_state.spark.input.clock import Clock, ClockOffset
 

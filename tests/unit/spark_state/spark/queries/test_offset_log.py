@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_state.host.epoch_request import NEVER_RUN
 from spark_state.spark.queries.offset_log import newest_epoch, own_sources
+from spark_state.subtasks.epoch_request import NEVER_RUN
 
 
 def log(*entries: tuple[str, ...]) -> dict[int, str]:

@@ -12,13 +12,13 @@ from unittest.mock import Mock
 import pytest
 
 from checkpoint_store.objects.object_store import LocalObjectStore
-from checkpoint_store.operators.run_errors import EpochsLostError, NoEpochToAttachError
-from spark_state.host.epoch_request import NEVER_RUN
+from checkpoint_store.runs.run_errors import EpochsLostError, NoEpochToAttachError
 from spark_state.spark.queries import connect_starts, operator_starts
 from spark_state.spark.queries.connect_runs import StoredQuery
 from spark_state.spark.queries.connect_starts import ConnectFiles
 from spark_state.spark.queries.operator_starts import CheckpointLogs, Reached, WayBack, told_starts
 from spark_state.spark.session.planned_operators import OperatorInputs, PlannedOperator
+from spark_state.subtasks.epoch_request import NEVER_RUN
 from tests.support.operators.scripted_operator import ScriptedOperator
 
 ONLY = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 1)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import CheckpointSettings
 from spark_state.spark.session.operator_configuration import (
     OperatorConfiguration,
     SessionFacts,
@@ -16,6 +15,7 @@ from spark_state.spark.session.operator_configuration import (
     parse_configuration,
 )
 from spark_state.spark.session.setting_values import RestoreFrom
+from spark_state.subtasks.epoch_request import CheckpointSettings
 
 STORE = {"spark.cowstate.store": "s3://bucket/state"}
 

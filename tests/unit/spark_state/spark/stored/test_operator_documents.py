@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.objects.object_store import LocalObjectStore
-from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.spark.queries import query_runs
 from spark_state.spark.queries.query_runs import QueryRun
 from spark_state.spark.stored.operator_documents import (

@@ -1,0 +1,1 @@
+"""An epoch of an operator: its barriers, their documents, and its completed checkpoint."""

@@ -1,0 +1,330 @@
+"""Completes an epoch: turns the barriers of its subtasks into a manifest.
+
+    few subtasks    barriers -------------> manifest with the barriers
+    very many       barriers -> groups ---> manifest with the names of the groups
+
+A subtask publishes its barrier, then lists the barriers of its group. If the list is complete, the
+subtask reads the barriers, writes the group, then lists the groups. If all groups are there, the
+subtask writes the manifest. Each subtask first puts an object and then lists. So the last subtask
+of a group sees all barriers of the group, and the last subtask of an epoch sees all groups. Several
+subtasks may be last at the same time: each checks first if another subtask has already written the
+same object.
+
+The name of a group or manifest holds the sum of the barriers' attempts and the summary of the
+barriers; the name of a group also holds the base epoch. So a host goes on without reading a group
+or a manifest.
+
+A subtask may publish two barriers of an epoch, from two hosts. The later attempt counts. If a
+manifest was written without the later attempt, a second manifest with the later attempt follows. As
+soon as a second barrier is seen, the manifest calls the epoch contested, whichever barrier counts.
+Then every subtask checks if its own barrier counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from checkpoint_store.epochs.barrier_alignment import align, counted_base
+from checkpoint_store.epochs.checkpoint_codec import (
+    encode_group,
+    encode_grouped_manifest,
+    encode_manifest,
+)
+from checkpoint_store.epochs.checkpoint_share import AskedKeyGroups, CheckpointShare
+from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, joined, summary_of
+from checkpoint_store.epochs.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    GroupedCheckpoint,
+    Run,
+)
+from checkpoint_store.epochs.operator_layout import (
+    BarrierName,
+    EpochDirectory,
+    GroupName,
+    ManifestName,
+)
+from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.objects.object_store import ObjectStore
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointCompletion:
+    """The completion of epochs in `store`. Safe to use from several threads.
+
+    `published`: the objects of the store; `unique`: see CompletedCheckpointStore; `groups`: the
+    size of groups.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        published: PublishedObjects,
+        unique: Callable[[], str],
+        groups: SubtaskGroups,
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._unique = unique
+        self._groups = groups
+
+    def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
+        """Write the manifest of an epoch if all barriers are there; return True if they are.
+
+        `subtask`: the subtask that has published its barrier; None looks at all subtasks.
+        """
+        directory = EpochDirectory(epoch, run.number)
+        groups = self._groups.of(parallelism)
+        looked_at = groups if subtask is None else [self._groups.group_with(subtask, parallelism)]
+        for group in looked_at:
+            if not self._complete_group(directory, run, parallelism, group):
+                return False
+        is_one = len(groups) == 1  # a single group is the whole epoch
+        return is_one or self._complete_groups(directory, run, parallelism)
+
+    def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
+        """Complete an epoch of many subtasks whose last subtask stopped between its barrier and the
+        manifest. Return True if the epoch is complete, False if not or if the subtasks are few."""
+        if not self._groups.are_many(parallelism):
+            return False
+        directory = EpochDirectory(epoch, run.number)
+        names = _of_parallelism(parallelism, self._published.groups(directory))
+        written = {name.group for name in names}
+        return all(
+            self._complete_group(directory, run, parallelism, group)
+            for group in self._groups.of(parallelism)
+            if group not in written
+        ) and self._complete_groups(directory, run, parallelism)
+
+    def assembled(self, directory: EpochDirectory, asked: AskedKeyGroups) -> CheckpointShare | None:
+        """Put together a share for these key groups from the groups of an epoch without a readable
+        manifest. Return None if the epoch has no groups, or if the groups are not enough. Writes
+        nothing, because the epoch may be expired."""
+        names = self._published.groups(directory)
+        parallelism = max((name.parallelism for name in names), default=0)
+        newest = self._newest(_of_parallelism(parallelism, names))
+        try:
+            return self._assembled(directory, parallelism, newest, asked) if newest else None
+        except (CorruptObjectError, ObjectMissingError) as error:
+            _log.warning("the groups of barriers do not tell what their epoch is: %s", error)
+            return None
+
+    def _assembled(
+        self,
+        directory: EpochDirectory,
+        parallelism: int,
+        newest: Mapping[SubtaskGroup, GroupName],
+        asked: AskedKeyGroups,
+    ) -> CheckpointShare | None:
+        run = self._published.read_group(next(iter(newest.values())))[0].run
+        base = max(counted_base(name.base_epoch) for name in newest.values())
+        barriers: list[Barrier] = []
+        summaries: list[CheckpointSummary] = []
+        for group in self._groups.of(parallelism):
+            name, is_asked = newest.get(group), asked.are_in(group, parallelism)
+            if name is not None and name.summary is not None and not is_asked:
+                summaries.append(name.summary)
+                continue
+            if name is not None:
+                of_group = self._published.read_group(name)
+            else:
+                missing = self._barrier_names_of(directory, parallelism, group)
+                of_group = self._aligned(missing, directory, run, parallelism)
+            if len(of_group) < len(group):
+                return None
+            if counted_base(of_group[0].base_epoch) != base:
+                return None
+            summaries.append(summary_of(of_group, is_contested=True))
+            if is_asked:
+                barriers += of_group
+        summary = joined(summaries, is_contested=True)
+        return CheckpointShare(directory.epoch, run, parallelism, tuple(barriers), summary)
+
+    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
+        """The subtasks that have published no barrier of `epoch` in this run."""
+        if self._published.manifests(epoch, run.number):
+            return ()
+        names = self.barrier_names(EpochDirectory(epoch, run.number), parallelism)
+        present = {name.subtask for name in names}
+        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+
+    def barrier_names(
+        self, directory: EpochDirectory, parallelism: int, digits: str = ""
+    ) -> list[BarrierName]:
+        """The names of the barriers written at this parallelism, in any order. `digits`: see
+        PublishedObjects.barriers."""
+        names = self._published.barriers(directory, digits)
+        return [name for name in names if name.parallelism == parallelism]
+
+    def write(self, checkpoint: CompletedCheckpoint) -> None:
+        """Write the manifest of a checkpoint put together from all of its barriers."""
+        # Contested: a subtask may have another barrier, which was passed over.
+        if not self._groups.are_many(checkpoint.parallelism):
+            self._write_whole(checkpoint, is_contested=True)
+            return
+        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
+        names = [
+            self._write_group(
+                directory,
+                group,
+                checkpoint.barriers[group.first : group.last + 1],
+                is_contested=True,
+            )
+            for group in self._groups.of(checkpoint.parallelism)
+        ]
+        summary = summary_of(checkpoint.barriers, is_contested=True)
+        self._write_grouped(directory, checkpoint.run, names, summary)
+
+    def _complete_group(
+        self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
+    ) -> bool:
+        """Write the group if all of its barriers are there; return True if they are. A single group
+        is written as the manifest."""
+        names = self._barrier_names_of(directory, parallelism, group)
+        if len({name.subtask for name in names}) < len(group):
+            return False  # the names tell; no barrier is read
+        is_contested = len(names) > len(group)
+        is_one = len(group) == parallelism
+        written: Sequence[ManifestName | GroupName] = (
+            self._published.manifests(directory.epoch, directory.run_number)
+            if is_one
+            else _of_parallelism(parallelism, self._published.groups(directory, group))
+        )
+        if _are_written(written, _attempts(names), is_contested=is_contested):
+            return True
+        barriers = self._aligned(names, directory, run, parallelism)
+        if len(barriers) < len(group):
+            return False
+        if is_one:
+            whole = CompletedCheckpoint(directory.epoch, run, parallelism, barriers)
+            self._write_whole(whole, is_contested=is_contested)
+        else:
+            self._write_group(directory, group, barriers, is_contested=is_contested)
+        return True
+
+    def _barrier_names_of(
+        self, directory: EpochDirectory, parallelism: int, group: SubtaskGroup
+    ) -> list[BarrierName]:
+        digits = self._groups.digits_of(group) if self._groups.are_many(parallelism) else ""
+        return self.barrier_names(directory, parallelism, digits)
+
+    def _aligned(
+        self, names: Sequence[BarrierName], directory: EpochDirectory, run: Run, parallelism: int
+    ) -> tuple[Barrier, ...]:
+        """The barriers that count among the named barriers, ordered by subtask."""
+        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
+        return tuple(alignment.barriers[subtask] for subtask in alignment.present())
+
+    def _complete_groups(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
+        names = _of_parallelism(parallelism, self._published.groups(directory))
+        newest = self._newest(names)
+        groups = self._groups.of(parallelism)
+        if any(group not in newest for group in groups):
+            return False
+        chosen = [newest[group] for group in groups]
+        is_contested = any(name.summary is None or name.summary.is_contested for name in names)
+        attempts = sum(name.attempts for name in chosen)
+        written = self._published.manifests(directory.epoch, directory.run_number)
+        if not _are_written(written, attempts, is_contested=is_contested):
+            summarised = [name.summary for name in chosen if name.summary is not None]
+            summary = None
+            if len(summarised) == len(chosen):
+                summary = joined(summarised, is_contested=is_contested)
+            self._write_grouped(directory, run, chosen, summary)
+        return True
+
+    def _newest(self, names: Sequence[GroupName]) -> dict[SubtaskGroup, GroupName]:
+        """The object that counts for each group. A group with an older base epoch than another
+        group is from a zombie (I4)."""
+        base = max((counted_base(name.base_epoch) for name in names), default=-1)
+        ordered = sorted(names, key=lambda name: (name.attempts, name.unique))
+        return {name.group: name for name in ordered if counted_base(name.base_epoch) == base}
+
+    def _write_whole(self, checkpoint: CompletedCheckpoint, *, is_contested: bool) -> None:
+        attempts = sum(barrier.attempt for barrier in checkpoint.barriers)
+        summary = summary_of(checkpoint.barriers, is_contested=is_contested)
+        self._put_manifest(checkpoint, encode_manifest(checkpoint), attempts, summary)
+
+    def _put_manifest(
+        self,
+        checkpoint: CompletedCheckpoint | GroupedCheckpoint,
+        data: bytes,
+        attempts: int,
+        summary: CheckpointSummary | None,
+    ) -> None:
+        name = ManifestName(
+            epoch=checkpoint.epoch,
+            run_number=checkpoint.run.number,
+            attempts=attempts,
+            unique=self._unique(),
+            length=len(data),
+            summary_text="" if summary is None else summary.to_text(),
+        )
+        self._store.put(str(name), data)
+        self._published.remember_manifest(name, checkpoint)
+
+    def _write_group(
+        self,
+        directory: EpochDirectory,
+        group: SubtaskGroup,
+        barriers: Sequence[Barrier],
+        *,
+        is_contested: bool,
+    ) -> GroupName:
+        data = encode_group(barriers)
+        summary = summary_of(barriers, is_contested=is_contested)
+        name = GroupName(
+            directory=directory,
+            group=group,
+            parallelism=barriers[0].parallelism,
+            base_epoch=barriers[0].base_epoch,
+            attempts=sum(barrier.attempt for barrier in barriers),
+            unique=self._unique(),
+            length=len(data),
+            summary_text=summary.to_text(),
+        )
+        self._store.put(str(name), data)
+        return name
+
+    def _write_grouped(
+        self,
+        directory: EpochDirectory,
+        run: Run,
+        groups: Sequence[GroupName],
+        summary: CheckpointSummary | None,
+    ) -> None:
+        checkpoint = GroupedCheckpoint(
+            directory.epoch,
+            run,
+            groups[0].parallelism,
+            tuple((name.group, str(name)) for name in groups),
+        )
+        attempts = sum(group.attempts for group in groups)
+        self._put_manifest(checkpoint, encode_grouped_manifest(checkpoint), attempts, summary)
+
+
+def _attempts(names: Iterable[BarrierName]) -> int:
+    """The sum of the attempts of the barriers that count, if no barrier is from a zombie."""
+    latest: dict[int, int] = {}
+    for name in names:
+        latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))
+    return sum(latest.values())
+
+
+def _are_written(
+    written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
+) -> bool:
+    """True if an object was written from these attempts and, for a contested epoch, an object calls
+    the epoch contested."""
+    names = [*written]
+    says_contested = any(name.summary is None or name.summary.is_contested for name in names)
+    return any(name.attempts == attempts for name in names) and says_contested >= is_contested
+
+
+def _of_parallelism(parallelism: int, names: Iterable[GroupName]) -> list[GroupName]:
+    """The groups written at this parallelism."""
+    return [name for name in names if name.parallelism == parallelism]

@@ -1,0 +1,206 @@
+"""Finds the checkpoint that an epoch starts from, on the live timeline (I4). See run_lineage.
+
+With very many hosts, each host takes the short way: list the starts of runs and the manifests of
+two epochs. The short way is enough in two cases:
+
+- the run goes on from its own epoch;
+- the run's driver has looked at the whole timeline when the query started, only the newest older
+  run has written the epoch before, and all runs told the same location of their checkpoint.
+
+In all other cases the host lists everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
+from checkpoint_store.epochs.checkpoint_share import (
+    AskedKeyGroups,
+    CheckpointShare,
+    share_of_all,
+)
+from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, ManifestName
+from checkpoint_store.epochs.published_objects import PublishedObjects, latest_first
+from checkpoint_store.errors import EpochNotRetainedError
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.runs.checkpoint_location import has_one_location
+from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.runs.run_errors import (
+    ContradictingRunsError,
+    OvertakenRunError,
+    contradicting,
+)
+from checkpoint_store.runs.run_lineage import (
+    Lineage,
+    is_overtaken,
+    lineage_of,
+)
+from checkpoint_store.runs.run_starts import RunStarts, began_before
+from checkpoint_store.runs.whole_rivals import whole_rivals
+
+
+class EpochBases:
+    """The bases of epochs in `store`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        published: PublishedObjects,
+        reader: CheckpointReader,
+        starts: RunStarts,
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._reader = reader
+        self._starts = starts
+        self._rivals = RivalCheckpoints(store)
+
+    def before(
+        self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
+    ) -> CheckpointShare | None:
+        """See CompletedCheckpointStore.latest_share_before."""
+        begun = self._starts.names()
+        if run is not None:
+            self._starts.check_newest_of(begun, run)
+            share, _ = self._reader.latest(self._just_before(epoch, run, begun), asked)
+            if share is not None:
+                return share
+        return self._latest_before(epoch, run, begun, asked)
+
+    def lineage(self) -> Lineage:
+        """The live timeline: three listings."""
+        written = self._written(self._published.manifests())
+        return lineage_of(self._starts.names(), written)
+
+    def _written(self, manifests: Sequence[ManifestName]) -> set[EpochDirectory]:
+        directories = self._published.epoch_directories()
+        return {*(name.directory for name in manifests), *directories}
+
+    def newest_summaries(self) -> list[CheckpointSummary]:
+        """See CompletedCheckpointStore.newest_summaries."""
+        manifests = self._published.manifests()
+        begun = self._starts.names_of(name.run_number for name in manifests)
+        lineage = lineage_of(begun, (name.directory for name in manifests))
+        if lineage.contradiction is not None:
+            raise contradicting(self._store.url, lineage.contradiction)
+        newest = lineage.rivals or lineage.epochs[:1]
+        summaries = (
+            self._summary_of([name for name in manifests if name.directory == key])
+            for key in newest
+        )
+        return [summary for summary in summaries if summary is not None]
+
+    def _summary_of(self, manifests: Sequence[ManifestName]) -> CheckpointSummary | None:
+        names = latest_first(manifests)
+        if names[0].summary is not None:
+            return names[0].summary
+        checkpoint, damage = self._published.latest_intact(names)
+        if checkpoint is None and damage is not None:
+            raise damage
+        return None if checkpoint is None else share_of_all(checkpoint).summary
+
+    def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
+        """The manifests of the epoch before, if no other epoch can be the base; empty if that is
+        not certain."""
+        is_under_way = began_before(epoch, begun, run)
+        if epoch == 0 or (not is_under_way and self._starts.noted_checkpoint(run) is None):
+            return []
+        until = self._published.manifests_until(epoch)
+        manifests = [name for name in until if name.epoch == epoch - 1]
+        own = [name for name in manifests if name.run_number == run.number]
+        if own or is_under_way:
+            return own  # empty if the run left out the epoch before: its base is older
+        of_others = [name for name in until if name.run_number != run.number]
+        if not has_one_location(begun):
+            return []  # two copies of the checkpoint may both have gone on
+        newest = max((name.run.number for name in begun if name.run < run), default=0)
+        # Only the newest older run has the epoch before, and no other run has this epoch.
+        is_certain = {(name.epoch, name.run_number) for name in of_others} == {(epoch - 1, newest)}
+        return of_others if is_certain else []
+
+    def _latest_before(
+        self,
+        epoch: int,
+        run: Run | None,
+        begun: Sequence[BegunName],
+        asked: AskedKeyGroups | None,
+    ) -> CheckpointShare | None:
+        manifests = self._published.manifests()
+        lineage = lineage_of(begun, self._written(manifests))
+        is_under_way = run is not None and began_before(epoch, begun, run)
+        self._check_certain(lineage, epoch)
+        if run is not None:
+            self._check_not_overtaken(lineage, epoch, run, is_under_way=is_under_way)
+        rivals = lineage.rivals
+        # If the run began earlier, Spark has committed the run's own epochs: rivals do not matter.
+        if rivals and not is_under_way and rivals[0].epoch < epoch:
+            counting = self._whole_rivals(rivals, manifests)
+            epochs = (*counting, *lineage.epochs[len(rivals) :])
+        else:
+            epochs = lineage.epochs
+        for key in epochs:
+            if key.epoch >= epoch:
+                continue
+            names = [name for name in manifests if name.directory == key]
+            share = self._reader.share_of(key, names, asked)
+            if share is not None:
+                return share
+        if not _begins_anew(lineage, begun):
+            live = {*lineage.epochs}
+            of_timeline = [name for name in manifests if name.directory in live]
+            self._check_retained(epoch, of_timeline or manifests)
+        return None
+
+    def _check_certain(self, lineage: Lineage, epoch: int) -> None:
+        contradiction = lineage.contradiction
+        if contradiction is not None and epoch > contradiction.newer.first_epoch:
+            raise contradicting(self._store.url, contradiction)
+
+    def _check_not_overtaken(
+        self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool
+    ) -> None:
+        """Raise OvertakenRunError if an older run is past the epoch that `run` asks for. Either the
+        older run goes on, or the query was taken back and the query's driver did not see it."""
+        is_stray = is_under_way and lineage.newest_run != run.number
+        if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
+            raise OvertakenRunError(
+                self._store.url, run, epoch, lineage.newest_run, lineage.reached
+            )
+
+    def _whole_rivals(
+        self, rivals: Sequence[EpochDirectory], manifests: Sequence[ManifestName]
+    ) -> list[EpochDirectory]:
+        """The run that counts among several runs with the newest epoch; empty if no run published
+        anything. Raises ContradictingRunsError if nothing tells which run Spark committed."""
+
+        def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
+            names = [name for name in manifests if name.directory == key]
+            share = self._reader.share_of(key, names, None)
+            return None if share is None else share.whole
+
+        whole = whole_rivals(rivals, completed, self._rivals.are_same)
+        if len(whole) > 1:
+            newer, older = whole[:2]
+            raise ContradictingRunsError(
+                self._store.url, newer.epoch, older.run_number, newer.run_number
+            )
+        return whole
+
+    def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
+        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing. Only then
+        may another epoch start from nothing."""
+        oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
+        if oldest is None or epoch == 0:
+            return
+        checkpoint = self._published.read_manifest(oldest)
+        if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
+            raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
+
+
+def _begins_anew(lineage: Lineage, begun: Sequence[BegunName]) -> bool:
+    """True if the query was taken back to its beginning and has no epoch since then."""
+    newest = (name for name in begun if name.run.number == lineage.newest_run)
+    return any(name.way == "back" and name.base is None for name in newest)

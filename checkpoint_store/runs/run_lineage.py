@@ -1,0 +1,281 @@
+"""The live timeline: the epochs that count, among all epochs written by a query's runs. Pure.
+
+Run numbers follow the order in which runs registered, not the order in which Spark committed. Two
+drivers of one query may both run an epoch, and Spark's commit log lets only one driver go on. So a
+greater number alone proves nothing. The epochs that runs have gone past decide:
+
+    run 1    4  5  6  7  8    run 1 ran epoch 7, so Spark had committed run 1's epoch 6
+    run 2          6          run 2 ran epoch 6 again and never epoch 7: a stray
+
+A run plans an epoch only after Spark has committed the epoch before. So a run with any object of a
+later epoch has gone past its first epoch: Spark committed the first epoch as the run wrote it. The
+same holds for a run with a `reached` note about a later epoch: Spark has committed the epoch before
+the reached epoch, but may not have planned the reached epoch.
+
+Spark commits an epoch once. The scan takes the runs in the order of their numbers:
+
+    older runs not past the run's first epoch    the run counts from there: a restart
+    older runs past it, the run not              the run is a stray and does not count
+    both past it                                 two commit logs: a contradiction
+    the run took the query back (`back`)         the run counts, later epochs do not
+
+A query is taken back by its driver at the start, or by `cowstate attach`. Either registers a run
+without epochs. Other drivers may be alive, so the new run also says how far older runs had come
+(`cut`). Epochs written by an older run after the cut count as if the older run had begun later, if
+the older run goes on from the base and belongs to the same checkpoint. The epoch after the last
+committed batch also counts, if the epoch may have been under way: the driver may still commit the
+epoch.
+
+At its start, a run checks if an older run has gone past the new run's first epoch, see
+`is_overtaken`. So if an older run is past the epoch later, the older run was alive when the new run
+began. A contradiction lasts until the query is taken back: to an epoch that both runs have in
+common, or to an epoch of a run chosen by the user.
+
+The timeline starts with the run that counts last and follows the bases of runs (I4): the epochs of
+a run down to its first epoch, then the epochs of the run that wrote its base.
+
+If the last run has written only its first epoch, and older runs have the same epoch, the store
+cannot tell which run's epoch Spark committed. `rivals` lists the epoch of each of these runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two runs of the same query that both went on from the same epoch. `newer` began at
+    `newer.first_epoch`, and `older_run` has reached epoch `older_epoch`."""
+
+    older_run: int
+    older_epoch: int
+    newer: BegunName
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The live timeline.
+
+    `epochs`: newest first. If several of the newest runs have run the newest epoch, `epochs` lists
+    the epoch once per run, the newest run first. `newest_run`: the number of the run that counts
+    last, 0 if there is no run. `written`: the newest epoch of which `newest_run` has written any
+    object, -1 if there is no epoch; for a query that was taken back, the base. `reached`: equal to
+    `written`, or the later epoch of the run's `reached` note. `contradiction`: None if the timeline
+    is certain; otherwise the contradiction that begins first, and `epochs` holds the epochs common
+    to all runs.
+    """
+
+    epochs: tuple[EpochDirectory, ...]
+    newest_run: int
+    written: int
+    reached: int
+    contradiction: Contradiction | None = None
+
+    @property
+    def rivals(self) -> tuple[EpochDirectory, ...]:
+        """The newest epoch, once per run with the epoch, newest run first; empty if a single run
+        wrote the epoch."""
+        newest = tuple(each for each in self.epochs if each.epoch == self.epochs[0].epoch)
+        return newest if len(newest) > 1 else ()
+
+
+def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
+    """Find the live timeline. `begun`: the starts of runs; `written`: every epoch and run of which
+    the store has any object."""
+    return _scan_of(begun, written).lineage()
+
+
+def timeline_of(
+    begun: Iterable[BegunName], written: Iterable[EpochDirectory], run_number: int
+) -> tuple[EpochDirectory, ...]:
+    """The epochs of a run and of its bases, newest first, as if the run counted last."""
+    scan = _scan_of(begun, written)
+    scan.lineage()
+    return tuple(scan.chain(run_number))
+
+
+def left_behind(
+    begun: Iterable[BegunName], written: Iterable[EpochDirectory], read: EpochDirectory
+) -> tuple[EpochDirectory, ...]:
+    """The epochs up to `read` on which `read` was built and that the live timeline lacks, oldest
+    first. The query went back, or Spark committed another run's epoch. Empty if `read` counts."""
+    scan = _scan_of(begun, written)
+    live = {*scan.lineage().epochs}
+    led_to = [each for each in scan.chain(read.run_number) if each.epoch <= read.epoch]
+    return tuple(each for each in reversed(led_to) if each not in live)
+
+
+def is_overtaken(lineage: Lineage, epoch: int) -> bool:
+    """True if the timeline has gone past an epoch with which another run is about to begin."""
+    return lineage.reached > epoch
+
+
+def _scan_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> _Scan:
+    names = [*begun]
+    starts = {name.run.number: name for name in names if name.is_start}
+    return _Scan(starts, (name for name in names if not name.is_start), written)
+
+
+class _Scan:
+    def __init__(
+        self,
+        begun: Mapping[int, BegunName],
+        said: Iterable[BegunName],
+        written: Iterable[EpochDirectory],
+    ) -> None:
+        self._begun = begun
+        self._epochs: dict[int, list[int]] = {}
+        for directory in sorted(set(written), key=lambda each: each.epoch, reverse=True):
+            self._epochs.setdefault(directory.run_number, []).append(directory.epoch)
+        self._reach = {number: epochs[0] for number, epochs in self._epochs.items()}
+        # By run and older run: the last epoch of the older run that the run has cut off.
+        self._cuts: dict[int, dict[int, int]] = {}
+        for name in said:
+            number = name.run.number
+            if name.way == "reached":
+                self._reach[number] = max(name.first_epoch, self._reach.get(number, -1))
+            elif name.base is not None:
+                self._cuts.setdefault(number, {})[name.base.run_number] = name.base.epoch
+        # By run: the run that counted last before the run began to count; 0 for none.
+        self._before: dict[int, int] = {}
+
+    def lineage(self) -> Lineage:
+        newest, contradiction = 0, None
+        for number in sorted(self._begun.keys() | self._epochs.keys()):
+            if self._was_taken_back(number):
+                self._before[number] = newest
+                newest, contradiction = self._gone_on(number)
+                continue
+            if number not in self._reach:
+                continue
+            if self._reached(newest) > self._first_epoch(number):
+                contradiction = self._earlier(contradiction, newest, number)
+            elif contradiction is None:
+                self._before[number], newest = newest, number
+        epochs = (*self._timeline(newest),)
+        if contradiction is not None:
+            first = contradiction.newer.first_epoch
+            epochs = tuple(each for each in epochs if each.epoch < first)
+        return Lineage(epochs, newest, self._written(newest), self._reached(newest), contradiction)
+
+    def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
+        """The run that counts last after run `back` took the query back. An older run counts if the
+        run was alive and has gone on from the base since then. Two such runs may contradict each
+        other."""
+        newest: int = back
+        contradiction: Contradiction | None = None
+        for number, first in sorted(self._alive_after(back)):
+            if newest == back or self._reached(newest) <= first:
+                newest = number
+            elif self._reach[number] > first and contradiction is None:
+                contradiction = self._contradiction(newest, number, first)
+        return newest, contradiction
+
+    def _alive_after(self, back: int) -> Iterator[tuple[int, int]]:
+        """The older runs that went on from the base after run `back` took the query back to the
+        base. Yields each run with its first epoch after the base."""
+        start = self._begun[back]
+        cuts, base = self._cuts.get(back, {}), start.base
+        if not cuts:
+            return
+        last = -1 if base is None else base.epoch
+        for number in self._epochs.keys() - {back}:
+            older = self._begun.get(number)
+            is_of_checkpoint = older is None or older.checkpoint in (None, start.checkpoint)
+            is_cut = cuts.get(number, last) > last
+            has_later = number < back and self._epochs[number][0] > last
+            has_base = base is None or base in self.chain(number)
+            if has_later and is_of_checkpoint and not is_cut and has_base:
+                yield number, min(each for each in self._epochs[number] if each > last)
+
+    def _earlier(
+        self, contradiction: Contradiction | None, older: int, newer: int
+    ) -> Contradiction | None:
+        """The contradiction that begins first: the given `contradiction`, or the contradiction of
+        run `newer`, whose first epoch run `older` is past. No contradiction if `newer` is not past
+        its own first epoch: the run is a stray."""
+        first = self._first_epoch(newer)
+        if self._reach[newer] <= first:
+            return contradiction
+        if contradiction is not None and contradiction.newer.first_epoch <= first:
+            return contradiction
+        return self._contradiction(older, newer, first)
+
+    def _contradiction(self, older: int, newer: int, first: int) -> Contradiction:
+        # Even if its start is lost, the run has gone past its first epoch.
+        name = self._begun.get(newer) or BegunName(Run(newer, ""), first, None)
+        return Contradiction(older, self._reached(older), replace(name, first_epoch=first))
+
+    def _was_taken_back(self, number: int) -> bool:
+        return number in self._begun and self._begun[number].way == "back"
+
+    def _first_epoch(self, number: int) -> int:
+        name = self._begun.get(number)
+        return self._epochs[number][-1] if name is None else name.first_epoch
+
+    def _reached(self, number: int) -> int:
+        """The newest epoch of the timeline that ends with a run, or that the run has reached."""
+        return self._reach.get(number, self._written(number))
+
+    def _written(self, number: int) -> int:
+        """The newest epoch of the timeline that ends with a run."""
+        if number in self._epochs:
+            return self._epochs[number][0]
+        base = self._begun[number].base if number in self._begun else None
+        return -1 if base is None else base.epoch
+
+    def _timeline(self, newest: int) -> Iterator[EpochDirectory]:
+        last = self.chain(newest)
+        for directory in last:
+            yield directory
+            # A run that has gone past its first epoch has no rival there.
+            first = self._first_epoch(newest)
+            if directory == EpochDirectory(first, newest) and self._reached(newest) == first:
+                yield from self._replaced(directory)
+
+    def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
+        """The same epoch as earlier runs wrote it. Stops at a run that took the query back, and at
+        a run with an earlier first epoch."""
+        number, epoch = directory.run_number, directory.epoch
+        while number and not self._was_taken_back(number) and self._first_epoch(number) == epoch:
+            older = (
+                each for each in self.chain(self._before.get(number, 0)) if each.epoch == epoch
+            )
+            rival = next(older, None)
+            if rival is None:
+                return
+            yield rival
+            number = rival.run_number
+
+    def chain(self, number: int) -> Iterator[EpochDirectory]:
+        """The epochs of a run and of its bases, newest first. Call `lineage` first."""
+        until: int | None = None
+        while number:
+            for epoch in self._epochs.get(number, ()):
+                if until is None or epoch <= until:
+                    yield EpochDirectory(epoch, number)
+            number, until = self._base_of(number)
+
+    def _base_of(self, number: int) -> tuple[int, int]:
+        """The run and the epoch that a run started from. If the run's start is unknown, the run
+        went on from the run before."""
+        name = self._begun.get(number)
+        if name is None:
+            return self._before.get(number, 0), self._first_epoch(number) - 1
+        if name.base is None or name.base.run_number >= number:
+            return 0, -1
+        return name.base.run_number, name.base.epoch
+
+
+def by_epoch(epochs: Sequence[EpochDirectory]) -> Iterator[EpochDirectory]:
+    """Yield each epoch of a timeline once: the first entry of an epoch counts."""
+    last: int | None = None
+    for directory in epochs:
+        if directory.epoch != last:
+            yield directory
+        last = directory.epoch

@@ -1,0 +1,149 @@
+"""The registry of a query's runs: gives each run a number, the same for all hosts.
+
+Every host of a run registers the run. All hosts of the run must get the same number, and the number
+must be greater than the number of every run registered before. Hosts come and stop at any time, so
+no host can wait for another host. Not every store refuses a taken name. So hosts agree by marks,
+and a host only ever adds marks:
+
+    a mark   "on level l, number n is for run r": an object whose name says so (see RunName)
+    a look   listings, until a listing shows only marks known before the listing began:
+             the last listing shows exactly the marks that were there when the listing began
+
+A host looks and applies the first rule that fits, until the host has its number:
+
+    1  the host's run is on the top level of a number below the greatest: the number is the run's
+    2  there is no mark: the host marks the first free number, level 1, for its run
+    3  the two top levels of the greatest number are for a single run: that run has the number.
+       If the run is the host's, the host is done. If not, the host marks the next free number,
+       level 1, for its run
+    4  otherwise: the host marks the next level of the greatest number, for the least run on the
+       top level
+
+One number has one run. Say look A found run r alone on levels k - 1 and k of a number, and k was
+the top level. Then no other run is ever marked on level k or above. Only rule 4 marks such a level.
+Rule 4 marks a run from the level below. This level was the top level at the marking host's look, B.
+If B came after A, the level below is k or above, and only r is there. If B came before A, the level
+below is k - 1 or k, and the runs found there by B are among the runs found by A: r alone. So every
+later look gives the number to r, or leads to more marks for r; and r stays alone on the top level
+(rule 1).
+
+One run has one number. A host marks the next number only when the host knows that another run has
+the greatest number. So no host asks for a second number for a run that has a number.
+
+The order is the order of time. If a run was registered before a host begins to register another
+run, the host finds the first run's number taken and gets a greater number. If several runs register
+at the same moment, any run may be first.
+
+Registration ends. A host without competitors needs two marks. Hosts that see the same marks mark
+the same run, so a contested number is decided at its third level. Only a host whose look is
+outdated at the moment of marking, again and again, delays the decision.
+
+A number is also taken, even without a mark, if an object in the store was written under the number:
+the writer was a run whose marks were lost. A run writes only after its registration, so all hosts
+of one run see the same: every object written since the registration belongs to a run with marks.
+
+Releases before marks had levels wrote level 1 only, and two runs might share a number. Rule 1 finds
+such runs at their number, and rule 4 settles the greatest number before a host takes the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from checkpoint_store import object_names
+from checkpoint_store.epochs import operator_layout as layout
+from checkpoint_store.epochs.checkpoint_codec import encode_run
+from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.operator_layout import RunName
+from checkpoint_store.objects.created_once import put_if_absent
+from checkpoint_store.objects.object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark on one level: the run's number is for this run."""
+
+    run: Run
+    level: int
+
+
+def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mark:
+    """Decide the next step of a host of `run_id` after a look that showed `marks`: a Run is the
+    host's result, a Mark is the mark to make. `written`: the greatest number under which an object
+    was written. Pure."""
+    numbers: dict[int, dict[int, set[str]]] = {}
+    for mark in marks:
+        levels = numbers.setdefault(mark.run.number, {})
+        levels.setdefault(mark.level, set()).add(mark.run.run_id)
+    if not numbers:
+        return Mark(Run(written + 1, run_id), 1)
+    greatest = max(numbers)
+    for number in sorted(numbers.keys() - {greatest}):
+        if run_id in numbers[number][max(numbers[number])]:
+            return Run(number, run_id)
+    levels = numbers[greatest]
+    top = max(levels)
+    leader = min(levels[top])
+    if not levels[top] == levels.get(top - 1) == {leader}:
+        return Mark(Run(greatest, leader), top + 1)
+    if leader == run_id:
+        return Run(greatest, run_id)
+    return Mark(Run(max(greatest, written) + 1, run_id), 1)
+
+
+class RunRegistry:
+    """The runs of `store`. Safe to use from several threads and processes.
+
+    `written` finds the greatest number under which an object was written; None if there can be no
+    such object. Only a host that marks a new number calls `written`.
+    """
+
+    def __init__(self, store: ObjectStore, written: Callable[[], int] | None = None) -> None:
+        self._store = store
+        self._written = written
+
+    def register(self, run_id: str) -> Run:
+        """Register the run with this id. Every caller gets the same Run. Its number is greater than
+        the numbers of all runs registered before, and than every number under which an object was
+        written."""
+        seen_names: set[RunName] = set()
+        written_number: int | None = None
+        while True:
+            shown = set(self._names())
+            if not shown <= seen_names:
+                seen_names |= shown
+                continue
+            marks = {Mark(name.run, name.level) for name in shown}
+            step = next_step(marks, run_id, written_number or 0)
+            is_new = isinstance(step, Mark) and step.level == 1
+            if is_new and self._written is not None and written_number is None:
+                # The search takes a while. Other hosts may make marks meanwhile: look again.
+                written_number = self._written()
+                continue
+            if isinstance(step, Run):
+                return step
+            name = RunName(step.run, _unique(step), step.level)
+            put_if_absent(self._store, str(name), encode_run(step.run))
+            seen_names.add(name)
+
+    def registered(self, run_id: str) -> Run | None:
+        """The run with this id if the run has its number, else None: one listing."""
+        step = next_step({Mark(name.run, name.level) for name in self._names()}, run_id)
+        return step if isinstance(step, Run) else None
+
+    def all(self) -> set[Run]:
+        """All runs with a mark. A run in registration may appear under several numbers."""
+        return {name.run for name in self._names()}
+
+    def _names(self) -> list[RunName]:
+        names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
+        return [name for name in names if name is not None]
+
+
+def _unique(mark: Mark) -> str:
+    """The unique part of a mark's name. All hosts that make the same mark write the same object:
+    ten thousand hosts may begin at once, and each host looks at all marks."""
+    text = f"{mark.run.number}/{mark.run.run_id}/{mark.level}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

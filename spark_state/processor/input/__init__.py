@@ -1,0 +1,1 @@
+"""Input of a processor in an epoch: rows of each key, and the epoch's time."""

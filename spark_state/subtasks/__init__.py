@@ -1,0 +1,1 @@
+"""The subtasks of an operator: the state of each, from epoch to epoch."""

@@ -1,0 +1,56 @@
+"""Merges successive changelogs into a single changelog, in the background.
+
+A chain of very many small files makes barriers long and restores slow, and a snapshot would write a
+large state because of few changes. The merged changelog belongs to an epoch that already has its
+barrier. Only barriers of later epochs name the merged changelog, so a reader never mistakes the
+merged changelog for the changes of a single epoch. A restore applies a merged changelog like any
+other changelog.
+
+A merge reads the changelogs from the store again, because the backend has moved on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.checkpointing.restore_plan import Handles
+from spark_state.keyed_state.merged_changes import merged_changes
+from spark_state.keyed_state.state_rows import rows_by_key_group
+from spark_state.state_descriptor import StateKind
+from spark_state.subtasks.epoch_attempt import EpochAttempt
+from spark_state.subtasks.pending_snapshot import Written
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogMerge:
+    """The Writing that merges `changelogs` of a subtask with these `key_groups`. `attempt` reads
+    and writes the files; `kinds`: the kind of each state."""
+
+    key_groups: KeyGroupRange
+    changelogs: Handles
+    attempt: EpochAttempt
+    kinds: Mapping[str, StateKind]
+
+    def __str__(self) -> str:
+        return "merging changelogs"
+
+    def write(self) -> list[Written]:
+        """Merge and write, see Writing. All rows are in memory at once."""
+        read = self.attempt.checkpoints.files.read_each(self.changelogs, self.key_groups)
+        changelogs = [
+            pa.Table.from_batches(of_file) for _, batches in read if (of_file := [*batches])
+        ]
+        if not changelogs:
+            return [Written(self.key_groups, (), {})]
+        key_names = self.attempt.spec.processor.key_columns.names
+        rows = merged_changes(key_names, self.kinds, changelogs)
+        file = self.attempt.write_changelog(rows, self.key_groups)
+        counts = rows_by_key_group(rows, self.key_groups)
+        return [Written(self.key_groups, (file,), {file.name: counts})]
+
+    def release(self) -> None:
+        """Do nothing: a merge holds no state."""

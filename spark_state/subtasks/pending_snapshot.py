@@ -1,0 +1,175 @@
+"""A snapshot that is being written to the store while epochs go on.
+
+The snapshot stands for the files that the state was built from at the moment of the snapshot, in
+the snapshot's key groups. Once durable, the snapshot may replace these files, but only in a chain
+of handles that still begins with these files. If the epoch before the snapshot has been undone, the
+snapshot is an orphan. Until a barrier names the snapshot, its files are protected from the orphan
+sweep, see unnamed_files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkpoint_store.errors import StoreUnavailableError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.checkpointing.kept_state import Counts, RowsOfFiles, rows_of_snapshot
+from spark_state.checkpointing.restore_plan import Handles, with_snapshot
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot, SnapshotFiles
+from spark_state.subtasks.epoch_request import CheckpointSettings
+from spark_state.subtasks.unnamed_files import UnnamedFiles
+
+_log = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """New files that stand for a chain's content in `key_groups`. `rows`: by file name, the number
+    of rows in each key group of the subtask."""
+
+    key_groups: KeyGroupRange
+    files: Handles
+    rows: RowsOfFiles
+
+
+Begin = Callable[[Callable[[], list[Written]]], Future[list[Written]]]
+
+
+class Writing(Protocol):
+    """A job that writes files, run by another thread."""
+
+    def write(self) -> list[Written]:
+        """Write the files, once, durable on return; then release the data."""
+
+    def release(self) -> None:
+        """Give up data that is not written yet. Safe to call again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The files of a `chain` from index `first` to before `end`, which other files replace."""
+
+    chain: Handles
+    first: int
+    end: int
+
+    @classmethod
+    def all(cls, chain: Handles) -> Replaced:
+        """Return the replacement of all files of a chain."""
+        return cls(chain, 0, len(chain))
+
+    def by(self, written: Iterable[tuple[KeyGroupRange, Handles]]) -> Handles:
+        """Return the chain with `written` in place of the replaced files: pairs of key groups and
+        files."""
+        shortened = self.chain[self.first : self.end]
+        for key_groups, files in written:
+            shortened = with_snapshot(shortened, files, key_groups)
+        return (*self.chain[: self.first], *shortened, *self.chain[self.end :])
+
+
+class PendingSnapshot:
+    """A snapshot or a merge of changelogs that `writing` writes, and that is to stand for
+    `replaced`.
+
+    `unnamed`: protects the files until a barrier names them; `begin(job)` runs a job in a
+    maintenance thread; `is_awaited`: True if the next barrier waits for the files.
+    """
+
+    def __init__(
+        self,
+        writing: Writing,
+        replaced: Replaced,
+        unnamed: UnnamedFiles,
+        begin: Begin,
+        is_awaited: bool,
+    ) -> None:
+        self.is_awaited = is_awaited
+        self.unnamed = unnamed
+        self._writing = writing
+        self._replaced = replaced
+        self._future = begin(writing.write)
+
+    def wait(self, check: Callable[[], None]) -> None:
+        """Wait until writing has succeeded or failed. `check` is called meanwhile and may raise."""
+        while wait([self._future], timeout=_CHECK_SECONDS).not_done:
+            check()
+
+    def done(self) -> bool:
+        """Return True if writing has succeeded or failed."""
+        return self._future.done()
+
+    def has_failed(self) -> bool:
+        """Return True if writing has failed, and log the error. The changelogs still hold
+        everything, and a later snapshot tries again."""
+        error = self._future.exception()
+        if error is not None and not isinstance(error, StoreUnavailableError):  # logged already
+            _log.error("%s failed; changelogs are kept instead", self._writing, exc_info=error)
+        return error is not None
+
+    def written(self) -> list[Written]:
+        """Return the files. Raises the error of a failed writing."""
+        return self._future.result()
+
+    def is_lost(self, settings: CheckpointSettings) -> bool:
+        """Return True if the orphan sweep may have deleted the files, and log the reason.
+        `settings`: the settings of the attempt whose barrier is to name the files."""
+        reason = self.unnamed.why_lost(settings)
+        if reason is not None:
+            _log.warning("%s took too long; changelogs are kept instead: %s", self._writing, reason)
+        return reason is not None
+
+    def is_merge(self) -> bool:
+        """Return True for a merge, which replaces a part of the chain; False for a snapshot."""
+        return self._replaced != Replaced.all(self._replaced.chain)
+
+    def shorten(self, handles: Handles) -> Handles:
+        """Return `handles` with the new files in place of `replaced`; unchanged if they do not
+        begin with the chain."""
+        chain = self._replaced.chain
+        if handles[: len(chain)] != chain:
+            return handles
+        written = [(part.key_groups, part.files) for part in self.written()]
+        return (*self._replaced.by(written), *handles[len(chain) :])
+
+    def abandon(self) -> None:
+        """Release the data if writing has not begun; otherwise the writer releases the data at its
+        end."""
+        if self._future.cancel():
+            self._writing.release()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWriting:
+    """The Writing of snapshots of `ranges`, all taken at one moment, to `files`. `entries`: number
+    of entries in each of the subtask's `key_groups`."""
+
+    ranges: Sequence[KeyedStateSnapshot]
+    files: SnapshotFiles
+    key_groups: KeyGroupRange
+    entries: Counts
+
+    def __str__(self) -> str:
+        return "writing a snapshot"
+
+    def write(self) -> list[Written]:
+        """Write the snapshots, see Writing."""
+        try:
+            return [self._write(of_range) for of_range in self.ranges]
+        finally:
+            self.release()
+
+    def _write(self, of_range: KeyedStateSnapshot) -> Written:
+        files = of_range.write(self.files)
+        rows = {file.name: rows_of_snapshot(file, self.key_groups, self.entries) for file in files}
+        return Written(of_range.key_groups, files, rows)
+
+    def release(self) -> None:
+        """Release the snapshots, see Writing."""
+        for of_range in self.ranges:
+            of_range.release()

@@ -1,0 +1,134 @@
+"""A subtask's operator state in memory, and the object in the store that the state equals.
+
+A run's first epoch deals out the operator state of all subtasks of the older run: list items round
+robin if the parallelism has changed, union items to every subtask. All attempts of the first epoch
+start from this deal. Afterwards a subtask has its own state only, on any host: the run's first
+epoch writes the state, and a host that takes over reads only this object.
+
+    base of an older run    objects of all subtasks    -> this subtask's part
+    base of this run        object of this subtask     -> unchanged
+
+An epoch without changes names the object of its base again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkpoint_store.epochs.checkpoint_share import CheckpointShare
+from checkpoint_store.epochs.completed_checkpoint import (
+    CompletedCheckpoint,
+    OperatorStateHandle,
+)
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.operator_state.broadcast_checksum import check_broadcast_agrees
+from spark_state.operator_state.operator_state_backend import (
+    OperatorStateBackend,
+    OperatorStateMark,
+)
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.subtasks.epoch_attempt import EpochAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    """A moment at which the state equalled an object; `handle`: None for an empty state."""
+
+    handle: OperatorStateHandle | None
+    mark: OperatorStateMark
+
+
+class ResidentOperatorState:
+    """The operator state of a subtask. Call `bring_to` first."""
+
+    def __init__(self) -> None:
+        self.backend = OperatorStateBackend(STATE_FORMS)
+        self._start = self.backend.mark()
+        self._base: OperatorStateHandle | None = None
+        self._is_dealt = False
+        self._sealed: _Equal | None = None
+        self._before: _Equal | None = None
+
+    def bring_to(
+        self,
+        base: CheckpointShare | None,
+        attempt: EpochAttempt,
+        other_store: CompletedCheckpointStore | None = None,
+    ) -> None:
+        """Bring the state to the start of the attempt's epoch. `other_store`: the store of the
+        base's objects if the base is not in the operator's store.
+
+        Raises BroadcastStateError if the subtasks of the base hold different broadcast states.
+        """
+        store = other_store or attempt.checkpoints
+        if base is not None and base.summary.broadcast is None:
+            handles = _handles(store.whole(base))
+            check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
+        if base is not None and base.run == attempt.claim.run and other_store is None:
+            own = base.barrier_of(attempt.task.subtask).operator_state
+            if not self._has(own):
+                self._read(own, attempt)
+        else:
+            has_any = base is not None and base.summary.has_operator_state
+            handles = _handles(store.whole(base)) if base is not None and has_any else ()
+            self._deal(handles, attempt, store)
+        self._start = self.backend.mark()
+
+    def rollback(self) -> None:
+        """Undo the changes of the running epoch."""
+        self.backend.return_to(self._start)
+
+    def written(self, attempt: EpochAttempt) -> OperatorStateHandle | None:
+        """Write the state after the epoch, durable on return; None without operator state. An
+        unchanged state is not written again."""
+        if not (self._is_dealt or self.backend.has_changed_since(self._start)):
+            return self._base
+        snapshot = self.backend.snapshot()
+        if not snapshot.names:
+            return None
+        return attempt.write_operator_state(snapshot.to_bytes(), self.backend.broadcast_checksums())
+
+    def seal(self, handle: OperatorStateHandle | None) -> None:
+        """End the epoch: the state now equals this object."""
+        self._before = None if self._is_dealt else _Equal(self._base, self._start)
+        self._sealed = _Equal(handle, self.backend.mark())
+
+    def _has(self, handle: OperatorStateHandle | None) -> bool:
+        """Return True if the state equals the object, maybe after a return to an earlier mark.
+        Reads nothing."""
+        for equal in (self._sealed, self._before):
+            if equal is not None and equal.handle == handle:
+                self.backend.return_to(equal.mark)
+                self._base, self._is_dealt = handle, False
+                return True
+        return False
+
+    def _read(self, handle: OperatorStateHandle | None, attempt: EpochAttempt) -> None:
+        snapshots = (
+            [] if handle is None else attempt.checkpoints.files.read_operator_states([handle])
+        )
+        self._restored(OperatorStateBackend.restore(snapshots, forms=STATE_FORMS))
+        self._base = handle
+
+    def _deal(
+        self,
+        handles: tuple[OperatorStateHandle | None, ...],
+        attempt: EpochAttempt,
+        store: CompletedCheckpointStore,
+    ) -> None:
+        """Read the objects of all subtasks of an older run and keep this subtask's part."""
+        present = [handle for handle in handles if handle is not None]
+        read = iter(store.files.read_operator_states(present))
+        nothing = OperatorStateBackend().snapshot().to_bytes()
+        snapshots = [nothing if handle is None else next(read) for handle in handles]
+        subtask, parallelism = attempt.task.subtask, attempt.spec.parallelism
+        self._restored(OperatorStateBackend.restore(snapshots, subtask, parallelism, STATE_FORMS))
+        self._base, self._is_dealt = None, bool(present)
+
+    def _restored(self, backend: OperatorStateBackend) -> None:
+        self.backend, self._is_dealt = backend, False
+        self._sealed = self._before = None
+
+
+def _handles(checkpoint: CompletedCheckpoint) -> tuple[OperatorStateHandle | None, ...]:
+    return tuple(barrier.operator_state for barrier in checkpoint.barriers)

@@ -1,0 +1,226 @@
+"""A subtask's state in memory, and the files in the store that the state equals.
+
+An epoch brings the state to its base (`plan`, `bring_to`) and changes the state. Then the epoch
+seals the state with the files of its barrier, or rolls back. After any failure the state equals the
+noted files, or no files are noted (I6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from checkpoint_store.epochs.checkpoint_share import CheckpointShare
+from checkpoint_store.epochs.completed_checkpoint import (
+    StateSchema,
+    SubtaskTime,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.checkpointing.kept_state import Counts, RowsOfFiles
+from spark_state.checkpointing.restore_plan import (
+    Extend,
+    Handles,
+    Resident,
+    Restore,
+    RestorePlan,
+    UndoSealed,
+    plan_restore,
+)
+from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
+from spark_state.keyed_state.schema_evolution import check_evolution
+from spark_state.keyed_state.state_rows import no_rows, rows_by_key_group
+from spark_state.processor.schemas import state_descriptor
+from spark_state.subtasks.epoch_attempt import EpochAttempt
+from spark_state.subtasks.epoch_request import BackendSettings, OperatorSpec
+from spark_state.subtasks.host_memory import SubtaskMemory
+from spark_state.subtasks.subtask_backends import Backend, SubtaskBackends
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """The start of an epoch for one subtask.
+
+    `handles`: files of the subtask's state; `barriers`: ids of the base's barriers for these key
+    groups (I4); `epoch` and `run_number`: of the base; `states`: schemas in the barriers; `times`:
+    times in the barriers of all subtasks of the base, see watermarks; `other_store`: the store of
+    the files, None for the operator's own store.
+    """
+
+    handles: Handles = ()
+    barriers: tuple[str, ...] = ()
+    epoch: int | None = None
+    run_number: int | None = None
+    states: tuple[StateSchema, ...] = ()
+    times: tuple[SubtaskTime, ...] = ()
+    other_store: CompletedCheckpointStore | None = None
+
+    @classmethod
+    def of(
+        cls, checkpoint: CheckpointShare | None, key_groups: KeyGroupRange, max_parallelism: int
+    ) -> EpochStart:
+        """Return the start from a checkpoint (None: from an empty state) for these key groups."""
+        if checkpoint is None:
+            return cls()
+        barriers = checkpoint.barriers_for(key_groups, max_parallelism)
+        return cls(
+            handles=checkpoint.handles_for(key_groups),
+            barriers=tuple(barrier.barrier_id for barrier in barriers),
+            epoch=checkpoint.epoch,
+            run_number=checkpoint.run.number,
+            states=tuple(state for barrier in barriers for state in barrier.states),
+            times=checkpoint.times(),
+        )
+
+    @classmethod
+    def of_other_store(
+        cls,
+        checkpoint: CheckpointShare,
+        store: CompletedCheckpointStore,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+    ) -> EpochStart:
+        """Return the start from another operator's state. The other operator's times do not apply
+        to this query, and the other barriers belong to another lineage."""
+        there = cls.of(checkpoint, key_groups, max_parallelism)
+        return cls(handles=there.handles, states=there.states, other_store=store)
+
+
+class ResidentState:
+    """The state of `key_groups`. Nothing is in memory at first."""
+
+    def __init__(self, key_groups: KeyGroupRange, backends: SubtaskBackends) -> None:
+        self.key_groups = key_groups
+        self.memory = SubtaskMemory(backends.memory)
+        self._backends = backends
+        self._backend: Backend | None = None
+        self._settings: BackendSettings | None = None
+        self._resident: Resident | None = None
+        self._since: dict[str, int] = {}
+
+    @property
+    def handles(self) -> Handles | None:
+        """The files that the state equals; None if no list of files equals the state."""
+        return None if self._resident is None else self._resident.handles
+
+    @property
+    def backend(self) -> Backend:
+        """The backend with the states. Call `bring_to` first."""
+        assert self._backend is not None, "nothing is in memory"
+        return self._backend
+
+    def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
+        """Return the way from the state in memory to `base`."""
+        if self._backend is None or self._backend.has_failed():
+            return Restore(base.handles)
+        if self._settings != spec.backend or not self._may_lead_to(base, spec):
+            return Restore(base.handles)
+        return plan_restore(self._resident, base.handles)
+
+    def bring_to(self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt) -> RowsOfFiles:
+        """Carry out the plan. Return the row counts, by key group, of the files read."""
+        # Between plan and end the backend equals no list of files.
+        self._resident = None
+        rows: RowsOfFiles = {}
+        match plan:
+            case Restore():
+                self.close()
+                restore = BackendRestore(
+                    base.handles,
+                    [*_announced(base, attempt.spec)],
+                    (base.other_store or attempt.checkpoints).files.databases,
+                    attempt.check,
+                )
+                backend, rest = self._backends.restored(attempt.request, self.key_groups, restore)
+                try:
+                    rows = self._apply(backend, base, rest, attempt)
+                except BaseException:
+                    backend.close()
+                    self.memory.release()
+                    raise
+                self._backend, self._settings = backend, attempt.spec.backend
+            case Extend(handles):
+                for state in _announced(base, attempt.spec):
+                    self.backend.restore_descriptor(state.descriptor)
+                rows = self._apply(self.backend, base, handles, attempt)
+            case UndoSealed():
+                self.backend.undo_sealed()
+        self._resident = Resident(base.handles, before_sealed=None)
+        self._since = _since(base.states)
+        return rows
+
+    def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
+        """End the epoch: the state now equals the files `handles`, which contain `states`."""
+        before, self._resident = self.handles, None
+        self.backend.seal()
+        self.memory.measure_again(self.backend)
+        self._resident = Resident(handles, before_sealed=before)
+        self._since = _since(states)
+
+    def close(self) -> None:
+        """Release the backend and the memory."""
+        self._resident = None
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = self._settings = None
+        self.memory.release()
+
+    def _apply(
+        self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
+    ) -> RowsOfFiles:
+        """Apply files of the base; return for each file the number of rows in each key group."""
+        rows: dict[str, Counts] = {}
+        store = base.other_store or attempt.checkpoints
+        for handle, batches in store.files.read_each(handles, self.key_groups):
+            attempt.check()
+            in_file = [state.name for state in base.states if state.since <= handle.epoch]
+            # Files without rows for this subtask get an entry, too.
+            of_file = rows.setdefault(handle.name, no_rows(self.key_groups))
+            backend.apply(self._watched(batches, backend, attempt.spec, of_file), in_file)
+        return rows
+
+    def _watched(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        backend: Backend,
+        spec: OperatorSpec,
+        counts: Counts,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; after the backend has applied a batch, check memory and count its
+        rows."""
+        for batch in batches:
+            yield batch
+            self.memory.check(backend, spec)
+            counts += rows_by_key_group(batch, self.key_groups)
+
+    def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
+        """Return True if the backend's states equal the states of the base, or earlier stages of
+        the base.
+
+        False if the backend has a state of a failed epoch that neither store nor processor knows, a
+        state that was deleted and begun again on another host, or a state in an older schema.
+        """
+        stored = {s.name: (s.kind, s.schema_json) for s in base.states}
+        declared = {s.name: (s.kind, s.schema_json) for s in spec.processor.states}
+        held = {s.name: (s.kind, s.schema_json) for s in self.backend.descriptors}
+        began_again = any(
+            since != self._since.get(name, since) for name, since in _since(base.states).items()
+        )
+        return held.items() <= (stored | declared).items() and not began_again
+
+
+def _announced(base: EpochStart, spec: OperatorSpec) -> Iterator[StoredState]:
+    """Yield the states of the base, each as declared by the processor, or as stored if
+    undeclared."""
+    declared = {state.name: state for state in spec.processor.states}
+    for state in base.states:
+        stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)
+        if state.name in declared:
+            check_evolution(stored, declared[state.name])
+        yield StoredState(declared.get(state.name, stored), state.since)
+
+
+def _since(states: Iterable[StateSchema]) -> dict[str, int]:
+    return {state.name: state.since for state in states}

@@ -1,0 +1,282 @@
+"""An open store, shared by all subtasks of a host process.
+
+Opens the store once, registers each run of the query once, finds the start of each epoch, and does
+housekeeping in the background.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from uuid import NAMESPACE_URL, uuid5
+
+from checkpoint_store.damage_advice import HOW_TO_GO_BACK
+from checkpoint_store.epochs.checkpoint_share import AskedKeyGroups, CheckpointShare
+from checkpoint_store.epochs.completed_checkpoint import Barrier, Run
+from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.objects.chore import try_chore
+from checkpoint_store.objects.deletion import deletion_chores, time_of_store
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.runs.run_errors import EpochsLostError, RunOverError
+from spark_state.errors import ConfigurationError, FencedError
+from spark_state.subtasks.epoch_request import (
+    NEVER_RUN,
+    CheckpointSettings,
+    EpochRequest,
+    EpochTask,
+    OperatorSpec,
+)
+from spark_state.subtasks.maintenance import Maintenance
+
+_EPOCHS_BETWEEN_RETENTIONS = 10
+# A run lists the starts of runs once in so many epochs, and so notices another driver or a copy of
+# the checkpoint.
+EPOCHS_BETWEEN_LOOKS = 16
+_SECONDS_BETWEEN_SWEEPS = 3600.0
+_OTHER_STORE = (
+    "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
+    "class, unless name= is given) the same?"
+)
+# Possible reasons for missing state of earlier epochs, by EpochTask.in_unseen_function.
+_CAUSES = {
+    False: _OTHER_STORE,
+    True: (
+        f"{_OTHER_STORE} If they are, and the query has a foreachBatch function that was not set "
+        "in Python, it may have run no action on the batches before; Spark commits such a batch, "
+        "and its rows are lost to the operator. Let it run an action over the whole batch every "
+        "time, and begin with a new checkpoint."
+    ),
+}
+
+
+def _cause(task: EpochTask) -> str:
+    if task.start is not None and task.start.newest_epoch == NEVER_RUN:
+        return (
+            "the operator had not run when the query started. If these are its first rows, start "
+            f"the query again, which sees that in Spark's logs. Otherwise, {_CAUSES[False]}"
+        )
+    return _CAUSES[task.in_unseen_function]
+
+
+def store_metadata(request: EpochRequest) -> StoreMetadata:
+    """Return the metadata for the store of a request, equal for all writers of the store."""
+    spec = request.spec
+    return StoreMetadata(
+        store_id=store_id(request.task.query_id, spec.operator),
+        operator=spec.operator,
+        max_parallelism=spec.max_parallelism,
+        key_schema_json=spec.key_schema_json,
+    )
+
+
+def store_id(query_id: str, operator: str) -> str:
+    """Return the id of the store of a query's operator."""
+    return str(uuid5(NAMESPACE_URL, f"cowstate:{query_id}/{operator}"))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEpoch:
+    """The barrier that a subtask published. `is_completed`: True if the subtask has then tried to
+    complete the epoch, and so would have noticed another barrier in its place."""
+
+    barrier: Barrier
+    is_completed: bool
+
+
+def asked_by(request: EpochRequest) -> AskedKeyGroups:
+    """Return the key groups of the request's subtask."""
+    spec = request.spec
+    return AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, request.task.subtask)
+
+
+class StoreBegunAnewError(FencedError):
+    """The store was deleted while its query ran. A store at the URL now is a different store."""
+
+
+class StoreSession:
+    """An open store. Thread-safe.
+
+    Raises StoreMismatchError if the store was written for another operator, max parallelism or key
+    schema.
+    """
+
+    def __init__(self, request: EpochRequest, maintenance: Maintenance) -> None:
+        self._store = RetryingObjectStore(
+            open_object_store(request.store_url, request.spec.checkpoints.store_options),
+            request.spec.checkpoints.store_retry_seconds,
+        )
+        self.checkpoints = CompletedCheckpointStore(self._store)
+        self.metadata = self.checkpoints.open(store_metadata(request))
+        self._maintenance = maintenance
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+        self._looked_at = 0
+        self._retaining = False
+        self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
+        self._clean_ups = 0
+        self._retention, self._sweep = deletion_chores(
+            "epochs", "The user that runs Spark", "store"
+        )
+        self._next_sweep = 0.0
+
+    @property
+    def url(self) -> str:
+        """The store's URL."""
+        return self._store.url
+
+    def check_metadata(self, request: EpochRequest) -> None:
+        """Raise StoreMismatchError if the store's metadata differ from the request."""
+        self.checkpoints.check(store_metadata(request))
+
+    def run(self, task: EpochTask) -> Run:
+        """Return the registered run of a task.
+
+        Raises FencedError if the session has seen a newer run (I9), StoreBegunAnewError if the last
+        seen run is no longer in the store, and StoreOfOtherCheckpointError.
+        """
+        run_id, start = task.run_id, task.start
+        with self._lock:
+            if self._run is not None and self._run.run_id == run_id:
+                return self._run
+            if self._run is not None and self._run not in self.checkpoints.runs.all():
+                raise StoreBegunAnewError(
+                    f"{self.url} was deleted while its query ran; Spark tries the task again"
+                )
+            if start is not None:
+                self.checkpoints.starts.check_checkpoint(start.checkpoint)
+            run = self.checkpoints.runs.register(run_id)
+            if self._run is not None and run < self._run:
+                raise FencedError(
+                    f"run {run_id} of the query is over: a newer run took over, "
+                    f"{self._run.run_id}; nothing was changed. If two queries use one checkpoint "
+                    "location, stop one of them"
+                )
+            if start is not None:
+                self.checkpoints.starts.note_checkpoint(run, start.checkpoint)
+            self._run = run
+            self._looked_at = task.epoch
+            self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
+            return run
+
+    def base_of(
+        self, request: EpochRequest, run: Run, published: PublishedEpoch | None
+    ) -> CheckpointShare | None:
+        """Return the subtask's share of the checkpoint that the request's epoch starts from; None
+        for an empty state.
+
+        `published`: the last barrier of the calling subtask in this run, None if there is none.
+        Raises PartialEpochError (I5), FencedError if a later run has begun (I9), OvertakenRunError,
+        ContradictingRunsError, EpochsLostError, and ConfigurationError if the state of earlier
+        epochs is missing.
+        """
+        spec, task, epoch = request.spec, request.task, request.task.epoch
+        resident_epoch = None if published is None else published.barrier.epoch
+        try:
+            if published is not None and resident_epoch == epoch - 1:
+                self._look_now_and_then(run, epoch)
+                own = published.barrier if published.is_completed else None
+                base = self.checkpoints.completed_at(epoch - 1, run, spec.parallelism, own)
+            else:
+                base = self.checkpoints.latest_share_before(epoch, run, asked_by(request))
+        except RunOverError as error:
+            # Spark planned this epoch for this run, so Spark has committed the run's earlier
+            # epochs. The next run must know, because the newer run may have written the same
+            # epochs.
+            self.checkpoints.starts.note_reached(run.run_id, epoch)
+            raise FencedError(str(error)) from error
+        if base is not None and base.barriers[0].restored and base.epoch != epoch - 1:
+            raise ConfigurationError(
+                f"{self.url} was restored from a savepoint of epoch {base.epoch}, but the query is "
+                f"at epoch {epoch}: the rows of the batches between would be lost. Let batch "
+                f"{base.epoch} be the last one of its checkpoint, see {HOW_TO_GO_BACK}, or restore "
+                f"a savepoint of epoch {epoch - 1}"
+            )
+        if base is not None and base.run != run:
+            self._check_newest(task, base)
+        had_state = resident_epoch is not None and resident_epoch < epoch
+        never_ran = task.start is not None and task.start.may_begin_with_nothing(epoch)
+        lost = had_state or not (never_ran or spec.checkpoints.start_empty)
+        if base is None and epoch > 0 and lost:
+            raise ConfigurationError(
+                f"the query is at epoch {epoch}, but {self.url} holds no state of the "
+                f"epochs before: {_cause(task)} To begin with empty state all "
+                "the same, set spark.cowstate.startEmpty to true and start the query again"
+            )
+        return base
+
+    def _look_now_and_then(self, run: Run, epoch: int) -> None:
+        """Raise RunOverError if a newer run has begun, even far behind this epoch. Looks once in
+        EPOCHS_BETWEEN_LOOKS epochs."""
+        with self._lock:
+            if epoch - self._looked_at < EPOCHS_BETWEEN_LOOKS:
+                return
+            self._looked_at = epoch
+        self.checkpoints.starts.check_newest(run)
+
+    def _check_newest(self, task: EpochTask, base: CheckpointShare) -> None:
+        """Raise EpochsLostError if the base of a run's first epoch is older than the newest epoch
+        that Spark has committed."""
+        newest = None if task.start is None else task.start.newest_epoch
+        if newest is not None and base.epoch < newest:
+            raise EpochsLostError(self.url, newest, base.epoch)
+
+    def restored_from(
+        self, request: EpochRequest
+    ) -> tuple[CheckpointShare, CompletedCheckpointStore] | None:
+        """Return the checkpoint for an empty store to begin with, and the store of the files; None
+        to begin with nothing. Raises ConfigurationError if the checkpoint no longer exists."""
+        settings = request.spec.checkpoints
+        source = settings.restore_from
+        if source is None:
+            return None
+        opened = open_object_store(source.url, settings.store_options)
+        other = CompletedCheckpointStore(RetryingObjectStore(opened, settings.store_retry_seconds))
+        checkpoint = other.latest_share_before(source.epoch + 1, None, asked_by(request))
+        if checkpoint is None or checkpoint.epoch != source.epoch:
+            raise ConfigurationError(
+                f"epoch {source.epoch} of {source.url}, which {self.url} was to begin with, is not "
+                "there any more: start the query again, or name another epoch in "
+                "spark.cowstate.restoreFrom"
+            )
+        return checkpoint, other
+
+    def complete(self, barrier: Barrier) -> None:
+        """Write the manifest of the epoch if this barrier was the last (aligned)."""
+        self.checkpoints.complete(barrier.epoch, barrier.run, barrier.parallelism, barrier.subtask)
+
+    def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
+        """Start a clean-up in the background, once in some epochs."""
+        with self._lock:
+            if self._retaining or epoch - self._retained_at < _EPOCHS_BETWEEN_RETENTIONS:
+                return
+            self._retaining = True
+            self._retained_at = epoch
+        self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec))
+
+    def _clean_up(self, spec: OperatorSpec) -> None:
+        """Run the chores that are due: retention and orphan sweep. A failing chore does not stop
+        the second chore, and no epoch waits for the chores."""
+        try:
+            number, self._clean_ups = self._clean_ups, self._clean_ups + 1
+            settings = spec.checkpoints
+            try_chore(self._retention, number, self.url, lambda: self._retain(settings), 0)
+            if time.monotonic() >= self._next_sweep:
+                try_chore(self._sweep, number, self.url, lambda: self._sweep_orphans(spec), None)
+        finally:
+            self._retaining = False
+
+    def _retain(self, settings: CheckpointSettings) -> int:
+        return self.checkpoints.retain(settings.min_epochs_to_retain)
+
+    def _sweep_orphans(self, spec: OperatorSpec) -> None:
+        settings, now = spec.checkpoints, time_of_store(self._store, time.time())
+        # Between a file and the barrier that names the file, a writer may wait for the store.
+        grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
+        self.checkpoints.sweep_orphans(grace_seconds, now)
+        url = f"{spec.store_root.rstrip('/')}/{CLOCKS}"
+        sweep_markers(open_object_store(url, settings.store_options), now)
+        self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS

@@ -1,0 +1,273 @@
+"""The snapshots of a subtask: begins a snapshot when due, and chooses the barrier to name the
+snapshot.
+
+Merges of changelogs begin and are named like snapshots. At most one snapshot or merge is under way.
+See snapshot_policy for the time to begin, pending_snapshot for the conditions of naming. A failed
+write, or files lost to the orphan sweep, stop no epoch: the changelogs still hold everything. After
+each failure the next try waits for twice as many epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from checkpoint_store.epochs.operator_layout import parse_state_file
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from spark_state.checkpointing.kept_state import (
+    Counts,
+    KeptState,
+    RowsOfFiles,
+    has_database,
+    without_empty_ends,
+)
+from spark_state.checkpointing.restore_plan import Handles
+from spark_state.checkpointing.snapshot_policy import (
+    Merge,
+    due,
+    may_be_due,
+    part_due,
+)
+from spark_state.errors import StateHostError
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.subtasks.changelog_merge import ChangelogMerge
+from spark_state.subtasks.epoch_attempt import EpochAttempt
+from spark_state.subtasks.maintenance import Maintenance
+from spark_state.subtasks.pending_snapshot import PendingSnapshot, Replaced, SnapshotWriting
+from spark_state.subtasks.subtask_backends import Backend
+from spark_state.subtasks.unnamed_files import UnnamedFiles
+
+_log = logging.getLogger(__name__)
+
+_MOST_DOUBLINGS = 6
+
+
+class SubtaskSnapshots:
+    """The snapshots of a subtask of the store at `url`. `maintenance`: threads that write
+    snapshots.
+
+    `failed`: number of failures in a row until now.
+    """
+
+    def __init__(self, url: str, key_groups: KeyGroupRange, maintenance: Maintenance) -> None:
+        self._url = url
+        self._key_groups = key_groups
+        self._maintenance = maintenance
+        self._pending: PendingSnapshot | None = None
+        self._restored: frozenset[str] = frozenset()
+        self._rows: dict[str, Counts] = {}
+        self._merged: set[str] = set()
+        self._merge_has_failed = False
+        self._pause_epochs = 0
+        self.failed = 0
+
+    def let_go(self) -> bool:
+        """Give up the pending snapshot if writing has not begun. Return True if nothing holds the
+        state any more. A snapshot holds the state until it is written; a merge never does."""
+        pending = self._pending
+        if pending is not None:
+            pending.abandon()
+            if not (pending.done() or pending.is_merge()):
+                return False
+            self._pending = None
+        return True
+
+    def begin_anew(self, restored: Handles) -> None:
+        """Forget earlier files: the state was restored from `restored`, so a pending snapshot does
+        not fit."""
+        self._restored = frozenset(handle.name for handle in restored)
+        self._rows, self._merged, self._merge_has_failed = {}, set(), False
+        if self._pending is not None:
+            self._pending.abandon()
+            self._pending = None
+
+    def note_rows(self, rows: RowsOfFiles) -> None:
+        """Note the row counts of files that were read or written."""
+        self._rows.update(rows)
+
+    def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
+        """Begin a part if one is due. Call this after the restore of a run's first epoch; `named`
+        waits for the part."""
+        kept = self._kept(restored, backend, attempt)
+        part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
+        if part is not None:
+            self._begin([part], restored, attempt, backend, is_awaited=True)
+
+    def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
+        """Begin a snapshot or merge if due, for a later barrier to name. Call this after the
+        barrier of `handles`."""
+        kept_names = {handle.name for handle in handles}
+        self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
+        self._merged &= kept_names
+        if self._pause_epochs:
+            self._pause_epochs -= 1
+            return
+        if self._pending is not None or not self._may_be_due(handles, attempt, backend):
+            return
+        kept = self._kept(handles, backend, attempt)
+        own = tuple(handle for handle in handles if handle.name not in self._restored)
+        of_run = self._kept(own, backend, attempt)
+        least = attempt.settings.min_epochs_for_snapshot
+        next_step = due(kept, of_run, self._single(handles, attempt), least)
+        if isinstance(next_step, Merge):
+            self._begin_merge(next_step, handles, attempt, backend)
+        elif next_step:
+            self._begin(next_step, handles, attempt, backend, is_awaited=False)
+
+    def _begin(
+        self,
+        wanted: Sequence[KeyGroupRange],
+        held: Handles,
+        attempt: EpochAttempt,
+        backend: Backend,
+        *,
+        is_awaited: bool,
+    ) -> None:
+        """Begin to write a snapshot of the key groups `wanted`, if the local disk has room. `held`:
+        the files of the state."""
+        ranges = self._taken(backend, wanted, held, attempt, is_awaited)
+        if ranges is None:
+            return
+        # Parts queue by subtask: otherwise the subtasks of a store in one host would wait in a row.
+        part_queue = f"{self._url} subtask {attempt.task.subtask}"
+        threads, queue = (
+            (self._maintenance.parts, part_queue)
+            if is_awaited
+            else (self._maintenance.snapshots, self._url)
+        )
+        entries = np.array(backend.entries_by_key_group(), np.int64)
+        self._pending = PendingSnapshot(
+            SnapshotWriting(ranges, attempt, self._key_groups, entries),
+            Replaced.all(held),
+            UnnamedFiles(attempt, self._maintenance.clock),
+            lambda job: threads.submit(queue, job),
+            is_awaited=is_awaited,
+        )
+
+    def _begin_merge(
+        self, merge: Merge, held: Handles, attempt: EpochAttempt, backend: Backend
+    ) -> None:
+        kinds = {state.name: state.kind for state in backend.descriptors}
+        changelogs = held[merge.first : merge.end]
+        self._pending = PendingSnapshot(
+            ChangelogMerge(self._key_groups, changelogs, attempt, kinds),
+            Replaced(held, merge.first, merge.end),
+            UnnamedFiles(attempt, self._maintenance.clock),
+            lambda job: self._maintenance.snapshots.submit(self._url, job),
+            is_awaited=False,
+        )
+
+    def _may_be_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> bool:
+        least = attempt.settings.min_epochs_for_snapshot
+        return may_be_due(handles, len(backend), least, adds=_adds(attempt))
+
+    def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
+        """Return the changelogs at the end of the chain that may be merged: of this run, so no
+        state was deleted in between, and not merged yet.
+
+        Empty if snapshots add to a database, because an added change costs less than a merged
+        change. Empty after a failed merge, because a changelog may be damaged, and a snapshot
+        repairs the damage.
+        """
+        if _adds(attempt) or self._merge_has_failed:
+            return ()
+        named_before = self._restored | self._merged
+
+        def is_single(handle: StateHandle) -> bool:
+            directory = parse_state_file(handle.name)
+            return (
+                handle.kind == "changelog"
+                and handle.name not in named_before
+                and directory is not None
+                and directory.run_number == attempt.claim.run.number
+            )
+
+        return tuple(takewhile(is_single, reversed(handles)))[::-1]
+
+    def _kept(self, handles: Handles, backend: Backend, attempt: EpochAttempt) -> KeptState:
+        entries = backend.entries_by_key_group()
+        return KeptState.of(self._key_groups, handles, self._rows, entries, adds=_adds(attempt))
+
+    def named(self, base: Handles, attempt: EpochAttempt) -> Handles:
+        """Return the files for the attempt's barrier: `base`, the start of the epoch, or `base`
+        shortened by a finished snapshot or merge. The attempt's own changelog is not included."""
+        if self._pending is None:
+            return base
+        if self._pending.is_awaited:
+            self._pending.wait(attempt.check)
+        if not self._pending.done():
+            return base
+        if self._pending.has_failed():
+            # No merge until a barrier names a snapshot: a failed snapshot does not repair the
+            # chain.
+            self._merge_has_failed |= self._pending.is_merge()
+            self._pending = None
+            self._note_failure()
+            return base
+        handles = self._pending.shorten(base)
+        if handles != base and self._pending.is_lost(attempt.settings):
+            self._pending = None
+            self._note_failure()
+            return base
+        self.failed = 0
+        for part in self._pending.written():
+            self._rows.update(part.rows)
+            if self._pending.is_merge():
+                self._merged.update(part.rows)
+            else:
+                self._merge_has_failed = False
+        if handles == base:
+            self._pending = None  # otherwise kept for another attempt of this epoch
+            return base
+        return without_empty_ends(handles, self._key_groups, self._rows)
+
+    def show_alive(self) -> None:
+        """Protect the files of a pending snapshot from the orphan sweep, if a sign of life is
+        due."""
+        pending = self._pending
+        if pending is not None:
+            pending.unnamed.show_alive(lambda job: self._maintenance.signs.submit(self._url, job))
+
+    def _note_failure(self) -> None:
+        self._pause_epochs = 2 ** min(self.failed, _MOST_DOUBLINGS) - 1
+        self.failed += 1
+
+    def _taken(
+        self,
+        backend: Backend,
+        wanted: Sequence[KeyGroupRange],
+        held: Handles,
+        attempt: EpochAttempt,
+        is_awaited: bool,
+    ) -> list[KeyedStateSnapshot] | None:
+        """Take snapshots of the key groups `wanted`, by range; None if the local disk has no room.
+        `held`: the files of the state.
+
+        A snapshot that adds to a database covers all key groups: the snapshot writes only changed
+        data. The first snapshot of a database is as large as the state, so an epoch that waits
+        (`is_awaited`) writes a part as rows instead.
+        """
+        adds = not is_awaited or has_database(held)
+        taken: list[KeyedStateSnapshot] = []
+        try:
+            if attempt.spec.backend.incremental and adds:
+                incremental = backend.incremental_snapshot(held)
+                if incremental is not None:
+                    return [incremental]
+            taken.extend(backend.snapshot(key_groups) for key_groups in wanted)
+        except StateHostError:
+            for of_range in taken:
+                of_range.release()
+            _log.exception("a snapshot cannot be taken; changelogs are kept instead")
+            self._note_failure()
+            return None
+        return taken
+
+
+def _adds(attempt: EpochAttempt) -> bool:
+    """Return True if snapshots of this operator add to a database."""
+    return attempt.spec.backend.kind == "rocksdb" and attempt.spec.backend.incremental

@@ -1,0 +1,70 @@
+"""Barriers of all subtasks of one run, epoch and parallelism make a completed checkpoint."""
+
+from __future__ import annotations
+
+from checkpoint_store.epochs.barrier_alignment import align
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+
+RUN = Run(2, "run-b")
+
+
+def barrier(
+    subtask: int,
+    attempt: int = 1,
+    *,
+    run: Run = RUN,
+    base_epoch: int | None = 4,
+    parallelism: int = 2,
+) -> Barrier:
+    return Barrier(
+        barrier_id=f"b{subtask}.{attempt}",
+        epoch=5,
+        subtask=subtask,
+        parallelism=parallelism,
+        run=run,
+        attempt=attempt,
+        plan_id="plan",
+        base=(),
+        base_epoch=base_epoch,
+        handles=(),
+        states=(),
+    )
+
+
+def test_barriers_of_all_subtasks_are_a_completed_checkpoint() -> None:
+    alignment = align([barrier(1), barrier(0)], 5, RUN, 2)
+    assert alignment.completed() == CompletedCheckpoint(5, RUN, 2, (barrier(0), barrier(1)))
+
+
+def test_a_missing_subtask_is_told_from_those_present() -> None:
+    alignment = align([barrier(2, parallelism=4), barrier(0, parallelism=4)], 5, RUN, 4)
+    assert alignment.completed() is None
+    assert alignment.present() == (0, 2)
+    assert alignment.missing() == (1, 3)
+
+
+def test_the_latest_attempt_of_a_subtask_wins() -> None:
+    alignment = align([barrier(0, 7), barrier(0, 10), barrier(0, 9), barrier(1, 8)], 5, RUN, 2)
+    assert [b.attempt for b in alignment.barriers.values()] == [10, 8]
+
+
+def test_barriers_of_another_run_with_the_same_number_do_not_count() -> None:
+    alignment = align([barrier(0), barrier(1, run=Run(2, "run-a"))], 5, RUN, 2)
+    assert alignment.missing() == (1,)
+
+
+def test_barriers_of_another_parallelism_do_not_count() -> None:
+    alignment = align([barrier(0), barrier(1, parallelism=3)], 5, RUN, 2)
+    assert alignment.missing() == (1,)
+
+
+def test_a_barrier_that_started_from_an_older_epoch_does_not_count() -> None:
+    zombie = barrier(0, 99, base_epoch=3)
+    assert align([zombie, barrier(1)], 5, RUN, 2).missing() == (0,)
+    assert align([zombie, barrier(1), barrier(0)], 5, RUN, 2).barriers[0] == barrier(0)
+
+
+def test_a_barrier_that_started_from_nothing_is_older_than_any_other() -> None:
+    assert align([barrier(0, base_epoch=None), barrier(1)], 5, RUN, 2).missing() == (0,)
+    first = [barrier(0, base_epoch=None), barrier(1, base_epoch=None)]
+    assert align(first, 5, RUN, 2).completed() is not None

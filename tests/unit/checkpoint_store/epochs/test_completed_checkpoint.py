@@ -1,0 +1,103 @@
+"""A range of key groups restores from the right files in the right order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from checkpoint_store.epochs.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    OperatorStateHandle,
+    Run,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+
+RUN = Run(1, "run-a")
+
+
+def handle(name: str, start: int, end: int) -> StateHandle:
+    return StateHandle("changelog", name, 1, "00", KeyGroupRange(start, end), 1, 1)
+
+
+def barrier(subtask: int, parallelism: int, *handles: StateHandle) -> Barrier:
+    return Barrier(
+        barrier_id=f"b{subtask}",
+        epoch=1,
+        subtask=subtask,
+        parallelism=parallelism,
+        run=RUN,
+        attempt=1,
+        plan_id="plan",
+        base=(),
+        base_epoch=None,
+        handles=handles,
+        states=(),
+    )
+
+
+def checkpoint(*barriers: Barrier) -> CompletedCheckpoint:
+    return CompletedCheckpoint(1, RUN, len(barriers), barriers)
+
+
+def test_a_subtask_is_given_its_files_oldest_first() -> None:
+    files = (handle("a", 0, 3), handle("b", 0, 3))
+    completed = checkpoint(barrier(0, 2, *files), barrier(1, 2, handle("c", 4, 7)))
+    assert completed.handles_for(KeyGroupRange(0, 3)) == files
+
+
+def test_handles_are_narrowed_to_the_range_that_is_asked_for() -> None:
+    completed = checkpoint(barrier(0, 2, handle("a", 0, 3)), barrier(1, 2, handle("c", 4, 7)))
+    assert completed.handles_for(KeyGroupRange(3, 5)) == (handle("a", 3, 3), handle("c", 4, 5))
+    assert completed.handles_for(KeyGroupRange(6, 7)) == (handle("c", 6, 7),)
+
+
+def test_a_shared_file_is_applied_for_each_old_subtask_in_its_own_place() -> None:
+    # Subtask 0 has replaced the old file "a" by a snapshot; subtask 1 still needs "a". If a restore
+    # applied "a" once for the whole range, the old rows of "a" would come after the snapshot's
+    # rows.
+    completed = checkpoint(
+        barrier(0, 2, handle("snapshot", 0, 3)),
+        barrier(1, 2, handle("a", 4, 7), handle("b", 4, 7)),
+    )
+    assert completed.handles_for(KeyGroupRange(0, 7)) == (
+        handle("snapshot", 0, 3),
+        handle("a", 4, 7),
+        handle("b", 4, 7),
+    )
+
+
+def test_a_handle_named_twice_is_given_once() -> None:
+    completed = checkpoint(barrier(0, 2, handle("a", 0, 7)), barrier(1, 2, handle("a", 0, 7)))
+    assert completed.handles_for(KeyGroupRange(0, 7)) == (handle("a", 0, 7),)
+
+
+def test_barriers_are_those_of_the_subtasks_that_owned_the_range() -> None:
+    completed = checkpoint(barrier(0, 3), barrier(1, 3), barrier(2, 3))
+
+    def subtasks(start: int, end: int) -> list[int]:
+        return [b.subtask for b in completed.barriers_for(KeyGroupRange(start, end), 9)]
+
+    assert subtasks(0, 2) == [0]
+    assert subtasks(2, 3) == [0, 1]
+    assert subtasks(0, 8) == [0, 1, 2]
+
+
+def test_a_checkpoint_names_each_of_its_files() -> None:
+    completed = checkpoint(
+        barrier(0, 2, handle("a", 0, 3), handle("b", 0, 3)), barrier(1, 2, handle("a", 4, 7))
+    )
+    assert completed.object_names() == {"a", "b"}
+
+
+def test_a_checkpoint_names_the_operator_state_of_each_subtask() -> None:
+    held = OperatorStateHandle("c", 1, "", 0)
+    completed = checkpoint(
+        barrier(0, 2, handle("a", 0, 3)), replace(barrier(1, 2), operator_state=held)
+    )
+    assert completed.object_names() == {"a", "c"}
+
+
+def test_runs_are_ordered_by_number_and_then_by_id() -> None:
+    runs = [Run(2, "a"), Run(1, "b"), Run(1, "a"), Run(10, "a")]
+    assert sorted(runs) == [Run(1, "a"), Run(1, "b"), Run(2, "a"), Run(10, "a")]

@@ -1,0 +1,117 @@
+"""An attempt that waits in vain for its subtask learns what the earlier attempt is doing."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from spark_state.errors import FencedError
+from spark_state.subtasks import subtask_session
+from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.running_epoch import RunningEpoch
+from spark_state.subtasks.subtask_session import HungSubtaskError
+from tests.support.operators.subtasks import OpenHost
+from tests.support.processors.processors import RunningTotals
+
+ROWS_A = [("a", 1)]
+
+
+HANGS, GOES_ON = threading.Event(), threading.Event()
+
+
+def wait() -> None:
+    HANGS.set()
+    assert GOES_ON.wait(60)
+
+
+class WaitsInInit(RunningTotals):
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        wait()
+
+
+class WaitsInRows(RunningTotals):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        return (Row(key=key[0], rows=1, total=1) for _ in rows if wait() is None)
+
+
+class WaitsInClose(RunningTotals):
+    def close(self) -> None:
+        wait()
+
+
+@pytest.mark.parametrize(
+    ("processor", "call"),
+    [
+        (WaitsInInit, "WaitsInInit.init does"),
+        (WaitsInRows, "WaitsInRows.handleInputRows with key ('a',) does"),
+        (WaitsInClose, "WaitsInClose.close does"),
+    ],
+)
+def test_the_call_that_hangs_is_named_with_its_key_and_line(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, processor: Any, call: str
+) -> None:
+    GOES_ON.set()  # opening the host calls `init`, too
+    host = open_host(processor())
+    monkeypatch.setattr(
+        subtask_session, "_BUSY_SECONDS", 0.5 - host.spec.checkpoints.store_retry_seconds
+    )
+    GOES_ON.clear()
+    HANGS.clear()
+
+    def hang() -> None:
+        with suppress(FencedError):
+            host.epoch(0, ROWS_A)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    assert HANGS.wait(60)
+    try:
+        with pytest.raises(HungSubtaskError) as waited:
+            host.epoch(0, ROWS_A, attempt=2)
+    finally:
+        GOES_ON.set()
+        hanging.join()
+    assert call in str(waited.value)
+    assert "threading.py" in str(waited.value), "the line where it is"
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_no_garbage_is_collected_while_the_stacks_of_threads_are_read(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, is_enabled: bool
+) -> None:
+    """A collection could block Python before 3.11.9, and so the whole process, forever."""
+    seen: list[bool] = []
+
+    def current_frames() -> dict[int, FrameType]:
+        seen.append(gc.isenabled())
+        return {}
+
+    epoch = RunningEpoch(open_host().request(0, 1))
+    if not is_enabled:
+        gc.disable()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "_current_frames", current_frames)
+            epoch.described()
+        assert (seen, gc.isenabled()) == ([False], is_enabled)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["heap", "rocksdb"])
+def test_an_epoch_outside_its_processor_may_restore_state_or_wait(
+    open_host: OpenHost, kind: Any
+) -> None:
+    request = open_host(backend=BackendSettings(kind=kind)).request(3, 7)
+    told = RunningEpoch(request).described()
+    assert "attempt 7 of epoch 3" in told
+    assert "restores state" in told
+    assert ("RocksDB delays its writes" in told) == (kind == "rocksdb")
