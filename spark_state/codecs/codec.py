@@ -45,12 +45,14 @@ class Forms:
     - `scalar(type)`: returns the codec of a type without children; None if there is no codec.
     - `make_map(pairs)`: builds a map from converted entries.
     - `values_of(struct, names)`: returns the values of a struct's fields, in order.
+    - `is_null(value)`: returns True for a null in the place of a list, a map or a struct.
     """
 
     make_row: MakeRow
     scalar: Callable[[pa.DataType], Codec | None]
     make_map: Callable[[Pairs], Any]
     values_of: Callable[[Any, tuple[str, ...]], Sequence[Any]]
+    is_null: Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def _list_codec(value_type: Any, forms: Forms) -> Codec:
     convert, to_arrow, from_arrow = map(optional, (item.convert, item.to_arrow, item.from_arrow))
 
     def convert_list(value: Any) -> list[Any] | None:
-        if is_missing(value):
+        if forms.is_null(value):
             return None
         dtype = getattr(value, "dtype", None)
         # Not for arrays of times: a time in nanoseconds has no Python value.
@@ -199,7 +201,7 @@ def _map_codec(value_type: Any, forms: Forms) -> Codec:
     make_map = forms.make_map
 
     def convert_map(value: Any) -> Any:
-        if is_missing(value):
+        if forms.is_null(value):
             return None
         return make_map([(convert_key(k), convert(v)) for k, v in entries_of(value)])
 
@@ -231,7 +233,7 @@ def _struct_codec(value_type: pa.StructType, forms: Forms) -> Codec:
     from_arrow = [optional(codec.from_arrow) for codec in codecs]
 
     def convert_struct(value: Any) -> Any:
-        if is_missing(value):
+        if forms.is_null(value):
             return None
         values = forms.values_of(value, names)
         if len(values) != len(names):

@@ -23,6 +23,7 @@ from spark_state.codecs.codec import (
     Convert,
     Forms,
     ScalarCodecs,
+    is_missing,
     make_tuple,
     plain,
     values_by_position,
@@ -179,4 +180,4 @@ def _values_by_name(value: Any, names: tuple[str, ...]) -> Sequence[Any]:
     return values_by_position(value, names)
 
 
-OUTPUT_FORMS = Forms(make_tuple, _SCALARS, partial(list[Any]), _values_by_name)
+OUTPUT_FORMS = Forms(make_tuple, _SCALARS, partial(list[Any]), _values_by_name, is_missing)

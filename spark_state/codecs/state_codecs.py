@@ -31,19 +31,27 @@ from spark_state.codecs.codec import (
 )
 
 
-def _from(own: type, convert: Convert, nan: Any = TypeError) -> Convert:
+def _from(own: type, convert: Convert, nan: Any = None) -> Convert:
     """Return `convert`, extended to make scalars of NumPy and pandas plain first, except values of
-    the type `own`. `nan`: result for NaN; TypeError if NaN is an error."""
+    the type `own`. `nan`: the result for NaN."""
 
     def convert_any(value: Any) -> Any:
         if type(value) is not own:
             if is_missing(value) or (value := plain(value)) is None:
                 return None
-            if isinstance(value, float | Decimal) and value != value and nan is not TypeError:
+            if _is_nan(value):
                 return nan
         return convert(value)
 
     return convert_any
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | Decimal) and value != value
+
+
+def _is_null(value: Any) -> bool:
+    return is_missing(value) or _is_nan(value)
 
 
 def bool_of(value: Any) -> bool:
@@ -63,7 +71,7 @@ def _integer_codec(bits: int) -> Codec:
             raise ValueError(f"out of range [{low}, {high}]")
         return number
 
-    return Codec(_from(int, convert, nan=None), exact=int if bits == 64 else None)
+    return Codec(_from(int, convert), exact=int if bits == 64 else None)
 
 
 def exact_float(value: Any, rounded: float) -> float:
@@ -130,7 +138,7 @@ def _decimal_codec(value_type: Any) -> Codec:
             raise ValueError(f"out of range of {value_type}")
         return result
 
-    return Codec(_from(Decimal, convert, nan=None))
+    return Codec(_from(Decimal, convert))
 
 
 def date_of(value: Any) -> datetime.date:
@@ -177,11 +185,11 @@ def _duration(value: Any) -> datetime.timedelta:
 
 
 _CODECS: list[tuple[Callable[[Any], bool], Codec]] = [
-    (pa.types.is_boolean, Codec(_from(bool, bool_of, nan=None), exact=bool)),
+    (pa.types.is_boolean, Codec(_from(bool, bool_of), exact=bool)),
     (pa.types.is_float64, Codec(_from(float, _double, nan=float("nan")), exact=float)),
     (pa.types.is_float32, Codec(_from(float, _float, nan=float("nan")))),
-    (pa.types.is_string, Codec(_from(str, _string), exact=str)),
-    (pa.types.is_large_string, Codec(_from(str, _string), exact=str)),
+    (pa.types.is_string, Codec(_from(str, _string, nan="NaN"), exact=str)),
+    (pa.types.is_large_string, Codec(_from(str, _string, nan="NaN"), exact=str)),
     (pa.types.is_binary, Codec(_from(bytes, bytes_of), exact=bytes)),
     (pa.types.is_large_binary, Codec(_from(bytes, bytes_of), exact=bytes)),
     (pa.types.is_date32, Codec(_from(datetime.date, date_of), exact=datetime.date)),
@@ -207,7 +215,7 @@ def _make_dict(pairs: Pairs) -> dict[Any, Any]:
 
 def state_forms(make_row: MakeRow) -> Forms:
     """Return the forms of values in state."""
-    return Forms(make_row, _SCALARS, _make_dict, values_by_position)
+    return Forms(make_row, _SCALARS, _make_dict, values_by_position, _is_null)
 
 
 PLAIN_FORMS = state_forms(make_tuple)

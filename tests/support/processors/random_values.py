@@ -162,6 +162,8 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def _kept_number(value: Any, got: Any, field_type: str) -> bool:
+    if field_type == "string" and _is_nan(value):
+        return bool(got == "NaN")
     if field_type == "string":
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return not isinstance(value, float) and got == text

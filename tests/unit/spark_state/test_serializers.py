@@ -81,6 +81,13 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.int64(), float("nan"), None),
     (pa.int32(), np.float64("nan"), None),
     (pa.bool_(), float("nan"), None),
+    (pa.binary(), Decimal("NaN"), None),
+    (pa.date32(), float("nan"), None),
+    (pa.timestamp("us"), float("nan"), None),
+    (pa.string(), float("nan"), "NaN"),
+    (pa.list_(pa.int64()), float("nan"), None),
+    (pa.map_(pa.string(), pa.int64()), float("nan"), None),
+    (pa.struct([("x", pa.int64())]), float("nan"), None),
     (pa.list_(pa.int64()), [1, float("nan"), pd.NA], [1, None, None]),
     (
         pa.list_(pa.timestamp("us")),
