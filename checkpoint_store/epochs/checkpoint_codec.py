@@ -25,8 +25,6 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
 from checkpoint_store.files.document import (
-    WITH_DATABASES,
-    WITH_GROUPS,
     Body,
     Source,
     decode_document,
@@ -36,7 +34,6 @@ from checkpoint_store.files.document import (
     decode_text,
     encode_document,
     encode_handle,
-    version_of,
 )
 
 
@@ -48,7 +45,7 @@ def encode_metadata(metadata: StoreMetadata) -> bytes:
         "max_parallelism": metadata.max_parallelism,
         "key_schema_json": metadata.key_schema_json,
     }
-    return encode_document("store", body, metadata.format_version)
+    return encode_document("store", body)
 
 
 def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
@@ -89,12 +86,12 @@ def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
 
 def encode_barrier(barrier: Barrier) -> bytes:
     """Encode a barrier."""
-    return encode_document("barrier", _barrier_body(barrier), version_of(barrier.handles))
+    return encode_document("barrier", _barrier_body(barrier))
 
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
     """Decode a barrier. Raises CorruptObjectError, UnsupportedFormatError."""
-    return decode_document("barrier", data, source, _barrier, WITH_DATABASES)
+    return decode_document("barrier", data, source, _barrier)
 
 
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
@@ -105,8 +102,7 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
         "parallelism": checkpoint.parallelism,
         "barriers": [_barrier_body(barrier) for barrier in checkpoint.barriers],
     }
-    handles = (handle for barrier in checkpoint.barriers for handle in barrier.handles)
-    return encode_document("manifest", body, version_of(handles))
+    return encode_document("manifest", body)
 
 
 def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
@@ -117,13 +113,13 @@ def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
         "parallelism": checkpoint.parallelism,
         "groups": [[group.first, group.last, name] for group, name in checkpoint.groups],
     }
-    return encode_document("manifest", body, WITH_GROUPS)
+    return encode_document("manifest", body)
 
 
 def encode_group(barriers: Sequence[Barrier]) -> bytes:
     """Encode the barriers of a group."""
     body = {"barriers": [_barrier_body(barrier) for barrier in barriers]}
-    return encode_document("group", body, WITH_GROUPS)
+    return encode_document("group", body)
 
 
 def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
@@ -132,7 +128,7 @@ def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
     def build(body: Body) -> tuple[Barrier, ...]:
         return tuple(map(_barrier, body["barriers"]))
 
-    return decode_document("group", data, source, build, WITH_GROUPS)
+    return decode_document("group", data, source, build)
 
 
 def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | GroupedCheckpoint:
@@ -148,7 +144,7 @@ def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | Groupe
             barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
         )
 
-    return decode_document("manifest", data, source, build, WITH_GROUPS)
+    return decode_document("manifest", data, source, build)
 
 
 def _run_body(run: Run) -> Body:

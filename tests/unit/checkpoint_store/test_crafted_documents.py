@@ -179,7 +179,7 @@ def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(
         for path in paths_of_texts(whole["body"]):
             fields += 1
             body = with_text(whole["body"], path, crafted)
-            data = encode_document(document.kind, body, whole["version"])
+            data = encode_document(document.kind, body)
             try:
                 document.decode(data, SOURCE)
             except CorruptObjectError:
@@ -198,7 +198,7 @@ def test_a_kind_of_file_under_the_name_of_another_is_refused() -> None:
     for name in (BARRIER.handles[1].name, BARRIER.operator_state.name, handle(BATCH).name):  # type: ignore[union-attr]
         body = with_text(whole["body"], ("handles", 0, "name"), name)
         with pytest.raises(CorruptObjectError, match="name of"):
-            of_operator.decode_barrier(encode_document("barrier", body, 2), SOURCE)
+            of_operator.decode_barrier(encode_document("barrier", body), SOURCE)
 
 
 @pytest.mark.parametrize("name", CRAFTED)

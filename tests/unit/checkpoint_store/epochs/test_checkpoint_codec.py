@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +33,7 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
+from tests.support.stores.sealed_documents import of_version, sealed
 
 SOURCE = Source("file:///store", "some/object.json", 12)
 METADATA = StoreMetadata("store-1", "Zähler", 128, '{"type":"struct"}')
@@ -128,17 +128,6 @@ each_document = pytest.mark.parametrize(
 )
 
 
-def sealed(document: dict[str, object]) -> bytes:
-    """Encode a document with a correct checksum, whatever its content."""
-
-    def canonical(value: object) -> bytes:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
-
-    document.pop("checksum", None)
-    return canonical({**document, "checksum": hashlib.sha256(canonical(document)).hexdigest()})
-
-
 @each_document
 def test_what_was_encoded_is_decoded(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
@@ -180,10 +169,18 @@ def test_every_truncation_is_found(
 def test_a_newer_version_is_told_from_damage(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
 ) -> None:
-    newer = sealed({**json.loads(data), "version": 4})
-    with pytest.raises(UnsupportedFormatError, match="version 4") as caught:
-        decode(newer, SOURCE)
+    with pytest.raises(UnsupportedFormatError, match=r"version 2.*upgrade cowstate") as caught:
+        decode(of_version(2, data), SOURCE)
     assert caught.value.name == SOURCE.name
+
+
+@each_document
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_version_that_was_never_written_is_damage(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object, version: int
+) -> None:
+    with pytest.raises(CorruptObjectError, match=f"format version is {version}"):
+        decode(of_version(version, data), SOURCE)
 
 
 @each_document
@@ -225,12 +222,11 @@ def test_a_report_says_only_what_its_release_knew() -> None:
     assert decode_barrier(sealed(document), SOURCE) == old
 
 
-def test_only_what_names_databases_has_a_later_version() -> None:
-    checkpoint = replace(CHECKPOINT, barriers=(BARRIER, replace(WITH_DATABASE, subtask=1)))
-    encoded = [encode_barrier(WITH_DATABASE), encode_manifest(checkpoint)]
-    assert [json.loads(data)["version"] for data in encoded] == [2, 2]
-    encoded = [encode_barrier(RESTORED), encode_manifest(CHECKPOINT)]
-    assert [json.loads(data)["version"] for data in encoded] == [1, 1]
+@each_document
+def test_every_document_has_version_1(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    assert json.loads(data)["version"] == 1
 
 
 def test_a_barrier_without_deleted_states_does_not_mention_them() -> None:

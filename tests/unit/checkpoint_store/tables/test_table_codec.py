@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -39,6 +37,7 @@ from checkpoint_store.tables.table_version import (
     TableVersion,
     compacted,
 )
+from tests.support.stores.sealed_documents import of_version, sealed
 
 SOURCE = Source("file:///table", "some/object.json", 12)
 TABLE = TableMetadata("table-1", '{"type":"struct"}', 128, "zählung", True)
@@ -81,17 +80,6 @@ each_document = pytest.mark.parametrize(
 )
 
 
-def sealed(document: dict[str, Any]) -> bytes:
-    """Encode a document with a correct checksum, whatever its content."""
-
-    def canonical(value: object) -> bytes:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
-
-    document.pop("checksum", None)
-    return canonical({**document, "checksum": hashlib.sha256(canonical(document)).hexdigest()})
-
-
 @each_document
 def test_what_was_encoded_is_decoded(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
@@ -125,7 +113,7 @@ def test_a_newer_format_is_told_from_damage(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
 ) -> None:
     with pytest.raises(UnsupportedFormatError, match="version 2"):
-        decode(sealed({**json.loads(data), "version": 2}), SOURCE)
+        decode(of_version(2, data), SOURCE)
 
 
 @each_document
