@@ -1,7 +1,6 @@
 """The names of all objects of an operator's store. Pure.
 
     store.json
-    runs/<run>-<run id>-<unique>.json
     runs/<run>-<run id>-<unique>-<level>.json
     begun/<run>-<first epoch>-<base epoch>-<base run>-<way>-<checkpoint>-<run id>.json
     manifests/<epoch>-<run>-<attempts>-<unique>-<length>[-<summary>].json
@@ -56,9 +55,7 @@ Way = Literal["forward", "back", "reached", "cut"]
 
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
-_RUN = re.compile(
-    rf"runs/(?P<run>\d{{10}})-(?P<run_id>[^/]+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json"
-)
+_RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>[^/]+)-{_UNIQUE}-(?P<level>\d{{5}})\.json")
 _BEGUN = re.compile(
     r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
     r"-(?P<way>forward|back|reached|cut)-(?:none|(?P<checkpoint>[0-9a-f]{12}))"
@@ -84,15 +81,15 @@ _OPERATOR_STATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """The name of a mark for a run; see run_registry. A name without a level is on level 1."""
+    """The name of a mark for a run; see run_registry."""
 
     run: Run
     unique: str
-    level: int = 1
+    level: int
 
     def __str__(self) -> str:
-        level = f"-{self.level:05d}" if self.level > 1 else ""
-        return f"{RUNS}/{self.run.number:010d}-{self.run.run_id}-{self.unique}{level}.json"
+        run = f"{self.run.number:010d}-{self.run.run_id}"
+        return f"{RUNS}/{run}-{self.unique}-{self.level:05d}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +248,7 @@ def parse_run(name: str) -> RunName | None:
     if match is None:
         return None
     run = Run(int(match["run"]), match["run_id"])
-    return RunName(run, match["unique"], int(match["level"] or 1))
+    return RunName(run, match["unique"], int(match["level"]))
 
 
 def parse_begun(name: str) -> BegunName | None:

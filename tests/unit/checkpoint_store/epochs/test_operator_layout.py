@@ -25,7 +25,6 @@ RUN_ID = "f47ac10b-58cc-4372-a567-0e02b2c3d479"
 
 
 def test_names_are_those_that_the_format_documents() -> None:
-    assert str(RunName(Run(3, RUN_ID), UNIQUE)) == f"runs/0000000003-{RUN_ID}-{UNIQUE}.json"
     assert str(RunName(Run(3, RUN_ID), UNIQUE, 2)) == (
         f"runs/0000000003-{RUN_ID}-{UNIQUE}-00002.json"
     )
@@ -71,7 +70,7 @@ def test_names_parse_into_their_parts() -> None:
 
 def test_each_kind_of_name_is_taken_for_no_other() -> None:
     names = [
-        str(RunName(Run(3, RUN_ID), UNIQUE)),
+        str(RunName(Run(3, RUN_ID), UNIQUE, 1)),
         str(ManifestName(12, 3, 40, UNIQUE, 999)),
         str(DIRECTORY),
         str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE, 999)),
