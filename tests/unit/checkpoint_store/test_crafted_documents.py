@@ -84,7 +84,7 @@ BARRIER = Barrier(
     ),
     deleted_states=(StateSchema("t", "value", "{}"),),
 )
-GROUP = f"{EPOCH}/group-00000-00099-of-00200-{'n' * 19}-{9:019d}-{UNIQUE}-55.json"
+GROUP = f"{EPOCH}/group-00000-00099-of-00200-{'n' * 19}-{9:019d}-{UNIQUE}.json"
 VERSION = TableVersion(
     version=1,
     owner="query",

@@ -172,8 +172,8 @@ def test_a_version_needs_the_files_of_its_changes_and_of_its_state() -> None:
 def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     assert version_name(7) == "versions/0000000000000000007.json"
     assert parse_version(version_name(7)) == 7
-    compaction = CompactionName(7, "0123456789ab", 200)
-    assert str(compaction) == "compactions/0000000000000000007-0123456789ab-200.json"
+    compaction = CompactionName(7, "0123456789ab")
+    assert str(compaction) == "compactions/0000000000000000007-0123456789ab.json"
     assert parse_compaction(str(compaction)) == compaction
     directory = BatchDirectory("query-a", 3)
     file = StateFileName(str(directory), "snapshot", 2, 40, "0123456789ab")
@@ -188,7 +188,7 @@ def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     [
         "versions/7.json",
         "versions/0000000000000000007.json.crc",
-        "compactions/0000000000000000007-0123456789ab.json",
+        "compactions/0000000000000000007-0123456789a.json",
         "data/query-a/0000000000000000003/changelog-00002-1-0123456789ab.arrow",
         "data/query-a/0000000000000000003/rumour-00002-0000000000000000040-0123456789ab.arrow",
         "_SUCCESS",
