@@ -173,13 +173,11 @@ def _run(body: Body) -> Run:
 
 
 def _barrier_body(barrier: Barrier) -> Body:
-    report = {} if barrier.report is None else {"report": _report_body(barrier.report)}
     time = {} if barrier.time is None else {"time": _time_body(barrier.time)}
     held = barrier.operator_state
     operator_state = {} if held is None else {"operator_state": _operator_state_body(held)}
     deleted = [_state_body(state) for state in barrier.deleted_states]
     return {
-        **report,
         **time,
         **operator_state,
         **({"deleted_states": deleted} if deleted else {}),
@@ -196,6 +194,7 @@ def _barrier_body(barrier: Barrier) -> Body:
         "base_run": barrier.base_run,
         "handles": [encode_handle(handle) for handle in barrier.handles],
         "states": [_state_body(state) for state in barrier.states],
+        "report": _report_body(barrier.report),
     }
 
 
@@ -273,8 +272,7 @@ def _number_or_none(value: object) -> int | None:
 
 
 def _barrier(body: Body) -> Barrier:
-    base_epoch, report, time = body["base_epoch"], body.get("report"), body.get("time")
-    operator_state = body.get("operator_state")
+    time, operator_state = body.get("time"), body.get("operator_state")
     return Barrier(
         barrier_id=decode_text(body["barrier_id"]),
         epoch=decode_number(body["epoch"]),
@@ -284,13 +282,13 @@ def _barrier(body: Body) -> Barrier:
         attempt=decode_number(body["attempt"]),
         plan_id=decode_text(body["plan_id"]),
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
-        base_epoch=_number_or_none(base_epoch),
-        base_run=_number_or_none(body.get("base_run")),
+        base_epoch=_number_or_none(body["base_epoch"]),
+        base_run=_number_or_none(body["base_run"]),
         handles=tuple(decode_handle(handle, parse_state_file) for handle in body["handles"]),
         states=tuple(map(_state, body["states"])),
         deleted_states=tuple(map(_state, body.get("deleted_states", ()))),
         restored=bool(body.get("restored")),
-        report=None if report is None else _report(report),
+        report=_report(body["report"]),
         time=None if time is None else _time(time),
         operator_state=None if operator_state is None else _operator_state(operator_state),
     )

@@ -37,6 +37,7 @@ from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
 from spark_state.processor.stored_schema import struct_from_json
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
 
 UNIQUE = "0123456789ab"
@@ -77,8 +78,10 @@ BARRIER = Barrier(
     plan_id="plan",
     base=("a",),
     base_epoch=3,
+    base_run=1,
     handles=(handle(EPOCH), handle(EPOCH, "database")),
     states=(StateSchema("s", "value", "{}"),),
+    report=NOTHING_DONE,
     operator_state=OperatorStateHandle(
         f"{EPOCH}/operator-state-{ATTEMPT}.arrow", 9, "e" * 64, 4, (("rules", "f" * 64),)
     ),

@@ -33,6 +33,7 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.stores.sealed_documents import of_version, sealed
 
 SOURCE = Source("file:///store", "some/object.json", 12)
@@ -57,19 +58,28 @@ BARRIER = Barrier(
     plan_id="plan",
     base=("b0", "b1"),
     base_epoch=11,
+    base_run=2,
     handles=(replace(HANDLE, kind="snapshot", name=file_name("snapshot")), HANDLE),
     states=(StateSchema("count", "value", '{"type":"long"}'),),
+    report=NOTHING_DONE,
 )
 TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
-OLD_REPORT = EpochReport(9, 8, 7, 6, 50, 400, 3, 2, 1)
-REPORT = replace(
-    OLD_REPORT,
+REPORT = EpochReport(
+    rows_in=9,
+    rows_out=8,
+    changed=7,
+    removed=6,
+    entries=50,
+    written_bytes=400,
+    restore_ms=3,
+    process_ms=2,
+    write_ms=1,
+    states_deleted=2,
+    failed_snapshots=1,
     late_rows=4,
     timers=5,
     memory_bytes=9_000,
     last_publish_ms=11,
-    states_deleted=2,
-    failed_snapshots=1,
 )
 OPERATOR_STATE = OperatorStateHandle(
     str(OperatorStateName(EpochDirectory(11, 3), 0, 38, "0123456789ab")),
@@ -210,16 +220,25 @@ def test_values_of_the_wrong_type_are_damage(field: str, value: object) -> None:
         decode_barrier(sealed(document), SOURCE)
 
 
-def test_a_report_says_only_what_its_release_knew() -> None:
-    old = replace(BARRIER, report=OLD_REPORT)
-    document = json.loads(encode_barrier(old))
-    written = document["body"]["report"]
-    later = {"late_rows", "timers", "memory_bytes", "last_publish_ms", "states_deleted"}
-    later |= {"failed_snapshots"}
-    assert later.isdisjoint(written)
-    assert decode_barrier(sealed(document), SOURCE) == old
-    written["of_a_later_release"] = 1
-    assert decode_barrier(sealed(document), SOURCE) == old
+def test_a_report_leaves_out_numbers_that_are_not_known() -> None:
+    document = json.loads(encode_barrier(BARRIER))
+    optional = {"late_rows", "timers", "memory_bytes", "last_publish_ms"}
+    assert optional.isdisjoint(document["body"]["report"])
+
+
+def test_fields_of_a_later_release_are_ignored() -> None:
+    document = json.loads(encode_barrier(BARRIER))
+    for place in (document["body"], document["body"]["report"], document["body"]["handles"][0]):
+        place["of_a_later_release"] = 1
+    assert decode_barrier(sealed(document), SOURCE) == BARRIER
+
+
+@pytest.mark.parametrize("field", ["base_run", "report"])
+def test_a_barrier_without_a_field_that_is_always_written_is_damage(field: str) -> None:
+    document = json.loads(encode_barrier(BARRIER))
+    del document["body"][field]
+    with pytest.raises(CorruptObjectError, match=field):
+        decode_barrier(sealed(document), SOURCE)
 
 
 @each_document
