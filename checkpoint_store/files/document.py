@@ -73,8 +73,11 @@ def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Bod
         raise corrupt(f"format version is {version}")
     if version > FORMAT_VERSION:
         raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
+    body = document.get("body")
+    if not isinstance(body, dict):
+        raise corrupt(f"unexpected content: the body is {body!r}")
     try:
-        return build(document["body"])
+        return build(body)
     except (LookupError, TypeError, ValueError) as error:
         raise corrupt(f"unexpected content: {error!r}") from error
 

@@ -33,6 +33,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
+from checkpoint_store.states.event_time import WriterWatermarks
 from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
@@ -97,6 +98,8 @@ VERSION = TableVersion(
     changes=(handle(BATCH),),
     state=(handle(f"data/compacted/{0:019d}", "snapshot"),),
     run="run",
+    watermarks=WriterWatermarks(),
+    failed_upkeep=0,
 )
 TABLE = TableMetadata("id", "{}", 8, sequence_by="at")
 

@@ -58,6 +58,7 @@ VERSION = TableVersion(
     batches={"query-a": 12, "query-b": 0},
     changes=(ONE, TWO),
     state=(SNAPSHOT, ONE, TWO),
+    run="run-12",
     watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}, -5),
     failed_upkeep=3,
 )
