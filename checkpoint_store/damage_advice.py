@@ -32,8 +32,8 @@ _BATCH_BACK = (
     f"still is one: {HOW_TO_GO_BACK}"
 )
 _CUT_BY_A_KILL = (
-    "If it is cut because its writer was killed (an early build of cowstate on a local disk, or a "
-    "store that shows objects before they are whole), it was never committed: delete it, and"
+    "If it is cut because its writer was killed, in a store that shows objects before they are "
+    "whole, it was never committed: delete it, and"
 )
 
 _DAMAGED = {

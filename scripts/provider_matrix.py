@@ -57,7 +57,7 @@ TESTS = (
     "tests/fault/test_killed_rescales.py",
     "tests/fault/test_provider*.py",
     "tests/fault/test_random_kills_of_applications.py",
-    "tests/compatibility/test_provider_checkpoints_of_releases.py",
+    "tests/compatibility/test_provider_checkpoints_of_version_1.py",
 )
 NO_TESTS_FAILED = "passed"
 

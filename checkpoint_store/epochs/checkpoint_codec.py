@@ -25,8 +25,6 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
 from checkpoint_store.files.document import (
-    WITH_DATABASES,
-    WITH_GROUPS,
     Body,
     Source,
     decode_document,
@@ -36,7 +34,6 @@ from checkpoint_store.files.document import (
     decode_text,
     encode_document,
     encode_handle,
-    version_of,
 )
 
 
@@ -48,7 +45,7 @@ def encode_metadata(metadata: StoreMetadata) -> bytes:
         "max_parallelism": metadata.max_parallelism,
         "key_schema_json": metadata.key_schema_json,
     }
-    return encode_document("store", body, metadata.format_version)
+    return encode_document("store", body)
 
 
 def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
@@ -89,12 +86,12 @@ def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
 
 def encode_barrier(barrier: Barrier) -> bytes:
     """Encode a barrier."""
-    return encode_document("barrier", _barrier_body(barrier), version_of(barrier.handles))
+    return encode_document("barrier", _barrier_body(barrier))
 
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
     """Decode a barrier. Raises CorruptObjectError, UnsupportedFormatError."""
-    return decode_document("barrier", data, source, _barrier, WITH_DATABASES)
+    return decode_document("barrier", data, source, _barrier)
 
 
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
@@ -105,8 +102,7 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
         "parallelism": checkpoint.parallelism,
         "barriers": [_barrier_body(barrier) for barrier in checkpoint.barriers],
     }
-    handles = (handle for barrier in checkpoint.barriers for handle in barrier.handles)
-    return encode_document("manifest", body, version_of(handles))
+    return encode_document("manifest", body)
 
 
 def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
@@ -117,13 +113,13 @@ def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
         "parallelism": checkpoint.parallelism,
         "groups": [[group.first, group.last, name] for group, name in checkpoint.groups],
     }
-    return encode_document("manifest", body, WITH_GROUPS)
+    return encode_document("manifest", body)
 
 
 def encode_group(barriers: Sequence[Barrier]) -> bytes:
     """Encode the barriers of a group."""
     body = {"barriers": [_barrier_body(barrier) for barrier in barriers]}
-    return encode_document("group", body, WITH_GROUPS)
+    return encode_document("group", body)
 
 
 def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
@@ -132,7 +128,7 @@ def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
     def build(body: Body) -> tuple[Barrier, ...]:
         return tuple(map(_barrier, body["barriers"]))
 
-    return decode_document("group", data, source, build, WITH_GROUPS)
+    return decode_document("group", data, source, build)
 
 
 def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | GroupedCheckpoint:
@@ -148,7 +144,7 @@ def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | Groupe
             barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
         )
 
-    return decode_document("manifest", data, source, build, WITH_GROUPS)
+    return decode_document("manifest", data, source, build)
 
 
 def _run_body(run: Run) -> Body:
@@ -177,13 +173,11 @@ def _run(body: Body) -> Run:
 
 
 def _barrier_body(barrier: Barrier) -> Body:
-    report = {} if barrier.report is None else {"report": _report_body(barrier.report)}
     time = {} if barrier.time is None else {"time": _time_body(barrier.time)}
     held = barrier.operator_state
     operator_state = {} if held is None else {"operator_state": _operator_state_body(held)}
     deleted = [_state_body(state) for state in barrier.deleted_states]
     return {
-        **report,
         **time,
         **operator_state,
         **({"deleted_states": deleted} if deleted else {}),
@@ -200,6 +194,7 @@ def _barrier_body(barrier: Barrier) -> Body:
         "base_run": barrier.base_run,
         "handles": [encode_handle(handle) for handle in barrier.handles],
         "states": [_state_body(state) for state in barrier.states],
+        "report": _report_body(barrier.report),
     }
 
 
@@ -277,8 +272,7 @@ def _number_or_none(value: object) -> int | None:
 
 
 def _barrier(body: Body) -> Barrier:
-    base_epoch, report, time = body["base_epoch"], body.get("report"), body.get("time")
-    operator_state = body.get("operator_state")
+    time, operator_state = body.get("time"), body.get("operator_state")
     return Barrier(
         barrier_id=decode_text(body["barrier_id"]),
         epoch=decode_number(body["epoch"]),
@@ -288,13 +282,13 @@ def _barrier(body: Body) -> Barrier:
         attempt=decode_number(body["attempt"]),
         plan_id=decode_text(body["plan_id"]),
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
-        base_epoch=_number_or_none(base_epoch),
-        base_run=_number_or_none(body.get("base_run")),
+        base_epoch=_number_or_none(body["base_epoch"]),
+        base_run=_number_or_none(body["base_run"]),
         handles=tuple(decode_handle(handle, parse_state_file) for handle in body["handles"]),
         states=tuple(map(_state, body["states"])),
         deleted_states=tuple(map(_state, body.get("deleted_states", ()))),
         restored=bool(body.get("restored")),
-        report=None if report is None else _report(report),
+        report=_report(body["report"]),
         time=None if time is None else _time(time),
         operator_state=None if operator_state is None else _operator_state(operator_state),
     )

@@ -261,7 +261,6 @@ class CheckpointCompletion:
             run_number=checkpoint.run.number,
             attempts=attempts,
             unique=self._unique(),
-            length=len(data),
             summary_text="" if summary is None else summary.to_text(),
         )
         self._store.put(str(name), data)
@@ -284,7 +283,6 @@ class CheckpointCompletion:
             base_epoch=barriers[0].base_epoch,
             attempts=sum(barrier.attempt for barrier in barriers),
             unique=self._unique(),
-            length=len(data),
             summary_text=summary.to_text(),
         )
         self._store.put(str(name), data)

@@ -32,7 +32,7 @@ _DIGITS_OF_DIGEST = 12
 _DIFFER = "x"
 _NONE = "x"
 # A file system has names of 255 bytes. The rest of a manifest's or group's name has fewer than
-# 130 bytes.
+# 100 bytes.
 _LONGEST_TEXT = 120
 
 

@@ -81,11 +81,11 @@ class Barrier:
 
     `base`: ids of the subtask's base barriers (I4), empty at the first epoch. `base_epoch`,
     `base_run`: epoch and run number of the base barriers. `handles`: all files needed to restore
-    the subtask's key groups, oldest first. `report`: the work of the epoch; None if an early build
-    wrote the barrier. `time`: None if the operator knows no time. `operator_state`: None if the
-    subtask has no operator state. `deleted_states`: states declared and then deleted by `init`; the
-    store keeps no rows of a deleted state. `restored`: True if the barrier was written from a
-    savepoint, so the query must go on with `epoch` + 1.
+    the subtask's key groups, oldest first. `report`: the work of the epoch. `time`: None if the
+    operator knows no time. `operator_state`: None if the subtask has no operator state.
+    `deleted_states`: states declared and then deleted by `init`; the store keeps no rows of a
+    deleted state. `restored`: True if the barrier was written from a savepoint, so the query must
+    go on with `epoch` + 1.
     """
 
     barrier_id: str
@@ -97,10 +97,10 @@ class Barrier:
     plan_id: str
     base: tuple[str, ...]
     base_epoch: int | None
+    base_run: int | None
     handles: tuple[StateHandle, ...]
     states: tuple[StateSchema, ...]
-    base_run: int | None = None
-    report: EpochReport | None = None
+    report: EpochReport
     time: SubtaskTime | None = None
     operator_state: OperatorStateHandle | None = None
     deleted_states: tuple[StateSchema, ...] = ()

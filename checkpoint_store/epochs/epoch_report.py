@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochReport:
     """The report of a subtask about one epoch.
 
@@ -21,12 +21,12 @@ class EpochReport:
     have this number. `last_publish_ms`: `publish_ms` of the epoch before, None in the first epoch
     of a host.
 
-    `timers`: number of timers registered after the epoch. `memory_bytes`: estimated memory of the
-    entries in bytes; see heap_memory. `states_deleted`: states deleted by `init` with
-    deleteIfExists. A state counts if an earlier epoch had the state, or if `init` had declared it;
-    the entries of a deleted state are in no other number. `failed_snapshots`: number of snapshots
-    in a row, up to this epoch, that could not be written or named. These four numbers are None if
-    an earlier release wrote the barrier.
+    `states_deleted`: states deleted by `init` with deleteIfExists. A state counts if an earlier
+    epoch had the state, or if `init` had declared it; the entries of a deleted state are in no
+    other number. `failed_snapshots`: number of snapshots in a row, up to this epoch, that could not
+    be written or named. `timers`: number of timers registered after the epoch. `memory_bytes`:
+    estimated memory of the entries in bytes; see heap_memory. `cowstate adopt` knows neither of
+    these two numbers, and some backends do not know their memory: None.
     """
 
     rows_in: int
@@ -38,10 +38,10 @@ class EpochReport:
     restore_ms: int
     process_ms: int
     write_ms: int
+    states_deleted: int
+    failed_snapshots: int
     publish_ms: int | None = None
     late_rows: int | None = None
     timers: int | None = None
     memory_bytes: int | None = None
     last_publish_ms: int | None = None
-    states_deleted: int | None = None
-    failed_snapshots: int | None = None

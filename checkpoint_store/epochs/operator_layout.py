@@ -1,13 +1,12 @@
 """The names of all objects of an operator's store. Pure.
 
     store.json
-    runs/<run>-<run id>-<unique>.json
     runs/<run>-<run id>-<unique>-<level>.json
     begun/<run>-<first epoch>-<base epoch>-<base run>-<way>-<checkpoint>-<run id>.json
-    manifests/<epoch>-<run>-<attempts>-<unique>-<length>[-<summary>].json
-    epochs/<epoch>-<run>/group-<first>-<last>-of-<parallelism>-<base>-<attempts>-<unique>-
-                         <length>[-<summary>].json
-    epochs/<epoch>-<run>/barrier-<subtask>-of-<parallelism>-<attempt>-<unique>-<length>.json
+    manifests/<epoch>-<run>-<attempts>-<unique>[-<summary>].json
+    epochs/<epoch>-<run>/group-<first>-<last>-of-<parallelism>-<base>-<attempts>-<unique>
+                         [-<summary>].json
+    epochs/<epoch>-<run>/barrier-<subtask>-of-<parallelism>-<attempt>-<unique>.json
     epochs/<epoch>-<run>/changelog-<subtask>-<attempt>-<unique>.arrow
     epochs/<epoch>-<run>/snapshot-<subtask>-<attempt>-<unique>.arrow
     epochs/<epoch>-<run>/database-<subtask>-<attempt>-<unique>.json
@@ -16,10 +15,10 @@
     epochs/<epoch>-<run>/alive-<subtask>-<attempt>-<unique>.json
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
-subtask and parallelism to 5; a length is not padded. `unique` is 12 hex digits drawn by the writer,
-so two writers never use the same name (I1). `attempts` is the sum of the attempts of a manifest's
-barriers. The sum grows whenever the barrier of a later attempt replaces a barrier. `summary`: see
-checkpoint_summary; manifests of earlier releases have no summary.
+level, subtask and parallelism to 5. `unique` is 12 hex digits drawn by the writer, so two writers
+never use the same name (I1). `attempts` is the sum of the attempts of a manifest's barriers. The
+sum grows whenever the barrier of a later attempt replaces a barrier. `summary`: see
+checkpoint_summary; left out if too long for a name.
 
 A group holds the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
 base epoch of the barriers, or 19 letters n if the barriers start from nothing.
@@ -29,9 +28,8 @@ takes the place of the base epoch and run. `checkpoint` is the first part of a d
 checkpoint's location, or `none` if the location is not known.
 
 The run is part of the directory. So one listing of `epochs/` shows which runs wrote in which
-epochs, and a restore reads only the directories that matter. The names of barriers and manifests
-hold the length of the body, because early builds needed the length. A name that does not parse
-belongs to another program: cowstate leaves the object alone.
+epochs, and a restore reads only the directories that matter. A name that does not parse belongs to
+another program: cowstate leaves the object alone.
 """
 
 from __future__ import annotations
@@ -56,9 +54,7 @@ Way = Literal["forward", "back", "reached", "cut"]
 
 _NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
-_RUN = re.compile(
-    rf"runs/(?P<run>\d{{10}})-(?P<run_id>[^/]+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json"
-)
+_RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>[^/]+)-{_UNIQUE}-(?P<level>\d{{5}})\.json")
 _BEGUN = re.compile(
     r"begun/(?P<run>\d{10})-(?P<first>\d{19})-(?:none|(?P<base>\d{19})-(?P<base_run>\d{10}))"
     r"-(?P<way>forward|back|reached|cut)-(?:none|(?P<checkpoint>[0-9a-f]{12}))"
@@ -66,16 +62,16 @@ _BEGUN = re.compile(
 )
 _MANIFEST = re.compile(
     r"manifests/(?P<epoch>\d{19})-(?P<run>\d{10})-(?P<attempts>\d{19,})"
-    rf"-{_UNIQUE}-(?P<length>\d+)(?:-(?P<summary>[a-z0-9._]+))?\.json"
+    rf"-{_UNIQUE}(?:-(?P<summary>[a-z0-9._]+))?\.json"
 )
 _GROUP = re.compile(
     r"group-(?P<first>\d{5})-(?P<last>\d{5})-of-(?P<parallelism>\d{5})-(?P<base>\d{19}|n{19})"
-    rf"-(?P<attempts>\d{{19,}})-{_UNIQUE}-(?P<length>\d+)(?:-(?P<summary>[a-z0-9._]+))?\.json"
+    rf"-(?P<attempts>\d{{19,}})-{_UNIQUE}(?:-(?P<summary>[a-z0-9._]+))?\.json"
 )
 _DIRECTORY = re.compile(r"epochs/(?P<epoch>\d{19})-(?P<run>\d{10})")
 _BARRIER = re.compile(
     r"barrier-(?P<subtask>\d{5})-of-(?P<parallelism>\d{5})-(?P<attempt>\d{19})"
-    rf"-{_UNIQUE}-(?P<length>\d+)\.json"
+    rf"-{_UNIQUE}\.json"
 )
 _OPERATOR_STATE = re.compile(
     rf"operator-state-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
@@ -84,15 +80,15 @@ _OPERATOR_STATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """The name of a mark for a run; see run_registry. A name without a level is on level 1."""
+    """The name of a mark for a run; see run_registry."""
 
     run: Run
     unique: str
-    level: int = 1
+    level: int
 
     def __str__(self) -> str:
-        level = f"-{self.level:05d}" if self.level > 1 else ""
-        return f"{RUNS}/{self.run.number:010d}-{self.run.run_id}-{self.unique}{level}.json"
+        run = f"{self.run.number:010d}-{self.run.run_id}"
+        return f"{RUNS}/{run}-{self.unique}-{self.level:05d}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +153,12 @@ class ManifestName:
     run_number: int
     attempts: int
     unique: str
-    length: int
     summary_text: str = ""
 
     def __str__(self) -> str:
         return (
             f"{MANIFESTS}/{manifest_prefix(self.epoch, self.run_number)}{self.attempts:019d}"
-            f"-{self.unique}-{self.length}{_suffix(self.summary_text)}.json"
+            f"-{self.unique}{_suffix(self.summary_text)}.json"
         )
 
     @property
@@ -173,7 +168,7 @@ class ManifestName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has no summary that this release reads."""
+        """The summary of the barriers; None if the name has none, or one of a later format."""
         return _summary(self.summary_text)
 
 
@@ -186,12 +181,11 @@ class BarrierName:
     parallelism: int
     attempt: int
     unique: str
-    length: int
 
     def __str__(self) -> str:
         return (
             f"{self.directory}/{BARRIER_PREFIX}{self.subtask:05d}-of-{self.parallelism:05d}"
-            f"-{self.attempt:019d}-{self.unique}-{self.length}.json"
+            f"-{self.attempt:019d}-{self.unique}.json"
         )
 
 
@@ -206,20 +200,19 @@ class GroupName:
     base_epoch: int | None
     attempts: int
     unique: str
-    length: int
     summary_text: str = ""
 
     def __str__(self) -> str:
         base = _NO_BASE if self.base_epoch is None else f"{self.base_epoch:019d}"
         return (
             f"{self.directory}/{GROUP_PREFIX}{self.group.first:05d}-{self.group.last:05d}"
-            f"-of-{self.parallelism:05d}-{base}-{self.attempts:019d}-{self.unique}-{self.length}"
+            f"-of-{self.parallelism:05d}-{base}-{self.attempts:019d}-{self.unique}"
             f"{_suffix(self.summary_text)}.json"
         )
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has no summary that this release reads."""
+        """The summary of the barriers; None if the name has none, or one of a later format."""
         return _summary(self.summary_text)
 
 
@@ -251,7 +244,7 @@ def parse_run(name: str) -> RunName | None:
     if match is None:
         return None
     run = Run(int(match["run"]), match["run_id"])
-    return RunName(run, match["unique"], int(match["level"] or 1))
+    return RunName(run, match["unique"], int(match["level"]))
 
 
 def parse_begun(name: str) -> BegunName | None:
@@ -281,7 +274,6 @@ def parse_manifest(name: str) -> ManifestName | None:
         run_number=int(match["run"]),
         attempts=int(match["attempts"]),
         unique=match["unique"],
-        length=int(match["length"]),
         summary_text=match["summary"] or "",
     )
 
@@ -304,7 +296,6 @@ def parse_barrier(name: str) -> BarrierName | None:
         parallelism=int(match["parallelism"]),
         attempt=int(match["attempt"]),
         unique=match["unique"],
-        length=int(match["length"]),
     )
 
 
@@ -321,7 +312,6 @@ def parse_group(name: str) -> GroupName | None:
         base_epoch=None if match["base"] == _NO_BASE else int(match["base"]),
         attempts=int(match["attempts"]),
         unique=match["unique"],
-        length=int(match["length"]),
         summary_text=match["summary"] or "",
     )
 

@@ -14,4 +14,3 @@ class StoreMetadata:
     operator: str
     max_parallelism: int
     key_schema_json: str
-    format_version: int = 1

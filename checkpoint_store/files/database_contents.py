@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from checkpoint_store.files.document import (
-    WITH_DATABASES,
     Body,
     Source,
     decode_document,
@@ -77,7 +76,7 @@ def encode_database(contents: DatabaseContents) -> bytes:
         "tables": list(contents.tables),
         "small_files": {name: _encode(data) for name, data in contents.small_files.items()},
     }
-    return encode_document("database", body, WITH_DATABASES)
+    return encode_document("database", body)
 
 
 def decode_database(data: bytes, source: Source) -> DatabaseContents:
@@ -97,7 +96,7 @@ def decode_database(data: bytes, source: Source) -> DatabaseContents:
             },
         )
 
-    return decode_document("database", data, source, build, WITH_DATABASES)
+    return decode_document("database", data, source, build)
 
 
 def _state_body(state: DatabaseState) -> Body:

@@ -4,7 +4,7 @@
 
 A document is canonical JSON: UTF-8, sorted keys, no white space. So equal values have equal bytes,
 and every byte is checked. `checksum` is the sha256 (hex) of the canonical document without its
-`checksum` entry. Envelope and checksum are the same in every version, so a reader can tell a
+`checksum` entry. Envelope and checksum stay the same in every version, so a reader can tell a
 damaged document from a document of a newer release.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
@@ -24,10 +24,6 @@ from checkpoint_store.files.state_handle import FilePart, FileTail, StateFileKin
 from checkpoint_store.object_names import parse_object_name
 
 FORMAT_VERSION = 1
-WITH_DATABASES = 2
-"""The format version of documents that name databases, and of databases."""
-WITH_GROUPS = 3
-"""The format version of groups of barriers, and of the manifests that name them."""
 
 Body = dict[str, Any]
 _T = TypeVar("_T")
@@ -45,22 +41,15 @@ class Source:
     epoch: int | None = None
 
 
-def encode_document(kind: str, body: Body, version: int = FORMAT_VERSION) -> bytes:
+def encode_document(kind: str, body: Body) -> bytes:
     """Encode a document of this kind with this body."""
-    document = {"format": f"cowstate/{kind}", "version": version, "body": body}
+    document = {"format": f"cowstate/{kind}", "version": FORMAT_VERSION, "body": body}
     return _canonical({**document, "checksum": _checksum(document)})
 
 
-def decode_document(
-    kind: str,
-    data: bytes,
-    source: Source,
-    build: Callable[[Body], _T],
-    newest: int = FORMAT_VERSION,
-) -> _T:
+def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Body], _T]) -> _T:
     """Verify a document, and return the result of `build` for its body. A LookupError, TypeError or
-    ValueError of `build` means a damaged body. `newest`: the newest format version of this kind
-    that this release reads.
+    ValueError of `build` means a damaged body.
 
     Raises CorruptObjectError, UnsupportedFormatError.
     """
@@ -82,10 +71,13 @@ def decode_document(
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
         raise corrupt(f"format version is {version}")
-    if version > newest:
-        raise UnsupportedFormatError(source.url, source.name, version, newest)
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
+    body = document.get("body")
+    if not isinstance(body, dict):
+        raise corrupt(f"unexpected content: the body is {body!r}")
     try:
-        return build(document["body"])
+        return build(body)
     except (LookupError, TypeError, ValueError) as error:
         raise corrupt(f"unexpected content: {error!r}") from error
 
@@ -98,13 +90,6 @@ def _canonical(document: object) -> bytes:
 
 def _checksum(document: Body) -> str:
     return hashlib.sha256(_canonical(document)).hexdigest()
-
-
-def version_of(handles: Iterable[StateHandle]) -> int:
-    """Return the format version of a document that names these files. Without databases the version
-    stays 1, so older releases can read the document."""
-    has_databases = any(handle.kind == "database" for handle in handles)
-    return WITH_DATABASES if has_databases else FORMAT_VERSION
 
 
 def encode_handle(handle: StateHandle) -> Body:

@@ -8,7 +8,7 @@ groups decompresses only the batches of its key groups. A long file is cut at th
 where possible, and has one more batch, without rows, which carries an index. With the index a
 reader of a few key groups downloads only the bytes of its batches, see partial_file.
 
-    cowstate.format_version  "1", or "2" if rows are elements or expire, see element_columns
+    cowstate.format_version  "1"
     cowstate.kind            "changelog" | "snapshot"
     cowstate.store_id        the store's id
     cowstate.epoch           decimal
@@ -41,14 +41,13 @@ import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
-from checkpoint_store.files.element_columns import has_elements
 from checkpoint_store.files.entry_growth import noted_growth
 from checkpoint_store.files.file_index import INDEX_METADATA, index_of
 from checkpoint_store.files.ipc_options import read_options, write_options
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FileTail, StateFileKind, StateHandle
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 KEY_GROUP_COLUMN = "_key_group"
 STATE, OP = "_state", "_op"
 PUT, DELETE = "put", "delete"
@@ -145,7 +144,7 @@ def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
 def _schema(table: pa.Table, header: StateFileHeader, entries: list[_BatchEntry]) -> pa.Schema:
     """Return the schema of a file, with the metadata about the file."""
     metadata = {
-        "format_version": str(_format_version(table.schema)),
+        "format_version": str(FORMAT_VERSION),
         "kind": header.kind,
         "store_id": header.store_id,
         "epoch": str(header.epoch),
@@ -219,13 +218,6 @@ def not_ours(handle: StateHandle, url: str, error: Exception) -> CorruptObjectEr
     """Return the error for a file without the metadata of a state file."""
     source = Source(url, handle.name, handle.epoch)
     return _corrupt(source, f"not a state file of ours: {error!r}")
-
-
-def _format_version(schema: pa.Schema) -> int:
-    """Return the oldest format version that fits: older releases can read files without
-    elements."""
-    structs = (field.type for field in schema if STATE_METADATA in (field.metadata or {}))
-    return FORMAT_VERSION if any(map(has_elements, structs)) else 1
 
 
 def _batches(

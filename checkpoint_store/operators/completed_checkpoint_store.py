@@ -144,17 +144,15 @@ class CompletedCheckpointStore:
         )
         for handle in barrier.handles:
             assert handle.key_groups.intersection(own) == handle.key_groups, (handle, own)
-        data = encode_barrier(barrier)
         name = BarrierName(
             directory=EpochDirectory(barrier.epoch, barrier.run.number),
             subtask=barrier.subtask,
             parallelism=barrier.parallelism,
             attempt=barrier.attempt,
             unique=self._unique(),
-            length=len(data),
         )
         self.starts.begin(barrier)
-        self._store.put(str(name), data)
+        self._store.put(str(name), encode_barrier(barrier))
         self._published.remember_barrier(name, barrier)
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:

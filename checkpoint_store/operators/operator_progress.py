@@ -15,8 +15,6 @@ from typing import Any
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.epochs.epoch_report import EpochReport
 
-_NO_REPORT = EpochReport(0, 0, 0, 0, 0, 0, 0, 0, 0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochNumbers:
@@ -40,9 +38,8 @@ class EpochNumbers:
     - `failed_snapshots`: number of snapshots in a row, up to this epoch, that could not be written
       or took too long to be named. Hosts try such snapshots again, and log the cause.
 
-    `late_rows`, `timers`, `memory_bytes`, `last_publish_ms`, `states_deleted` and
-    `failed_snapshots` are None if a subtask does not report the number. Barriers of earlier
-    releases and of `cowstate adopt` do not report these numbers.
+    `late_rows`, `timers`, `memory_bytes` and `last_publish_ms` are None if a subtask does not
+    report the number. Barriers of `cowstate adopt` do not report these numbers.
     """
 
     rows_total: int
@@ -60,8 +57,8 @@ class EpochNumbers:
     write_ms: int
     last_publish_ms: int | None
     written_bytes: int
-    states_deleted: int | None
-    failed_snapshots: int | None = None
+    states_deleted: int
+    failed_snapshots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +117,15 @@ def _of_subtask(barrier: Barrier) -> SubtaskProgress:
 
 
 def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
-    """Compute the values of EpochNumbers. A barrier without a report is from an early build; the
-    barrier counts as if the epoch did nothing."""
-    reports = [barrier.report or _NO_REPORT for barrier in barriers]
+    """Compute the values of EpochNumbers."""
+    reports = [barrier.report for barrier in barriers]
     times = [barrier.time for barrier in barriers if barrier.time is not None]
     sums = {
         field.name: _sum(getattr(report, field.name) for report in reports)
         for field in fields(EpochReport)
     }
     # Each subtask counts its own failures in a row. Their sum would claim a longer row.
-    if sums["failed_snapshots"] is not None:
-        sums["failed_snapshots"] = max(report.failed_snapshots or 0 for report in reports)
+    sums["failed_snapshots"] = max(report.failed_snapshots for report in reports)
     return {
         "rows_total": sums.pop("entries"),
         "rows_updated": sums.pop("changed"),

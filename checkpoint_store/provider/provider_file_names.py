@@ -10,7 +10,7 @@
     unique      the state that an attempt made
     base        the unique of the state from which the attempt started, "0" for the empty state
     versions    the number of versions from the state `base` to the state of a merged file
-    attempt     drawn by the writer of the file; missing in files of early builds
+    attempt     drawn by the writer of the file
     former      the number of partitions before a rescale; `partitions`: after the rescale
 
 Batch n makes version n + 1. If two attempts made one version, the higher generation counts, unless
@@ -35,10 +35,10 @@ _UNIQUE = "[0-9a-f]{16}"
 _NAME = re.compile(
     rf"(?P<version>[0-9]{{19}})-(?P<generation>[0-9]{{10}})-(?P<unique>{_UNIQUE})"
     rf"(-(?P<base>0|{_UNIQUE})"
-    rf"(\.changelog|-(?P<versions>[0-9]{{10}})(-(?P<merger>{_UNIQUE}))?\.merged"
+    rf"(\.changelog|-(?P<versions>[0-9]{{10}})-(?P<merger>{_UNIQUE})\.merged"
     r"|-(?P<former>[0-9]{10})-(?P<partitions>[0-9]{10})"
     rf"-(?P<rescale>{_UNIQUE})\.rescaled)"
-    rf"|(-(?P<taker>{_UNIQUE}))?\.snapshot)"
+    rf"|-(?P<taker>{_UNIQUE})\.snapshot)"
     r"\.arrow"
 )
 _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
@@ -60,14 +60,15 @@ class StateId:
 @dataclass(frozen=True, slots=True)
 class ProviderFileName:
     """The parsed name of a provider file: a changelog, a merged file (several versions), a snapshot
-    (no base) or a rescaled file (with the number of partitions and the former number)."""
+    (no base) or a rescaled file (with the number of partitions and the former number). `attempt`:
+    empty for a changelog."""
 
     version: int
     generation: int
     unique: str
     base: str | None
     versions: int = 1
-    attempt: str | None = None
+    attempt: str = ""
     former: int | None = None
     partitions: int | None = None
 
@@ -107,7 +108,7 @@ class ProviderFileName:
         span = f"-{self.versions:010d}" if self.versions > 1 else ""
         if self.partitions is not None:
             span = f"-{self.former:010d}-{self.partitions:010d}"
-        by = "" if self.attempt is None else f"-{self.attempt}"
+        by = f"-{self.attempt}" if self.attempt else ""
         start = f"{self.version:019d}-{self.generation:010d}-{self.unique}"
         return f"{start}{upon}{span}{by}.{self.kind}.arrow"
 
@@ -142,7 +143,7 @@ def parse_provider_file(name: str) -> ProviderFileName | None:
         match["unique"],
         match["base"],
         versions,
-        match["merger"] or match["taker"] or match["rescale"],
+        match["merger"] or match["taker"] or match["rescale"] or "",
         former or None,
         partitions or None,
     )
@@ -288,7 +289,7 @@ class ProviderFiles:
         """The lineage of a state that needs no changes; None for every other state."""
         snapshots = [file for file in self._snapshots.get(at, ()) if file not in damaged]
         if snapshots:
-            newest = max(snapshots, key=lambda file: (file.generation, file.attempt or ""))
+            newest = max(snapshots, key=lambda file: (file.generation, file.attempt))
             return Lineage((newest,))
         if at.unique == _ADOPTED_UNIQUE and at.version in self._foreign:
             return Lineage(foreign=f"{at.version}.{max(self._foreign[at.version])}")

@@ -41,9 +41,6 @@ outdated at the moment of marking, again and again, delays the decision.
 A number is also taken, even without a mark, if an object in the store was written under the number:
 the writer was a run whose marks were lost. A run writes only after its registration, so all hosts
 of one run see the same: every object written since the registration belongs to a run with marks.
-
-Releases before marks had levels wrote level 1 only, and two runs might share a number. Rule 1 finds
-such runs at their number, and rule 4 settles the greatest number before a host takes the next.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from checkpoint_store.files.element_columns import (
     LIST_POSITION,
     USER_KEY,
     USER_VALUE,
-    is_whole_collection,
 )
 from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT
@@ -74,8 +73,6 @@ def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> p
     kept = rows.select([*keys, KEY_GROUP_COLUMN, OP])
     if column is None:
         column = pa.chunked_array([pa.nulls(rows.num_rows, pa.struct([]))])
-    if is_whole_collection(column.type):
-        return _with_columns(*_of_whole(kept, column), schema)
     if kind == "value":
         elements, values = _value_of_key(column, schema.field(VALUE).type)
     else:
@@ -94,37 +91,6 @@ def _value_of_key(column: Any, value_type: Any) -> tuple[Any, Any]:
     absent = pc.is_null(column)
     elements = pc.if_else(absent, pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64()))
     return elements, evolved(column, value_type)
-
-
-def _of_whole(kept: pa.Table, column: Any) -> tuple[pa.Table, Any, Any, Any]:
-    """Convert rows of whole lists or maps: each row clears its key, and puts the elements."""
-    collections = column.combine_chunks().field(0)
-    # `take` drops elements that a slice or a null value would hide.
-    taken = collections.take(pa.array(np.arange(len(collections))))
-    lengths = np.diff(taken.offsets.to_numpy())
-    owners = np.repeat(np.arange(len(taken)), lengths)
-    if pa.types.is_map(taken.type):
-        elements, values = taken.keys, taken.items
-    else:
-        starts = np.repeat(taken.offsets.to_numpy()[:-1] - taken.offsets[0].as_py(), lengths)
-        elements, values = pa.array(np.arange(len(owners)) - starts), taken.flatten()
-    # First all clearing rows, then all rows of elements. A stable sort by place puts each clearing
-    # row in front of its elements.
-    places = np.concatenate([np.arange(len(taken)), owners])
-    order: Any = pa.array(np.argsort(places, kind="stable"))
-    operations = pa.array(np.repeat([CLEAR, PUT], [len(taken), len(owners)]))
-    repeated = kept.take(_places(places))
-    repeated = repeated.set_column(repeated.column_names.index(OP), OP, operations)
-    absent = pa.nulls(len(taken))
-    padded: list[Any] = [
-        pa.concat_arrays([absent.cast(array.type), array]) for array in (elements, values)
-    ]
-    return (
-        repeated.take(order),
-        padded[0].take(order),
-        padded[1].take(order),
-        pa.nulls(len(places)).cast(pa.int64()),
-    )
 
 
 def _with_columns(

@@ -95,8 +95,7 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
                 for entry in body["state"]
             ),
             watermarks=_decode_watermarks(body["watermarks"]),
-            # Tables of 0.1.0 have no such number.
-            failed_upkeep=decode_number(body.get("failed_upkeep", 0)),
+            failed_upkeep=decode_number(body["failed_upkeep"]),
         )
 
     return decode_document("table-version", data, source, build)

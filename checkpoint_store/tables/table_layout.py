@@ -2,15 +2,15 @@
 
     table.json
     versions/<version>.json
-    compactions/<version>-<unique>-<length>.json
+    compactions/<version>-<unique>.json
     data/<writer>/<batch>/changelog-<subtask>-<attempt>-<unique>.arrow
     data/<writer>/<batch>/snapshot-<subtask>-<attempt>-<unique>.arrow
     data/<writer>/<batch>/alive-<subtask>-<attempt>-<unique>.json
 
-Numbers are decimal and padded with zeros: version, batch and attempt to 19 digits, subtask to 5; a
-length is not padded. `unique` is 12 hex digits that the writer draws (I1). `writer` is the id of
-the query or batch job that wrote the file's rows, or `compacted`. `batch` is the number of the
-query's batch, 0 for a batch job, and the version for a compaction.
+Numbers are decimal and padded with zeros: version, batch and attempt to 19 digits, subtask to 5.
+`unique` is 12 hex digits that the writer draws (I1). `writer` is the id of the query or batch job
+that wrote the file's rows, or `compacted`. `batch` is the number of the query's batch, 0 for a
+batch job, and the version for a compaction.
 
 A version has the same name for every writer: the writer that creates the name first wins. Every
 other name belongs to one writer. Names that do not parse are not cowstate's and are left alone.
@@ -27,7 +27,7 @@ from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
-_COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
+_COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}\.json")
 _BATCH = re.compile(rf"{DATA}/(?!\.{{1,2}}/)(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
 
 
@@ -54,10 +54,9 @@ class CompactionName:
 
     version: int
     unique: str
-    length: int
 
     def __str__(self) -> str:
-        return f"{COMPACTIONS}/{self.version:019d}-{self.unique}-{self.length}.json"
+        return f"{COMPACTIONS}/{self.version:019d}-{self.unique}.json"
 
 
 def parse_compaction(name: str) -> CompactionName | None:
@@ -65,7 +64,7 @@ def parse_compaction(name: str) -> CompactionName | None:
     match = _COMPACTION.fullmatch(name)
     if match is None:
         return None
-    return CompactionName(int(match["version"]), match["unique"], int(match["length"]))
+    return CompactionName(int(match["version"]), match["unique"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -469,9 +469,8 @@ class TableStore:
         Raises LostFilesError if a file of the compaction is gone.
         """
         self._check_there(compaction.files, "the compaction")
-        data = encode_compaction(compaction)
-        name = CompactionName(compaction.version, self._unique(), len(data))
-        self._store.put(str(name), data)
+        name = CompactionName(compaction.version, self._unique())
+        self._store.put(str(name), encode_compaction(compaction))
 
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:

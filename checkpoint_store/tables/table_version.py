@@ -2,7 +2,7 @@
 
     table.json                         TableMetadata: fixed when the table is created
     versions/<version>.json            TableVersion: one commit, and all that a reader needs
-    compactions/<version>-<unique>-<length>.json    TableCompaction: the same state in fewer files
+    compactions/<version>-<unique>.json    TableCompaction: the same state in fewer files
 
 A version names every file of the state at the version and, separately, the files added by the
 version itself (I2). So one read tells a reader all further files to read, and the change feed of a
@@ -13,7 +13,7 @@ built upon the version before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
@@ -68,9 +68,9 @@ class TableVersion:
     batches: Mapping[str, int]
     changes: tuple[StateHandle, ...]
     state: tuple[StateHandle, ...]
-    run: str | None = None
-    watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
-    failed_upkeep: int = 0
+    run: str | None
+    watermarks: WriterWatermarks
+    failed_upkeep: int
 
     def object_names(self) -> frozenset[str]:
         """All state files for readers of this version."""

@@ -33,6 +33,9 @@ from spark_state.barriers.input_gate import (
     open_input_gate,
 )
 
+# A BarrierName in memory, about.
+_BYTES_OF_NAME = 500
+
 OpenBuffer = Callable[[], EventBuffer[BarrierName]]
 
 
@@ -53,8 +56,8 @@ class OperatorChannels:
     """Progress of an operator's channels. `aligned`: the newest aligned epoch, None if there is
     none.
 
-    Waiting events are kept in memory up to `bound_bytes` of barriers, then in a buffer that
-    `open_spill` opens. Close the channels after use.
+    Waiting events are kept in memory up to `bound_bytes`, then in a buffer that `open_spill` opens.
+    Close the channels after use.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class OperatorChannels:
             epoch = name.directory.epoch
             delivered = {(name.subtask, name.directory.epoch) for name in self._arrived}
             self._arrived.add(name)
-            yield ChannelRecord(name.subtask, name, name.length)
+            yield ChannelRecord(name.subtask, name, _BYTES_OF_NAME)
             if (name.subtask, epoch) not in delivered:
                 yield ChannelBarrier(name.subtask, epoch)
 

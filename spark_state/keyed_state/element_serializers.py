@@ -10,18 +10,13 @@ A row of a file holds one element, in the struct of the state's column:
 A row that deletes an element has the element and no value. A row that deletes and has no struct
 deletes all elements of the key so far. Values and user keys are tuples in the form of
 `serializers`, and never change in place. User keys are frozen as `frozen_keys` says.
-
-Files of older releases have a row for each list or map, with a struct of one column, `list_value`
-or `map_value`. `elements_of_whole` reads such rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from checkpoint_store.files.element_columns import (
@@ -42,25 +37,6 @@ E = TypeVar("E")
 Value = tuple[Any, ...]
 ElementRow = tuple[E, Value | None] | None
 """An element and a value (None: deleted). None alone deletes all elements of the key."""
-
-
-class ElementSerializer(Protocol[E]):
-    """A serializer for the elements of one kind of state: a StateSerializer of `ElementRow`s."""
-
-    @property
-    def struct_type(self) -> pa.StructType: ...
-
-    def deletes(self, rows: Sequence[ElementRow[E]]) -> list[bool]:
-        """See StateSerializer."""
-
-    def to_arrow(self, rows: Sequence[ElementRow[E]]) -> pa.StructArray:
-        """See StateSerializer. Raises StateValueError naming the field."""
-
-    def from_arrow(self, array: Any) -> list[ElementRow[E]]:
-        """See StateSerializer."""
-
-    def elements_of_whole(self, array: Any) -> list[list[tuple[E, Value]]]:
-        """Return the elements of each list or map that an older release wrote."""
 
 
 class ListSerializer:
@@ -94,11 +70,6 @@ class ListSerializer:
     def from_arrow(self, array: Any) -> list[ElementRow[int]]:
         positions, values = array.flatten()
         return _rows(positions.to_pylist(), self.element.from_arrow(values))
-
-    def elements_of_whole(self, array: Any) -> list[list[tuple[int, Value]]]:
-        lists, lengths = _present(array)
-        elements: Any = iter(self.element.from_arrow(lists.flatten()))
-        return [list(enumerate(islice(elements, length))) for length in lengths]
 
 
 class MapSerializer:
@@ -140,13 +111,6 @@ class MapSerializer:
             [None if key is None else next(next_key) for key in keys], self.value.from_arrow(values)
         )
 
-    def elements_of_whole(self, array: Any) -> list[list[tuple[Value, Value]]]:
-        maps, lengths = _present(array)
-        stored: Any = self.key.from_arrow(maps.keys)
-        keys = self.keys.freeze_all(stored)
-        entries: Any = zip(keys, self.value.from_arrow(maps.items), strict=True)
-        return [list(islice(entries, length)) for length in lengths]
-
 
 class ValueSerializer:
     """A serializer for values that expire. A value is the only element, (), of a key. The struct is
@@ -165,9 +129,6 @@ class ValueSerializer:
     def from_arrow(self, array: Any) -> list[ElementRow[tuple[()]]]:
         return [None if value is None else ((), value) for value in self.value.from_arrow(array)]
 
-    def elements_of_whole(self, array: Any) -> list[list[tuple[tuple[()], Value]]]:
-        raise AssertionError("a value is no collection")
-
 
 class TimerSerializer:
     """A serializer for timers: times in milliseconds since 1970, without values."""
@@ -184,9 +145,6 @@ class TimerSerializer:
     def from_arrow(self, array: Any) -> list[ElementRow[int]]:
         times = array.flatten()[0].to_pylist()
         return [None if time is None else (time, ()) for time in times]
-
-    def elements_of_whole(self, array: Any) -> list[list[tuple[int, Value]]]:
-        raise AssertionError("no release wrote all timers of a key as one row")
 
 
 def _deletes(rows: Sequence[ElementRow[Any]]) -> list[bool]:
@@ -209,12 +167,3 @@ def _as_column(
 ) -> pa.StructArray:
     absent: Any = pa.array([row is None for row in rows], pa.bool_())
     return pa.StructArray.from_arrays(arrays, fields=list(struct_type), mask=absent)
-
-
-def _present(array: Any) -> tuple[Any, Iterator[int]]:
-    """Return the lists or maps that are not null, and the length of every row: 0 for null."""
-    present = array.is_valid()
-    # Without the filter, the values could have parts that belong to no list or map.
-    values = array.filter(present).field(0)
-    lengths = iter(np.diff(values.offsets.to_numpy()).tolist())
-    return values, (next(lengths) if valid else 0 for valid in present.to_pylist())

@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from checkpoint_store.files.element_columns import EXPIRES
-from spark_state.keyed_state.element_serializers import ElementSerializer, Value
+from spark_state.keyed_state.element_serializers import Value
 from spark_state.keyed_state.keyed_element_table import KeyedElementTable
+from spark_state.keyed_state.state_serializer import StateSerializer
 
 E = TypeVar("E")
 Expiring = tuple[Value, int]
@@ -92,11 +93,11 @@ class ExpiringValues:
         self._elements.remove(())
 
 
-class ExpiringSerializer(Generic[E]):
+class ExpiringSerializer:
     """A serializer for elements with an expiry time: the struct of `elements` and a column
     `_expires_ms`."""
 
-    def __init__(self, elements: ElementSerializer[E]) -> None:
+    def __init__(self, elements: StateSerializer[Any]) -> None:
         self._elements = elements
         self.struct_type = pa.struct([*elements.struct_type, pa.field(EXPIRES, pa.int64())])
 
@@ -126,6 +127,3 @@ class ExpiringSerializer(Generic[E]):
                 self._elements.from_arrow(plain), expiries.to_pylist(), strict=True
             )
         ]
-
-    def elements_of_whole(self, array: Any) -> list[list[Any]]:
-        raise AssertionError("no release wrote a whole collection that expires")

@@ -17,7 +17,6 @@ from typing import Any
 
 from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.element_serializers import (
-    ElementSerializer,
     ListSerializer,
     MapSerializer,
     TimerSerializer,
@@ -118,7 +117,7 @@ def _form_of_value(
 
 
 def _form_of_elements(
-    elements: ElementSerializer[Any], descriptor: StateDescriptor, clock: EpochClock
+    elements: StateSerializer[Any], descriptor: StateDescriptor, clock: EpochClock
 ) -> StateForm:
     ttl_ms = descriptor.ttl_ms
     if ttl_ms is None:

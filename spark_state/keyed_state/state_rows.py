@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint_store.files.element_columns import is_whole_collection
 from checkpoint_store.files.entry_growth import with_growth
 from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -43,7 +42,6 @@ from checkpoint_store.files.state_file import (
 )
 from spark_state.errors import StateMigrationError
 from spark_state.keyed_state.current_key import Key
-from spark_state.keyed_state.element_serializers import ElementSerializer
 from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys, leaf_columns
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -179,17 +177,16 @@ def _table_of(
 
 @dataclass(frozen=True, slots=True)
 class StateColumn:
-    """A state in a file: the name, the index of the column and the Arrow struct of the column."""
+    """A state in a file: the name, and the index of the column."""
 
     name: str
     index: int
-    value_type: pa.StructType
 
 
 def state_columns(schema: pa.Schema) -> list[StateColumn]:
     """Return the states in a file with this schema."""
     return [
-        StateColumn(field.metadata[STATE_METADATA].decode(), index, field.type)
+        StateColumn(field.metadata[STATE_METADATA].decode(), index)
         for index, field in enumerate(schema)
         if field.metadata and STATE_METADATA in field.metadata
     ]
@@ -217,13 +214,10 @@ def from_batch(
             cast(list[int], part.column(KEY_GROUP_COLUMN).to_pylist()),
             [],
         )
-        if is_whole_collection(column.value_type):
-            yield _of_whole_collections(entries, part.column(column.index))
-        else:
-            stored = _as_declared(part.column(column.index), entries)
-            entries.states.extend(serializer.from_arrow(stored))
-            _mark_deleted_elements(entries.states, part.column(OP))
-            yield entries
+        stored = _as_declared(part.column(column.index), entries)
+        entries.states.extend(serializer.from_arrow(stored))
+        _mark_deleted_elements(entries.states, part.column(OP))
+        yield entries
 
 
 def _as_declared(column: Any, entries: StateEntries) -> Any:
@@ -247,18 +241,3 @@ def _mark_deleted_elements(states: list[Any], operations: Any) -> None:
     for index in pc.indices_nonzero(pc.equal(operations, pa.scalar(DELETE))).to_pylist():
         if states[index] is not None:
             states[index] = (states[index][0], None)
-
-
-def _of_whole_collections(entries: StateEntries, column: Any) -> StateEntries:
-    """Return the entries of rows that an older release wrote. Each row replaces all elements of the
-    key."""
-    keys: list[Key] = []
-    replaced = replace(entries, keys=keys, key_groups=[])
-    serializer = cast(ElementSerializer[Any], entries.serializer)
-    wholes = serializer.elements_of_whole(column)
-    for key, key_group, elements in zip(entries.keys, entries.key_groups, wholes, strict=True):
-        keys.extend([key] * (1 + len(elements)))
-        replaced.key_groups.extend([key_group] * (1 + len(elements)))
-        replaced.states.append(None)
-        replaced.states.extend(elements)
-    return replaced

@@ -342,8 +342,7 @@ class SubtaskSession:
             )
             with attempt.timed("publish"):
                 barrier = replace(
-                    _barrier(attempt, base, handles, backend),
-                    report=report,
+                    _barrier(attempt, base, handles, backend, report),
                     time=arrival.subtask_time(backend.next_timer_ms()),
                     operator_state=operator_state,
                 )
@@ -395,9 +394,13 @@ class SubtaskSession:
 
 
 def _barrier(
-    attempt: EpochAttempt, base: EpochStart, handles: Handles, backend: Backend
+    attempt: EpochAttempt,
+    base: EpochStart,
+    handles: Handles,
+    backend: Backend,
+    report: EpochReport,
 ) -> Barrier:
-    """Return the barrier of the epoch, without report, time and operator state."""
+    """Return the barrier of the epoch, without time and operator state."""
     return Barrier(
         barrier_id=uuid4().hex,
         epoch=attempt.task.epoch,
@@ -415,6 +418,7 @@ def _barrier(
             StateSchema(state.name, state.kind, state.schema_json, state.ttl_ms)
             for state in attempt.spec.processor.deleted_states
         ),
+        report=report,
     )
 
 

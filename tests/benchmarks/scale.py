@@ -140,7 +140,7 @@ class Simulation:
         for _ in range(2):
             self._epoch(0)
         for epoch in range(retained - 1):
-            name = ManifestName(epoch, 1, parallelism, f"{epoch:012x}", 1, "s")
+            name = ManifestName(epoch, 1, parallelism, f"{epoch:012x}", "s")
             self.store.fill(str(name), b"{}")
             self.store.fill(f"{EpochDirectory(epoch, 1)}/changelog-00000", b"")
 

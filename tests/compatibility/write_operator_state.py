@@ -1,4 +1,4 @@
-"""Writes the snapshots of a release: python -m tests.compatibility.write_operator_state FOLDER
+"""Writes operator state: python -m tests.compatibility.write_operator_state FOLDER
 
 Three subtasks of a source have list, union and broadcast state, with a type of every kind.
 """
@@ -49,9 +49,10 @@ def snapshot(subtask: int) -> bytes:
 
 
 def main(folder: Path) -> None:
+    folder.mkdir()
     for subtask in range(SUBTASKS):
         (folder / f"{subtask}.arrow").write_bytes(snapshot(subtask))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) / "operator_state")

@@ -1,11 +1,11 @@
-"""Writes the checkpoints of the provider that a release keeps:
+"""Writes checkpoints of the provider:
 
     python -m tests.compatibility.write_provider_checkpoint FOLDER
 
-A query runs once for each checkpoint format, in `format-1` and `format-2`. Five batches count and
-add up a few rows by key in two partitions, with a snapshot of the third batch. Format 2 has row
-checksums. Only the files for the tests are kept: offsets, commits, metadata and state, without
-`.crc` files.
+A query runs once for each checkpoint format of Spark, in `provider/format-1` and
+`provider/format-2`. Three batches count and add up a few rows by key in two partitions, with a
+snapshot of the second batch. Format 2 has row checksums. Only the files for the tests are kept:
+offsets, commits, metadata and state, without `.crc` files.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 import spark_state
 
-BATCHES = 5
-SNAPSHOT_BATCH = 2
+BATCHES = 3
+SNAPSHOT_BATCH = 1
 FORMATS = (1, 2)
 KEPT = ("offsets", "commits", "metadata", "state")
 KEYS = ("a", "ä longer key", None)
@@ -72,9 +72,11 @@ def _run_batches(spark: SparkSession, scratch: Path, checkpoint_format: int) -> 
     for batch in range(BATCHES):
         rows = [{"key": key, "number": number} for key, number in rows_of(batch)]
         pq.write_table(pa.Table.from_pylist(rows, schema), source / f"{batch}.parquet")
-        # Every batch is a run of its own. The run of SNAPSHOT_BATCH waits for the snapshot.
+        # Every batch is a run of its own. The run of SNAPSHOT_BATCH waits for the snapshot, which
+        # is due when the batch has committed, and not when its state is loaded.
         has_snapshot = batch == SNAPSHOT_BATCH
-        spark.conf.set(f"{_STATE_STORE}.minDeltasForSnapshot", "1" if has_snapshot else "100")
+        deltas = SNAPSHOT_BATCH + 1 if has_snapshot else 100
+        spark.conf.set(f"{_STATE_STORE}.minDeltasForSnapshot", str(deltas))
         events = spark.readStream.schema("key string, number bigint").parquet(str(source))
         pair = F.struct(F.format_string("n%03d", "number").alias("text"), "number")
         query = (
@@ -110,7 +112,7 @@ def main(folder: Path) -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     for checkpoint_format in FORMATS:
-        target = folder / f"format-{checkpoint_format}"
+        target = folder / "provider" / f"format-{checkpoint_format}"
         target.mkdir(parents=True)
         write(spark, target, checkpoint_format)
     spark.stop()

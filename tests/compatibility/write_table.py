@@ -1,8 +1,9 @@
-"""Writes the tables that a release keeps: python -m tests.compatibility.write_table FOLDER
+"""Writes tables: python -m tests.compatibility.write_table FOLDER
 
 `plain`: eight versions with updates, deletes, a column that comes later, files that a commit
 folded, and a compaction. The writing tasks report event-time watermarks. `sequenced`: late rows,
 and deletes that win over late rows. `PLAIN` and `SEQUENCES` give the content of each version.
+`long`: a version with the rows of LONG in one file, which has an index.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.support.tables.table_rows_of import (
     Values,
     file_table,
     gone,
+    merging,
     put,
     schema_json,
 )
@@ -70,6 +72,9 @@ SEQUENCES: list[dict[int, Values]] = [
 ]
 
 
+LONG = {id: ("x" * 550, id) for id in range(6_000)}
+
+
 def write_plain(folder: Path) -> None:
     """Write the table with all features of tables without a sequence."""
     query = ScriptedTable(open_object_store(str(folder)))
@@ -82,8 +87,8 @@ def write_plain(folder: Path) -> None:
             writers=2,
             watermarks_ms={batch % 2: 1000 * batch},
         )
-        merge = partial(merge_files, query.table, bounds=bounds) if batch == FOLDED else None
-        version = query.table.commit(commit, merge)
+        finish = merging(partial(merge_files, query.table, bounds=bounds))
+        version = query.table.commit(commit, finish if batch == FOLDED else None)
         if batch == COMPACTED:
             files = tuple(
                 compact_key_groups(query.table, version, groups, part)
@@ -102,6 +107,16 @@ def write_sequenced(folder: Path) -> None:
         job.publish(batch, [file])
 
 
+def write_long(folder: Path) -> None:
+    """Write the table with a file that is long enough for an index."""
+    ScriptedTable(open_object_store(str(folder))).commit(0, *(put(id, *LONG[id]) for id in LONG))
+
+
+def main(folder: Path) -> None:
+    write_plain(folder / "plain")
+    write_sequenced(folder / "sequenced")
+    write_long(folder / "long")
+
+
 if __name__ == "__main__":
-    write_plain(Path(sys.argv[1]) / "plain")
-    write_sequenced(Path(sys.argv[1]) / "sequenced")
+    main(Path(sys.argv[1]))

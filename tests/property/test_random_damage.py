@@ -42,8 +42,8 @@ pytestmark = pytest.mark.usefixtures("without_threads")
 MOST_QUESTIONS = 6
 _Q = TypeVar("_Q")
 EXAMPLES = settings(max_examples=150)
-FIXTURES = Path(__file__).parents[1] / "compatibility" / "provider_checkpoints"
-PROVIDER_CHECKPOINTS = sorted(FIXTURES.glob("*/*"))
+FIXTURES = Path(__file__).parents[1] / "compatibility" / "version_1" / "provider"
+PROVIDER_CHECKPOINTS = sorted(FIXTURES.iterdir())
 
 
 @st.composite

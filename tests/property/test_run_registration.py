@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint_store.epochs.completed_checkpoint import Run
+from checkpoint_store.epochs.operator_layout import RunName
 from checkpoint_store.objects.object_store import ObjectInfo
 from checkpoint_store.runs.run_registry import RunRegistry
 
@@ -220,20 +221,6 @@ def test_hosts_of_many_runs_agree_whatever_the_order_of_their_steps(
         assert all(run > other for other in earlier if other.run_id != run.run_id)
 
 
-def old_mark(run: Run, unique: str) -> str:
-    """The name of a run's entry, as made by a release without levels."""
-    return f"runs/{run.number:010d}-{run.run_id}-{unique}.json"
-
-
-def test_runs_of_releases_without_levels_keep_their_numbers() -> None:
-    runs = [Run(1, "x"), Run(2, "y"), Run(2, "z"), Run(3, "w")]
-    names = Names(old_mark(run, f"{n:012x}") for n, run in enumerate(runs))
-    for run in runs:
-        assert Race((Host(run.run_id),), names).finished().hosts[0].next_call == run
-    race = Race((Host("a"), Host("b"), Host("a")), names).finished()
-    assert [host.next_call for host in race.hosts] == [Run(4, "a"), Run(5, "b"), Run(4, "a")]
-
-
 def test_runs_whose_marks_were_swept_do_not_give_their_numbers_away() -> None:
-    names = Names(old_mark(Run(number, f"x{number}"), "0" * 12) for number in (7, 8))
+    names = Names(str(RunName(Run(number, f"x{number}"), "0" * 12, 1)) for number in (7, 8))
     assert Race((Host("a"),), names).finished().hosts[0].next_call == Run(9, "a")

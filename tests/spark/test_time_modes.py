@@ -99,7 +99,7 @@ class TimedStream(Stream):
         checkpoint = store.latest_before(1_000)
         while checkpoint is not None:
             reports = [barrier.report for barrier in checkpoint.barriers]
-            late[checkpoint.epoch] = sum(r.late_rows or 0 for r in reports if r is not None)
+            late[checkpoint.epoch] = sum(r.late_rows or 0 for r in reports)
             checkpoint = store.latest_before(checkpoint.epoch)
         return late
 

@@ -342,13 +342,31 @@ def _barriers(
                 plan_id=plan_id,
                 base=(),
                 base_epoch=None,
+                base_run=None,
                 handles=handles,
                 states=schemas,
-                report=EpochReport(0, 0, rows, 0, rows, size, 0, 0, 0),
+                report=_report(rows, size),
                 time=plan.time and replace(plan.time, next_timer_ms=next_timer_ms),
             )
         )
     return barriers
+
+
+def _report(rows: int, size: int) -> EpochReport:
+    """The report of a subtask whose files have these rows and bytes. No processor ran."""
+    return EpochReport(
+        rows_in=0,
+        rows_out=0,
+        changed=rows,
+        removed=0,
+        entries=rows,
+        written_bytes=size,
+        restore_ms=0,
+        process_ms=0,
+        write_ms=0,
+        states_deleted=0,
+        failed_snapshots=0,
+    )
 
 
 def _verified(

@@ -27,6 +27,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.taken_back import CHECKPOINT
 
 NO_COLUMNS = '{"type":"struct","fields":[]}'
@@ -118,6 +119,7 @@ class LoneSubtask:
             base_run=None if base is None else base.run.number,
             handles=handles,
             states=STATES,
+            report=NOTHING_DONE,
             time=time,
             operator_state=operator_state,
         )

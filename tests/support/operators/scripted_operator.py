@@ -25,6 +25,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
+from tests.support.operators.epoch_reports import NOTHING_DONE
 
 MAX_PARALLELISM = 8
 NO_COLUMNS = '{"type":"struct","fields":[]}'
@@ -57,7 +58,7 @@ class ScriptedOperator:
         self.checkpoints.open(self.metadata)
         self.run: Run = self.checkpoints.runs.register(run_id)
         self.parallelism = parallelism
-        self.report: EpochReport | None = None
+        self.report: EpochReport = NOTHING_DONE
 
     def run_epoch(
         self, epoch: int, changes: State, kind: StateFileKind = "changelog", attempt: int = 1

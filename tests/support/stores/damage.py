@@ -122,7 +122,7 @@ def described(names: Iterable[str]) -> dict[str, str]:
     zeros."""
     objects: dict[str, str] = {}
     for name in sorted(names):
-        what = re.sub(r"-[0-9a-f]{12}(-\d+)?", "", re.sub(r"\.(json|arrow)$", "", name))
+        what = re.sub(r"-[0-9a-f]{12}", "", re.sub(r"\.(json|arrow)$", "", name))
         what = re.sub(r"\b0+(?=\d)", "", what)
         while what in objects:
             what += "'"

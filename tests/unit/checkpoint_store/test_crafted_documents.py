@@ -33,10 +33,12 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
+from checkpoint_store.states.event_time import WriterWatermarks
 from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
 from spark_state.processor.stored_schema import struct_from_json
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
 
 UNIQUE = "0123456789ab"
@@ -77,14 +79,16 @@ BARRIER = Barrier(
     plan_id="plan",
     base=("a",),
     base_epoch=3,
+    base_run=1,
     handles=(handle(EPOCH), handle(EPOCH, "database")),
     states=(StateSchema("s", "value", "{}"),),
+    report=NOTHING_DONE,
     operator_state=OperatorStateHandle(
         f"{EPOCH}/operator-state-{ATTEMPT}.arrow", 9, "e" * 64, 4, (("rules", "f" * 64),)
     ),
     deleted_states=(StateSchema("t", "value", "{}"),),
 )
-GROUP = f"{EPOCH}/group-00000-00099-of-00200-{'n' * 19}-{9:019d}-{UNIQUE}-55.json"
+GROUP = f"{EPOCH}/group-00000-00099-of-00200-{'n' * 19}-{9:019d}-{UNIQUE}.json"
 VERSION = TableVersion(
     version=1,
     owner="query",
@@ -94,6 +98,8 @@ VERSION = TableVersion(
     changes=(handle(BATCH),),
     state=(handle(f"data/compacted/{0:019d}", "snapshot"),),
     run="run",
+    watermarks=WriterWatermarks(),
+    failed_upkeep=0,
 )
 TABLE = TableMetadata("id", "{}", 8, sequence_by="at")
 
@@ -179,7 +185,7 @@ def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(
         for path in paths_of_texts(whole["body"]):
             fields += 1
             body = with_text(whole["body"], path, crafted)
-            data = encode_document(document.kind, body, whole["version"])
+            data = encode_document(document.kind, body)
             try:
                 document.decode(data, SOURCE)
             except CorruptObjectError:
@@ -198,7 +204,7 @@ def test_a_kind_of_file_under_the_name_of_another_is_refused() -> None:
     for name in (BARRIER.handles[1].name, BARRIER.operator_state.name, handle(BATCH).name):  # type: ignore[union-attr]
         body = with_text(whole["body"], ("handles", 0, "name"), name)
         with pytest.raises(CorruptObjectError, match="name of"):
-            of_operator.decode_barrier(encode_document("barrier", body, 2), SOURCE)
+            of_operator.decode_barrier(encode_document("barrier", body), SOURCE)
 
 
 @pytest.mark.parametrize("name", CRAFTED)

@@ -98,7 +98,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (CorruptObjectError(URL, "compactions/7.json", "cut"), ["not needed", "delete it"]),
     (
         CorruptObjectError(
-            URL, str(BarrierName(EpochDirectory(7, 1), 0, 2, 3, "0" * 12, 9)), "cut", 7
+            URL, str(BarrierName(EpochDirectory(7, 1), 0, 2, 3, "0" * 12)), "cut", 7
         ),
         ["epoch 7", "restart the query", "was killed", "runs the epoch again"],
     ),

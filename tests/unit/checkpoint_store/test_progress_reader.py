@@ -28,15 +28,48 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorName, operator_progress
 from checkpoint_store.progress_reader import progress_at
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 from tests.support.tables.table_rows_of import ScriptedTable, put
 
-BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, (), ())
+BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, None, (), (), NOTHING_DONE)
 OTHER = replace(BARRIER, barrier_id="b1", subtask=1)
-FIRST = EpochReport(10, 9, 8, 7, 60, 500, 4, 3, 2, None, 1, 5, 1_000, 6, 2)
-SECOND = EpochReport(1, 2, 3, 4, 5, 6, 7, 8, 9, None, 10, 11, 12, 13, 3)
+FIRST = EpochReport(
+    rows_in=10,
+    rows_out=9,
+    changed=8,
+    removed=7,
+    entries=60,
+    written_bytes=500,
+    restore_ms=4,
+    process_ms=3,
+    write_ms=2,
+    states_deleted=2,
+    failed_snapshots=4,
+    late_rows=1,
+    timers=5,
+    memory_bytes=1_000,
+    last_publish_ms=6,
+)
+SECOND = EpochReport(
+    rows_in=1,
+    rows_out=2,
+    changed=3,
+    removed=4,
+    entries=5,
+    written_bytes=6,
+    restore_ms=7,
+    process_ms=8,
+    write_ms=9,
+    states_deleted=3,
+    failed_snapshots=1,
+    late_rows=10,
+    timers=11,
+    memory_bytes=12,
+    last_publish_ms=13,
+)
 NAME = OperatorName("counts", "dict://store")
 
 
@@ -60,21 +93,21 @@ class TestNumbers:
         assert (progress.timers, progress.memory_bytes, progress.late_rows) == (16, 1_012, 11)
         assert (progress.restore_ms, progress.process_ms, progress.write_ms) == (11, 11, 11)
         assert (progress.last_publish_ms, progress.written_bytes) == (19, 506)
-        assert progress.states_deleted == 5
+        assert (progress.states_deleted, progress.failed_snapshots) == (5, 4)
         assert (progress.next_timer_ms, progress.watermark_ms) == (800, 70)
         first, second = progress.subtasks
         assert (first.subtask, first.rows_total, first.next_timer_ms) == (0, 60, 900)
         assert (second.subtask, second.rows_total, second.next_timer_ms) == (1, 5, 800)
 
     def test_a_number_that_one_subtask_does_not_say_is_none(self) -> None:
-        old = EpochReport(1, 1, 1, 1, 1, 1, 1, 1, 1)
-        both = replace(BARRIER, report=FIRST), replace(OTHER, report=old)
+        adopted = replace(NOTHING_DONE, rows_in=1)
+        both = replace(BARRIER, report=FIRST), replace(OTHER, report=adopted)
         progress = operator_progress(
             NAME, CompletedCheckpoint(4, Run(1, "run-a"), 2, both), 0, subtasks=True
         )
         assert (progress.rows_in, progress.timers, progress.memory_bytes) == (11, None, None)
         assert (progress.late_rows, progress.last_publish_ms) == (None, None)
-        assert progress.states_deleted is None
+        assert progress.states_deleted == 2
         assert progress.subtasks[0].timers == 5
 
     def test_an_operator_without_time_has_no_watermark_and_no_timer(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from checkpoint_store.epochs.barrier_alignment import align
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from tests.support.operators.epoch_reports import NOTHING_DONE
 
 RUN = Run(2, "run-b")
 
@@ -26,8 +27,10 @@ def barrier(
         plan_id="plan",
         base=(),
         base_epoch=base_epoch,
+        base_run=None,
         handles=(),
         states=(),
+        report=NOTHING_DONE,
     )
 
 

@@ -12,6 +12,7 @@ from checkpoint_store.epochs.completed_checkpoint import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from tests.support.operators.epoch_reports import NOTHING_DONE
 
 RUN = Run(1, "run-a")
 
@@ -31,8 +32,10 @@ def barrier(subtask: int, parallelism: int, *handles: StateHandle) -> Barrier:
         plan_id="plan",
         base=(),
         base_epoch=None,
+        base_run=None,
         handles=handles,
         states=(),
+        report=NOTHING_DONE,
     )
 
 

@@ -25,17 +25,16 @@ RUN_ID = "f47ac10b-58cc-4372-a567-0e02b2c3d479"
 
 
 def test_names_are_those_that_the_format_documents() -> None:
-    assert str(RunName(Run(3, RUN_ID), UNIQUE)) == f"runs/0000000003-{RUN_ID}-{UNIQUE}.json"
     assert str(RunName(Run(3, RUN_ID), UNIQUE, 2)) == (
         f"runs/0000000003-{RUN_ID}-{UNIQUE}-00002.json"
     )
-    assert str(ManifestName(12, 3, 40, UNIQUE, 999)) == (
-        "manifests/0000000000000000012-0000000003-0000000000000000040-0123456789ab-999.json"
+    assert str(ManifestName(12, 3, 40, UNIQUE)) == (
+        "manifests/0000000000000000012-0000000003-0000000000000000040-0123456789ab.json"
     )
     assert str(DIRECTORY) == "epochs/0000000000000000012-0000000003"
-    assert str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE, 999)) == (
+    assert str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE)) == (
         "epochs/0000000000000000012-0000000003/"
-        "barrier-00001-of-00008-0000000000000000040-0123456789ab-999.json"
+        "barrier-00001-of-00008-0000000000000000040-0123456789ab.json"
     )
     assert str(StateFileName(str(DIRECTORY), "changelog", 1, 40, UNIQUE)) == (
         "epochs/0000000000000000012-0000000003/"
@@ -58,8 +57,8 @@ def test_a_run_id_may_contain_dashes(run_id: str, level: int) -> None:
 
 
 def test_names_parse_into_their_parts() -> None:
-    manifest = ManifestName(2**62, 10**9, 2**63 * 8, UNIQUE, 0)
-    barrier = BarrierName(DIRECTORY, 99_999, 99_999, 2**62, UNIQUE, 10**9)
+    manifest = ManifestName(2**62, 10**9, 2**63 * 8, UNIQUE)
+    barrier = BarrierName(DIRECTORY, 99_999, 99_999, 2**62, UNIQUE)
     changelog = StateFileName(str(DIRECTORY), "changelog", 0, 0, UNIQUE)
     snapshot = StateFileName(str(DIRECTORY), "snapshot", 0, 0, UNIQUE)
     assert parse_manifest(str(manifest)) == manifest
@@ -71,10 +70,10 @@ def test_names_parse_into_their_parts() -> None:
 
 def test_each_kind_of_name_is_taken_for_no_other() -> None:
     names = [
-        str(RunName(Run(3, RUN_ID), UNIQUE)),
-        str(ManifestName(12, 3, 40, UNIQUE, 999)),
+        str(RunName(Run(3, RUN_ID), UNIQUE, 1)),
+        str(ManifestName(12, 3, 40, UNIQUE)),
         str(DIRECTORY),
-        str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE, 999)),
+        str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE)),
         str(StateFileName(str(DIRECTORY), "changelog", 1, 40, UNIQUE)),
     ]
     parsers = [parse_run, parse_manifest, parse_epoch_directory, parse_barrier, parse_state_file]
@@ -87,11 +86,11 @@ def test_each_kind_of_name_is_taken_for_no_other() -> None:
     "name",
     [
         "manifests/.tmp",
-        "manifests/12-3-40-0123456789ab-999.json",
-        str(ManifestName(12, 3, 40, UNIQUE, 999)) + ".crc",
-        str(ManifestName(12, 3, 40, "not-hex-here", 999)),
-        f"epochs/elsewhere/barrier-00001-of-00008-{40:019d}-{UNIQUE}-999.json",
-        f"barrier-00001-of-00008-{40:019d}-{UNIQUE}-999.json",
+        "manifests/12-3-40-0123456789ab.json",
+        str(ManifestName(12, 3, 40, UNIQUE)) + ".crc",
+        str(ManifestName(12, 3, 40, "not-hex-here")),
+        f"epochs/elsewhere/barrier-00001-of-00008-{40:019d}-{UNIQUE}.json",
+        f"barrier-00001-of-00008-{40:019d}-{UNIQUE}.json",
     ],
 )
 def test_what_is_not_ours_does_not_parse(name: str) -> None:
@@ -102,5 +101,5 @@ def test_what_is_not_ours_does_not_parse(name: str) -> None:
 
 def test_names_of_later_epochs_sort_after_earlier_ones() -> None:
     epochs = [0, 9, 10, 99, 2**62]
-    names = [str(ManifestName(epoch, 1, 1, UNIQUE, 1)) for epoch in epochs]
+    names = [str(ManifestName(epoch, 1, 1, UNIQUE)) for epoch in epochs]
     assert sorted(names) == names

@@ -127,22 +127,13 @@ def test_pieces_of_one_file_that_are_apart_are_read_without_what_is_between() ->
     assert objects.bytes_read() < 0.4 * handle.length
 
 
-def test_a_handle_keeps_its_tail_in_documents_and_those_of_earlier_builds_have_none() -> None:
+def test_a_handle_keeps_its_tail_in_documents_and_a_short_file_has_none() -> None:
     files = StateFileStore(DictObjectStore())
     handle = files.write(rows(20_000), HEADER, "some/directory", 40)
     assert decode_handle(encode_handle(handle), parse_object_name) == handle
     small = files.write(rows(2), HEADER, "some/directory", 40)
     assert "tail" not in encode_handle(small)
     assert decode_handle(encode_handle(small), parse_object_name) == small
-
-
-def test_earlier_builds_read_a_file_with_an_index() -> None:
-    """Earlier builds do not know the tail of a file."""
-    table = rows(20_000)
-    files = StateFileStore(DictObjectStore())
-    handle = replace(files.write(table, HEADER, "some/directory", 40), tail=None)
-    for key_groups in (ALL, KeyGroupRange(3, 4), KeyGroupRange(15, 15)):
-        assert read(files, handle, key_groups) == expected(table, key_groups)
 
 
 @pytest.fixture

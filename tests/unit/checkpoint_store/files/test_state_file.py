@@ -196,8 +196,8 @@ def test_damage_is_found_before_the_first_row_is_asked_for() -> None:
 
 
 def test_a_newer_format_is_told_from_damage() -> None:
-    data = rewritten(encode_state_file(table(10), HEADER).data, format_version="3")
-    with pytest.raises(UnsupportedFormatError, match="version 3"):
+    data = rewritten(encode_state_file(table(10), HEADER).data, format_version="2")
+    with pytest.raises(UnsupportedFormatError, match=r"version 2.*upgrade cowstate"):
         decoded(data, handle_of(data, 1), HEADER.key_groups)
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from checkpoint_store.epochs.operator_layout import parse_manifest
-from checkpoint_store.files.document import FORMAT_VERSION, encode_document
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, state_before
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.stores.sealed_documents import of_version
 
 
 @pytest.fixture
@@ -218,9 +216,7 @@ def test_a_manifest_of_a_newer_release_that_is_retained_is_passed_over(
 ) -> None:
     with_snapshots(objects, 10)
     [manifest] = of_epoch(objects, "manifest", 8)
-    checkpoint = json.loads(objects.objects.pop(manifest))
-    document = encode_document("manifest", checkpoint["body"], FORMAT_VERSION + 1)
-    objects.put(manifest.rpartition("-")[0] + f"-{len(document)}.json", document)
+    objects.objects[manifest] = of_version(2, objects.objects[manifest])
     files = of_kind(objects, "changelog")
     assert CompletedCheckpointStore(objects).retain(4) > 0
     assert epochs_of(objects, "manifests") == [6, 7, 8, 9]

@@ -30,6 +30,7 @@ from tests.support.operators.scripted_operator import (
 )
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.stores.sealed_documents import of_version
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ class TestOpen:
         assert caught.value.expected == str(value)
 
     def test_a_store_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
-        objects.put("store.json", encode_metadata(replace(METADATA, format_version=2)))
+        objects.put("store.json", of_version(2, encode_metadata(METADATA)))
         with pytest.raises(UnsupportedFormatError, match=r"store\.json .* version 2"):
             CompletedCheckpointStore(objects).open(METADATA)
 

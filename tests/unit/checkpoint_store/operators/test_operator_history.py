@@ -25,6 +25,7 @@ from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, State
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
@@ -413,6 +414,7 @@ class KeyedOperator:
             base_run=None if base is None else base.run.number,
             handles=(*(base.handles_for(ALL) if base else ()), handle),
             states=self.states,
+            report=NOTHING_DONE,
         )
         self.checkpoints.publish_barrier(barrier)
         assert self.checkpoints.complete(epoch, self.run, 1) is not None

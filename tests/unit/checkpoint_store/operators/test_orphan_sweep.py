@@ -79,7 +79,7 @@ def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
 def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
     objects: DictObjectStore,
 ) -> None:
-    entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}")) for n in range(1, 1005)]
+    entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}", 1)) for n in range(1, 1005)]
     for name in entries:
         objects.put(name, b"")
     operator = ScriptedOperator(objects, "run-1003")

@@ -26,7 +26,7 @@ def store_with_epochs(operator: Operator) -> tuple[CountedStore, list[LoneSubtas
     subtasks = started(store, operator)
     run_epoch(subtasks, RETAINED - 1, CHANGES)
     for epoch in range(RETAINED - 1):
-        manifest = ManifestName(epoch, 1, operator.parallelism, f"{epoch:012x}", 1, "s")
+        manifest = ManifestName(epoch, 1, operator.parallelism, f"{epoch:012x}", "s")
         store.fill(str(manifest), b"{}")
         store.fill(f"{EpochDirectory(epoch, 1)}/changelog-00000", b"")
     return store, subtasks

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from checkpoint_store.provider.provider_file_names import (
@@ -33,8 +31,6 @@ def at(version: int) -> StateId:
         changelog(7),
         snapshot(7, generation=12),
         merged(7, 6),
-        replace(merged(7, 6), attempt=None),
-        replace(snapshot(7), attempt=None),
     ],
 )
 def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
@@ -54,6 +50,8 @@ def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
         str(merged(7, 3)).replace(f"-{unique(1)}.merged", "-.merged"),
         str(merged(7, 3)).replace("merged", "changelog"),
         str(snapshot(7)).replace(".snapshot", "-.snapshot"),
+        str(snapshot(7)).replace(f"-{unique(1)}.snapshot", ".snapshot"),
+        str(merged(7, 3)).replace(f"-{unique(1)}.merged", ".merged"),
         str(snapshot(7)).replace(".snapshot", f"-{unique(2)}.snapshot"),
         str(changelog(7)).replace("changelog", "merged"),
         "1.delta",
@@ -78,13 +76,11 @@ def test_a_state_begins_at_the_newest_snapshot_on_its_lineage() -> None:
 
 
 def test_of_snapshots_of_a_state_the_newest_that_is_whole_is_taken() -> None:
-    without = replace(snapshot(4, 3), attempt=None)
     first, second = snapshot(4, 3, attempt=7), snapshot(4, 3, attempt=8)
-    listed = files(without, second, first, snapshot(4, 2, attempt=9), changelog(5))
+    listed = files(second, first, snapshot(4, 2, attempt=9), changelog(5))
     assert listed.lineage_of(at(5)).files[0] == second
     assert listed.lineage_of(at(5), {second}).files[0] == first
-    assert listed.lineage_of(at(5), {second, first}).files[0] == without
-    assert listed.lineage_of(at(5), {second, first, without}).files[0] == snapshot(4, 2, attempt=9)
+    assert listed.lineage_of(at(5), {second, first}).files[0] == snapshot(4, 2, attempt=9)
 
 
 def test_files_of_most_versions_are_taken_and_others_where_those_cannot_be() -> None:
@@ -129,7 +125,7 @@ def test_the_highest_generation_counts_and_then_the_greater_unique() -> None:
 
 def test_the_attempts_at_a_version_are_told_unless_it_was_rescaled() -> None:
     zombie = ProviderFileName(2, 1, "f" * 16, unique(1))
-    late = ProviderFileName(2, 9, "f" * 16, None)
+    late = ProviderFileName(2, 9, "f" * 16, None, attempt=unique(5))
     made = [changelog(1), changelog(2, generation=2), zombie, late]
     assert files(*made).attempts_at(2) == [unique(2), "f" * 16]
     rescaled = ProviderFileName(2, 3, "e" * 16, unique(2), 1, "d" * 16, 4, 8)
@@ -139,7 +135,7 @@ def test_the_attempts_at_a_version_are_told_unless_it_was_rescaled() -> None:
 
 def test_a_snapshot_that_was_written_later_does_not_raise_the_state_it_holds() -> None:
     replaced = ProviderFileName(2, 1, "f" * 16, unique(1))
-    late = ProviderFileName(2, 9, "f" * 16, None)
+    late = ProviderFileName(2, 9, "f" * 16, None, attempt=unique(5))
     listed = files(changelog(1), changelog(2, generation=2), replaced, late)
     assert listed.state_at(2) == at(2)
     assert files(changelog(1), changelog(2, generation=2), late).state_at(2) == late.state

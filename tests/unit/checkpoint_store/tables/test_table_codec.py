@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -39,6 +37,7 @@ from checkpoint_store.tables.table_version import (
     TableVersion,
     compacted,
 )
+from tests.support.stores.sealed_documents import of_version, sealed
 
 SOURCE = Source("file:///table", "some/object.json", 12)
 TABLE = TableMetadata("table-1", '{"type":"struct"}', 128, "zählung", True)
@@ -59,6 +58,7 @@ VERSION = TableVersion(
     batches={"query-a": 12, "query-b": 0},
     changes=(ONE, TWO),
     state=(SNAPSHOT, ONE, TWO),
+    run="run-12",
     watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}, -5),
     failed_upkeep=3,
 )
@@ -79,17 +79,6 @@ each_document = pytest.mark.parametrize(
     DOCUMENTS,
     ids=["table", "table without sequence", "version", "compaction"],
 )
-
-
-def sealed(document: dict[str, Any]) -> bytes:
-    """Encode a document with a correct checksum, whatever its content."""
-
-    def canonical(value: object) -> bytes:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
-
-    document.pop("checksum", None)
-    return canonical({**document, "checksum": hashlib.sha256(canonical(document)).hexdigest()})
 
 
 @each_document
@@ -125,7 +114,7 @@ def test_a_newer_format_is_told_from_damage(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
 ) -> None:
     with pytest.raises(UnsupportedFormatError, match="version 2"):
-        decode(sealed({**json.loads(data), "version": 2}), SOURCE)
+        decode(of_version(2, data), SOURCE)
 
 
 @each_document
@@ -184,8 +173,8 @@ def test_a_version_needs_the_files_of_its_changes_and_of_its_state() -> None:
 def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     assert version_name(7) == "versions/0000000000000000007.json"
     assert parse_version(version_name(7)) == 7
-    compaction = CompactionName(7, "0123456789ab", 200)
-    assert str(compaction) == "compactions/0000000000000000007-0123456789ab-200.json"
+    compaction = CompactionName(7, "0123456789ab")
+    assert str(compaction) == "compactions/0000000000000000007-0123456789ab.json"
     assert parse_compaction(str(compaction)) == compaction
     directory = BatchDirectory("query-a", 3)
     file = StateFileName(str(directory), "snapshot", 2, 40, "0123456789ab")
@@ -200,7 +189,7 @@ def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     [
         "versions/7.json",
         "versions/0000000000000000007.json.crc",
-        "compactions/0000000000000000007-0123456789ab.json",
+        "compactions/0000000000000000007-0123456789a.json",
         "data/query-a/0000000000000000003/changelog-00002-1-0123456789ab.arrow",
         "data/query-a/0000000000000000003/rumour-00002-0000000000000000040-0123456789ab.arrow",
         "_SUCCESS",

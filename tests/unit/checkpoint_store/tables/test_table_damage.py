@@ -5,8 +5,6 @@ tests/fault/test_damaged_tables.py asks all questions of all objects.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Sequence
 
@@ -26,19 +24,8 @@ from checkpoint_store.tables.table_layout import parse_table_file, version_name
 from checkpoint_store.tables.table_store import TableCommit, TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableVersion
 from tests.support.stores.fake_object_store import DictObjectStore
+from tests.support.stores.sealed_documents import of_version
 from tests.support.tables.table_rows_of import COLUMNS, METADATA, ScriptedTable, put, state_of
-
-
-def newer_format(data: bytes) -> bytes:
-    """Encode the document as a later release would."""
-
-    def canonical(value: object) -> bytes:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
-
-    document = {**json.loads(data), "version": 2}
-    del document["checksum"]
-    return canonical({**document, "checksum": hashlib.sha256(canonical(document)).hexdigest()})
 
 
 def flipped(data: bytes, position: int) -> bytes:
@@ -73,7 +60,7 @@ class TestTheTableItself:
         assert "If the table has no version yet, delete it" in str(caught.value)
 
     def test_a_table_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
-        objects.put("table.json", newer_format(encode_table(METADATA)))
+        objects.put("table.json", of_version(2, encode_table(METADATA)))
         for opening in (TableStore(objects).metadata, lambda: TableStore(objects).create(METADATA)):
             with pytest.raises(UnsupportedFormatError, match=r"table\.json .* version 2"):
                 opening()
@@ -162,7 +149,7 @@ class TestVersions:
     def test_one_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 1))
-        objects.objects[version_name(0)] = newer_format(objects.objects[version_name(0)])
+        objects.objects[version_name(0)] = of_version(2, objects.objects[version_name(0)])
         for use in (lambda: state_of(objects), lambda: query.commit(1, put(1, "a", 2))):
             with pytest.raises(UnsupportedFormatError, match=r"versions/.*version 2"):
                 use()
@@ -268,7 +255,7 @@ class TestCompactions:
 
     def test_one_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
         query, name = self.compacted(objects)
-        objects.objects[name] = newer_format(objects.objects[name])
+        objects.objects[name] = of_version(2, objects.objects[name])
         for use in (lambda: state_of(objects), lambda: query.commit(1, put(1, "a", 2))):
             with pytest.raises(UnsupportedFormatError, match="compactions/"):
                 use()

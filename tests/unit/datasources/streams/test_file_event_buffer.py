@@ -16,7 +16,7 @@ from spark_state.barriers.event_buffer import MemoryEventBuffer
 from spark_state.barriers.input_gate import open_input_gate
 from tests.support.operators.channel_scripts import RECORD_BYTES, events_of, feed
 
-BARRIER = BarrierName(EpochDirectory(3, 1), 0, 2, 1, "0123456789ab", 700)
+BARRIER = BarrierName(EpochDirectory(3, 1), 0, 2, 1, "0123456789ab")
 
 
 @pytest.fixture

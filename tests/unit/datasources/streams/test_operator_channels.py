@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -24,7 +23,7 @@ def barrier(
     epoch: int, subtask: int, run: int = 1, parallelism: int = 2, attempt: int = 1
 ) -> BarrierName:
     unique = f"{attempt:012x}"
-    return BarrierName(EpochDirectory(epoch, run), subtask, parallelism, attempt, unique, 500)
+    return BarrierName(EpochDirectory(epoch, run), subtask, parallelism, attempt, unique)
 
 
 def channels_of(
@@ -175,7 +174,7 @@ class PublishingStore(DictObjectStore):
 
     def __init__(self, names: Sequence[BarrierName], listed_before: int) -> None:
         super().__init__()
-        self.names = [replace(name, length=1) for name in names]
+        self.names = [*names]
         self.listed_before = listed_before
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:

@@ -14,7 +14,7 @@ from datasources.errors import StateReplacedError
 from datasources.streams.source_state import Part, SourceState, TableFacts
 
 FACTS = TableFacts(("id", "größe"), 128, sequenced=True)
-BARRIER = BarrierName(EpochDirectory(8, 3), 1, 4, 0, "ab" * 6, 77)
+BARRIER = BarrierName(EpochDirectory(8, 3), 1, 4, 0, "ab" * 6)
 
 key_groups = st.tuples(st.integers(0, 127), st.integers(0, 127)).map(
     lambda pair: KeyGroupRange(min(pair), max(pair))

@@ -6,18 +6,19 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.epochs.epoch_report import EpochReport
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.server import receive_input
 from spark_state.subtasks.received_input import ReceivedInput
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.subtasks import OUTPUT, Host, operator, table_of
 
 Answer = Callable[[BinaryIO], None]
@@ -49,7 +50,7 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
         assert task.fileno() == -1
 
 
-REPORT = EpochReport(1, 1, 1, 0, 1, 100, 0, 0, 0, 0)
+REPORT = replace(NOTHING_DONE, rows_in=1, rows_out=1, changed=1, entries=1, written_bytes=100)
 
 
 def output_cut_by(count: int) -> Answer:

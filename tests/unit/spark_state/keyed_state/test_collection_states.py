@@ -417,34 +417,3 @@ def test_an_iterator_gives_what_was_there_when_it_began(backend: Backend) -> Non
     for name, n in backend.list.get():
         backend.list.appendValue((name, n + 10))
     assert [n for _, n in backend.list.get()] == [0, 1, 2, 10, 11, 12]
-
-
-def test_rows_of_whole_collections_replace_what_a_key_has(backend: Backend) -> None:
-    """Earlier releases wrote whole collections, before elements had rows of their own."""
-    put_and_seal(backend, 3)
-    struct_type = pa.struct([("name", pa.string()), ("n", pa.int64())])
-    list_type = pa.struct([("list_value", pa.list_(struct_type))])
-    map_type = pa.struct([("map_value", pa.map_(struct_type, struct_type))])
-    entry = {"name": "old", "n": 7}
-    rows = pa.table(
-        {
-            "key": ["a", "b", "a", "b"],
-            "_key_group": pa.array([1, 1, 1, 1], pa.int32()),
-            "_state": ["l", "l", "m", "m"],
-            "_op": ["put", "delete", "put", "put"],
-            "l": pa.array([{"list_value": [entry]}, None, None, None], list_type),
-            "m": pa.array(
-                [None, None, {"map_value": [(entry, entry)]}, {"map_value": []}], map_type
-            ),
-        }
-    )
-    fields = [
-        field.with_metadata({"cowstate.state": field.name}) if field.name in ("l", "m") else field
-        for field in rows.schema
-    ]
-    backend.heap.apply(rows.cast(pa.schema(fields)).to_batches())
-    assert list(backend.list.get()) == [("old", 7)]
-    assert list(backend.map.iterator()) == [(("old", 7), ("old", 7))]
-    backend.heap.set_current_key(("b",), 1)
-    assert not backend.list.exists()
-    assert not backend.map.exists()

@@ -20,7 +20,7 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     UnsupportedFormatError,
 )
-from checkpoint_store.files import database_contents, database_readers
+from checkpoint_store.files import database_readers
 from checkpoint_store.files.database_contents import decode_database, encode_database
 from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.database_readers import DatabaseReaderError
@@ -41,6 +41,7 @@ from spark_state.testing.keyed_state_backend_contract import (
     States,
     key_group_of,
 )
+from tests.support.stores.sealed_documents import of_version
 from tests.support.stores.stored_databases import StoredDatabases
 
 STATES = (VALUE, LIST, MAP)
@@ -362,13 +363,10 @@ def test_contents_are_read_as_they_were_written(
 
 
 def test_contents_of_a_later_release_are_refused(
-    stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
+    stored: StoredDatabases, handle: StateHandle
 ) -> None:
-    held = stored.databases.contents(handle)
-    monkeypatch.setattr(database_contents, "WITH_DATABASES", 3)
-    newer = encode_database(held)
-    monkeypatch.undo()
-    with pytest.raises(UnsupportedFormatError, match="3"):
+    newer = of_version(2, encode_database(stored.databases.contents(handle)))
+    with pytest.raises(UnsupportedFormatError, match="version 2"):
         decode_database(newer, Source("file:///s", handle.name))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.objects.object_store import LocalObjectStore
 from spark_state.spark.queries import query_runs
 from spark_state.spark.queries.query_runs import QueryRun
@@ -19,6 +19,7 @@ from spark_state.spark.stored.operator_documents import (
     documents_of,
 )
 from spark_state.spark.stored.stored_operators import StoredOperator
+from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.scripted_operator import ScriptedOperator
 
 
@@ -68,9 +69,9 @@ def test_more_batches_are_shown_than_are_remembered() -> None:
 
 def test_the_states_that_an_epoch_deleted_are_shown_until_the_next_epoch(tmp_path: Path) -> None:
     scripted = ScriptedOperator(LocalObjectStore(tmp_path), "run-1")
-    for epoch, states_deleted in ((0, None), (1, 3), (3, 0)):
-        scripted.report = EpochReport(1, 1, 1, 0, 1, 1, 1, 1, 1, states_deleted=states_deleted)
+    for epoch, states_deleted in ((0, 1), (1, 3), (3, 0)):
+        scripted.report = replace(NOTHING_DONE, states_deleted=states_deleted)
         scripted.run_epoch(epoch, {epoch: 1})
     shown = documents_of([StoredOperator("first", str(tmp_path))], range(4))
     metrics = [document["customMetrics"] for (document,) in shown]
-    assert [told.get("numDeletedStateVars") for told in metrics] == [None, 6, 6, 0]
+    assert [told.get("numDeletedStateVars") for told in metrics] == [2, 6, 6, 0]
