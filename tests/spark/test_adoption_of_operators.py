@@ -167,7 +167,7 @@ def test_reverting_leaves_every_file_as_it_was_and_no_store(
     job = stopped("timed").copy(tmp_path / "job")
     before = contents(job.checkpoint)
     assert job.adopt("--apply", "--force") == 0
-    assert "all are as in Spark's store" in capsys.readouterr().out
+    assert "of total; read back and compared" in capsys.readouterr().out
     assert contents(job.checkpoint) != before
     assert job.adopt() == 2
     assert "is on cowstate already" in capsys.readouterr().err

@@ -113,7 +113,8 @@ class TestDryRun:
         assert operator["bytes"] > 1000
         assert report["edits"] == ["state/0/_metadata/metadata", "offsets/3"]
         for part in (
-            "To go on with 5 partitions instead of 2, rescale would",
+            "Partitions  2    5\n",
+            "With --apply, rescale would",
             "deal out the rows of version 4 of operator 0 by the hash of window, key: 2 partitions "
             "of a store, ",
             "set spark.sql.shuffle.partitions = 5 in state/0/_metadata/metadata, offsets/3",
@@ -131,7 +132,7 @@ class TestDryRun:
         assert "leave operator 0, stateStoreSave, as it is: it takes all rows in one" in told
         rescaled(checkpoint, 5)
         assert not [*checkpoint.glob("state/0/*/*.rescaled.arrow")]
-        assert "Now with 5 partitions instead of 2." in capsys.readouterr().out
+        assert "Partitions  2       5\n" in capsys.readouterr().out
 
 
 class TestRefusals:
@@ -361,7 +362,7 @@ class TestUndo:
             rescaled(checkpoint, number)
             assert contents(checkpoint) != before
             assert main(["rescale", str(checkpoint), "--revert", "--force"]) == 0
-            assert "has 2 partitions again" in capsys.readouterr().out
+            assert f"Partitions  {number}       2\n" in capsys.readouterr().out
             assert contents(checkpoint) == before
             assert sorted(path.name for path in (checkpoint / "state" / "0").iterdir()) == [
                 *"01",
@@ -451,7 +452,7 @@ def test_the_command_starts_and_stops_a_session_of_its_own(
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["applied"]
-    assert report["rows"]["0"] > 10
+    assert report["rows"]["operator 0"] > 10
     assert "did 5 of 5 tasks" in done.stderr
     own = ("did ", "WARNING: Using incubator modules")
     assert [line for line in done.stderr.splitlines() if not line.startswith(own)] == []
