@@ -177,7 +177,7 @@ class TestWhatTheCommandDoes:
         before = contents(checkpoint)
         assert main(["adopt", str(checkpoint), "--store", store.url]) == 0
         told = capsys.readouterr().out
-        assert f"State in    the checkpoint         {store.url}/" in told
+        assert f"State in    the checkpoint  {store.url}/" in told
         assert f"CowStateStoreProvider to {store.url}, read them back and compare" in told
         assert f"name {store.url} in state/cowstate-store.json" in told
         assert contents(checkpoint) == before

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from checkpoint_store.files.document import Source
@@ -104,7 +104,7 @@ class ProviderAdoption:
         )
 
     def write_state(
-        self, folder: ChangeFolder, plan: AdoptionPlan, progress: Progress
+        self, folder: ChangeFolder, plan: AdoptionPlan, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
         """Write the state for the other provider. Raises AdoptionError."""
         if plan.place is not None:
@@ -120,10 +120,8 @@ class ProviderAdoption:
             rows[f"operator {store['store']['operator']}"] += store["rowsRead"]
         texts = _new_texts(plan, ids)
         is_new_place = STATE_PLACE in texts and plan.checkpoint.place is None
-        record = ChangeRecord(
-            planned=plan.checkpoint.planned,
-            committed=plan.checkpoint.committed,
-            changed=_changed(plan),
+        record = replace(
+            begun,
             own={"from": plan.checkpoint.provider, "to": plan.target},
             edited={path: digest(text) for path, text in texts.items()},
             removed=(

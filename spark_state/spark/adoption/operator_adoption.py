@@ -176,19 +176,14 @@ class OperatorAdoption:
         )
 
     def write_state(
-        self, folder: ChangeFolder, plan: CheckedAdoption, progress: Progress
+        self, folder: ChangeFolder, plan: CheckedAdoption, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
         """Write the epoch and verify the epoch. Raises AdoptionError if Spark's rows and the stored
         rows differ."""
         checkpoint = plan.plan.checkpoint
         texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
-        record = ChangeRecord(
-            planned=checkpoint.planned,
-            committed=checkpoint.committed,
-            changed=_changed(plan),
-            own={"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url},
-            moved=(_STATE,),
-        )
+        own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
+        record = replace(begun, own=own, moved=(_STATE,))
         folder.write_record(record)
         with in_format_of(self._spark, checkpoint):
             rows = _fill(self._spark, plan, progress)

@@ -69,7 +69,7 @@ class Rescale:
         """The plan as reports show it."""
         return PlannedChange(
             checkpoint=plan.checkpoint,
-            changed=_changed(plan),
+            changed={"Partitions": (plan.partitions, plan.target)},
             steps=tuple(_steps(plan)),
             facts={
                 "from": plan.partitions,
@@ -90,21 +90,14 @@ class Rescale:
         )
 
     def write_state(
-        self, folder: ChangeFolder, plan: RescalePlan, progress: Progress
+        self, folder: ChangeFolder, plan: RescalePlan, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
         """Write the new partitions of all stores. Raises RescaleError."""
-        checkpoint, files = plan.checkpoint, folder.files
+        files, attempt = folder.files, uuid.uuid4().hex[:16]
         operators = [each.operator for each in plan.rescaled]
-        attempt = uuid.uuid4().hex[:16]
-        order = _order(checkpoint, plan.partitions, plan.target, operators, attempt)
+        order = _order(plan.checkpoint, plan.partitions, plan.target, operators, attempt)
         own = {**order, "version": 0, "settings": {}}
-        record = ChangeRecord(
-            planned=checkpoint.planned,
-            committed=checkpoint.committed,
-            changed=_changed(plan),
-            own=own,
-            created=plan.new_notes,
-        )
+        record = replace(begun, own=own, created=plan.new_notes)
         folder.write_record(record)
         partitions: list[dict[str, Any]] = []
         if plan.moves_rows:
@@ -150,10 +143,6 @@ class Rescale:
                 directory = f"state/{number}/{partition}"
                 if all(file.path in record.created for file in files.below(directory)):
                     files.delete(directory)
-
-
-def _changed(plan: RescalePlan) -> dict[str, tuple[int, int]]:
-    return {"Partitions": (plan.partitions, plan.target)}
 
 
 def _steps(plan: RescalePlan) -> Iterator[str]:

@@ -58,7 +58,7 @@ class ChangeRecord:
     planned: int
     committed: int | None
     changed: Changed
-    own: Mapping[str, Any]
+    own: Mapping[str, Any] = field(default_factory=dict)
     edited: Mapping[str, str] = field(default_factory=dict)
     between: Mapping[str, str] = field(default_factory=dict)
     finishing: Mapping[str, str] = field(default_factory=dict)

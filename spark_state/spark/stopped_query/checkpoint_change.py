@@ -123,8 +123,11 @@ class Change(Protocol[TargetT, PlanT]):
     def planned_change(self, plan: PlanT) -> PlannedChange:
         """The plan as reports show it."""
 
-    def write_state(self, folder: ChangeFolder, plan: PlanT, progress: Progress) -> WrittenState:
-        """Write the new state, read it back and compare. Raises errors of the kind."""
+    def write_state(
+        self, folder: ChangeFolder, plan: PlanT, begun: ChangeRecord, progress: Progress
+    ) -> WrittenState:
+        """Write the new state, read it back and compare. `begun`: the record, still without entries
+        of the kind. Raises errors of the kind."""
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the change, or if files were edited.
@@ -158,16 +161,16 @@ def apply(
         take_next_batch(files, checkpoint)
         checkpoint = read_checkpoint(files)
         plan = change.plan(files, checkpoint, target)
-    folder = ChangeFolder.new(files, change.kind)
+    folder, planned = ChangeFolder.new(files, change.kind), change.planned_change(plan)
+    begun = ChangeRecord(checkpoint.planned, checkpoint.committed, planned.changed)
     try:
-        written = change.write_state(folder, plan, progress)
+        written = change.write_state(folder, plan, begun, progress)
         _make_edits(folder, checkpoint, written)
     except BaseException as error:
         _undo_after(error, change, folder)
         raise
     if written.moves:
         files.delete(f"{folder.path}/{NEW_STATE}")
-    planned = change.planned_change(plan)
     first = "" if force else ", without rows"
     next_batch = (checkpoint.version, f"{checkpoint.version}{first}")
     changed = {**planned.changed, "Next batch": next_batch}
