@@ -24,13 +24,11 @@ from tests.support.provider.adoption_jobs import (
     provider_of_last_batch,
     refused,
     rewrite,
-    set_in_log,
 )
 from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     ROCKSDB,
-    STATE_STORE,
     THROUGH_MANAGER,
 )
 
@@ -96,22 +94,11 @@ class TestStoppedQuery:
         assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
         assert provider_of_last_batch(checkpoint) == COWSTATE
 
-    def test_going_to_hdfs_from_another_provider_than_cowstate_is_refused(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        refused(checkpoint, "already|only goes back from cowstate", capsys, "--to", "hdfs")
-
 
 class TestRefusals:
     @pytest.fixture
     def checkpoint(self, stopped_on: StoppedOn, tmp_path: Path) -> Path:
         return copied(stopped_on(HDFS), tmp_path / "checkpoint")
-
-    def test_what_the_offset_log_says_may_be_refused(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        set_in_log(checkpoint / "offsets" / "3", f"{STATE_STORE}.encodingFormat", "avro")
-        refused(checkpoint, "encodingFormat = avro, but adopt reads", capsys)
 
     @pytest.mark.parametrize(
         ("harm", "message"),

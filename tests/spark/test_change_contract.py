@@ -1,4 +1,4 @@
-"""What every change of a stopped query's checkpoint promises, in the words of its command.
+"""The promises of every change of a stopped query's checkpoint, shown by the commands.
 
 A dry run changes nothing. A change that stops at any write can be undone, and an applied change can
 be undone to the byte. Neither overwrites what others have written.

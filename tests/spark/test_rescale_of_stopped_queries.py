@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -31,7 +29,7 @@ from tests.support.provider.adoption_jobs import (
     rewrite,
     set_in_log,
 )
-from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, maintenance_of
+from tests.support.provider.provider_jobs import COWSTATE, THROUGH_MANAGER, maintenance_of
 from tests.support.provider.rescaled_jobs import rescale, rescaled, revert
 from tests.support.provider.stopped_changes import StoppedError, stop_after
 
@@ -45,18 +43,16 @@ def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
     """Build the checkpoint of a query that ran three batches; each test gets a copy."""
 
     @cache
-    def ran(name: str, provider: str, snapshots: bool) -> Path:
+    def ran(name: str, snapshots: bool) -> Path:
         folder = tmp_path_factory.mktemp("stopped")
         settings = SNAPSHOTS if snapshots else THROUGH_MANAGER
-        query = Adopted.new(spark, name, provider, folder, settings)
+        query = Adopted.new(spark, name, COWSTATE, folder, settings)
         with maintenance_of(spark):
             query.go_on(3)
         return query.checkpoint
 
-    def copy(
-        folder: Path, name: str = AGGREGATION, provider: str = COWSTATE, snapshots: bool = False
-    ) -> Path:
-        return copied(ran(name, provider, snapshots), folder / "checkpoint")
+    def copy(folder: Path, name: str = AGGREGATION, snapshots: bool = False) -> Path:
+        return copied(ran(name, snapshots), folder / "checkpoint")
 
     return copy
 
@@ -70,14 +66,13 @@ def refused(
     checkpoint: Path,
     message: str,
     capsys: pytest.CaptureFixture[str],
-    partitions: int = 5,
     dry: bool = True,
 ) -> None:
     """Assert that the command fails with a message and changes nothing. `dry`: also for a dry
     run."""
     before = contents(checkpoint)
     for apply in ([], ["--apply", "--force"]) if dry else (["--apply", "--force"],):
-        assert rescale(checkpoint, partitions, *apply) == 2
+        assert rescale(checkpoint, 5, *apply) == 2
         error = capsys.readouterr().err
         assert re.search(message, error), error
     assert contents(checkpoint) == before
@@ -148,15 +143,6 @@ class TestRefusals:
         assert "--partitions is missing" in capsys.readouterr().err
         assert rescale(checkpoint, 3, "--revert") == 2
         assert "leave --partitions out" in capsys.readouterr().err
-
-    def test_the_present_number(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        refused(checkpoint, "has 2 partitions already: start the query", capsys, 2)
-
-    def test_another_provider(
-        self, stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        checkpoint = stopped(tmp_path, provider=HDFS)
-        refused(checkpoint, r"is on HDFSBackedState.*cowstate adopt .* --apply", capsys)
 
     def test_what_is_no_checkpoint(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -401,22 +387,6 @@ class TestUndo:
         newest = (checkpoint / "offsets" / "3").read_text()
         assert json.loads(newest.split("\n")[1])["conf"]["spark.sql.shuffle.partitions"] == "4"
         assert newest.endswith("planned anew")
-
-
-def test_the_command_starts_and_stops_a_session_of_its_own(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-m", "cowstate", "rescale", str(checkpoint), "--partitions", "3"]
-    command += ["--apply", "--force", "--json", "--master", "local[1]"]
-    command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["applied"]
-    assert report["rows"]["operator 0"] > 10
-    assert "did 5 of 5 tasks" in done.stderr
-    own = ("did ", "WARNING: Using incubator modules")
-    assert [line for line in done.stderr.splitlines() if not line.startswith(own)] == []
 
 
 def test_spark_refuses_to_run_the_batch_before_a_rescale_again_with_the_new_number(
