@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from cowstate.cli.stopped_query_run import Report, StoppedQueryOptions, run_and_print
+from cowstate.cli.stopped_query_run import (
+    Report,
+    StoppedQueryOptions,
+    run_and_print,
+    run_change,
+    run_revert,
+    shown_progress,
+)
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import read_checkpoint
-from spark_state.spark.rescaling import rescale
-from spark_state.spark.rescaling.rescale_report import (
-    applied_as_json,
-    applied_as_text,
-    plan_as_json,
-    plan_as_text,
-    reverted_as_json,
-    reverted_as_text,
-)
-from spark_state.spark.stopped_query.checkpoint_change import RESCALE, last_change
-from spark_state.spark.stopped_query.checkpoint_report import shown_progress
+from spark_state.spark.rescaling.rescale import Rescale, RescaleError
 
 
 def rescale_and_print(options: StoppedQueryOptions, partitions: int | None) -> None:
@@ -33,25 +29,12 @@ def rescale_and_print(options: StoppedQueryOptions, partitions: int | None) -> N
             if options.revert
             else "--partitions is missing: say how many partitions the query is to have"
         )
-    run_and_print(
-        "cowstate rescale",
-        options.session,
-        lambda spark: _run(spark, options, partitions),
-        rescale.RescaleError,
-    )
 
+    def run(spark: SparkSession) -> Report:
+        files = CheckpointFiles(spark, options.checkpoint)
+        if partitions is None:
+            return run_revert(Rescale(), files, options)
+        progress = shown_progress("dealing out", "did", "task")
+        return run_change(Rescale(), files, partitions, options, progress)
 
-def _run(spark: SparkSession, options: StoppedQueryOptions, partitions: int | None) -> Report:
-    files = CheckpointFiles(spark, options.checkpoint)
-    if partitions is None:
-        reverted = rescale.revert(last_change(files, RESCALE), force=options.force)
-        return reverted_as_text(reverted), reverted_as_json(reverted)
-    if options.apply:
-        with shown_progress("dealing out", "did", "task") as progress:
-            applied = rescale.apply(
-                spark, options.checkpoint, partitions, progress, force=options.force
-            )
-        return applied_as_text(applied), applied_as_json(applied)
-    checkpoint = read_checkpoint(files)
-    plan = rescale.check(files, checkpoint, partitions)
-    return plan_as_text(plan), plan_as_json(plan)
+    run_and_print("cowstate rescale", options.session, run, RescaleError)

@@ -1,11 +1,16 @@
-"""Runs a command that works on a query's checkpoint, and prints its report."""
+"""Runs a command that works on a query's checkpoint, and prints its report. `run_change` runs a
+command that changes the checkpoint."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -13,6 +18,14 @@ from pyspark.sql import SparkSession
 from cowstate.cli.error_notes import notes_of
 from cowstate.command_session import command_session
 from spark_state.errors import CowstateError
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import read_checkpoint
+from spark_state.spark.stopped_query import change_report
+from spark_state.spark.stopped_query.checkpoint_change import Change, Progress, apply, revert
+
+_TENTHS = 10
+TargetT = TypeVar("TargetT")
+PlanT = TypeVar("PlanT")
 
 # A report as text, and as JSON.
 Report = tuple[str, dict[str, object]]
@@ -81,3 +94,61 @@ def run_and_print(
                 told.add_note(note)
             raise told from error
     print(json.dumps(content) if options.json_report else text)
+
+
+def run_change(
+    change: Change[TargetT, PlanT],
+    files: CheckpointFiles,
+    target: TargetT,
+    options: StoppedQueryOptions,
+    progress: AbstractContextManager[Progress],
+) -> Report:
+    """Plan or apply a change. Raises the errors of the change and of `apply`."""
+    if not options.apply:
+        planned = change.planned_change(change.plan(files, read_checkpoint(files), target))
+        text = change_report.plan_as_text(change.kind, planned)
+        return text, change_report.plan_as_json(planned)
+    with progress as told:
+        applied = apply(change, files, target, told, force=options.force)
+    text = change_report.applied_as_text(change.kind, applied)
+    return text, change_report.applied_as_json(applied)
+
+
+def run_revert(
+    change: Change[TargetT, PlanT], files: CheckpointFiles, options: StoppedQueryOptions
+) -> Report:
+    """Undo the last change. Raises the errors of `revert`."""
+    reverted = revert(change, files, force=options.force)
+    text = change_report.reverted_as_text(change.kind, reverted)
+    return text, change_report.reverted_as_json(reverted)
+
+
+@contextmanager
+def shown_progress(doing: str, done: str, unit: str) -> Iterator[Progress]:
+    """Show progress on standard error: tqdm's bar, or a line for each tenth without a terminal or
+    tqdm. `doing`, `done`: the verb; `unit`: the unit of the count."""
+    if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
+        yield _lines(done, unit)
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit=unit, desc=doing, leave=False) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield show
+
+
+def _lines(done: str, unit: str) -> Progress:
+    shown = 0
+
+    def show(count: int, total: int) -> None:
+        nonlocal shown
+        tenths = count * _TENTHS // total
+        if tenths > shown:
+            shown = tenths
+            print(f"{done} {count} of {total} {unit}s", file=sys.stderr, flush=True)
+
+    return show

@@ -7,8 +7,8 @@ In each round a query counts and sums by key, on cowstate and on RocksDB (with c
 the same input: each key once, then 3% of the keys in each of ten batches. The query begins with two
 partitions. Then the query is stopped and gets other numbers of partitions, one after the other.
 Each change is in a JVM of its own (local[2]), which then runs a batch. A time covers only the call
-of `rescale.apply` or `StreamingCheckpointManager.repartition`, in a session that has done nothing
-before.
+of `checkpoint_change.apply` or `StreamingCheckpointManager.repartition`, in a session that has done
+nothing before.
 
 The benchmark checks the counts in the state against the rows read. A ratio is the median of the
 rounds' ratios, because runs within one round see the same machine. The ratio should be at most a
@@ -37,8 +37,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from spark_state.spark.rescaling import rescale
+from spark_state.spark.rescaling.rescale import Rescale
+from spark_state.spark.stopped_query.checkpoint_change import apply
 
 HERE = Path(__file__).resolve().parent
 STATE_STORE = "spark.sql.streaming.stateStore"
@@ -110,7 +112,8 @@ def change(spark: SparkSession, step: Step) -> dict[str, float]:
     location = str(step.checkpoint)
     began = time.monotonic()
     if step.provider == "cowstate":
-        rescale.apply(spark, location, step.number, lambda done, total: None, force=True)
+        checkpoint = CheckpointFiles(spark, location)
+        apply(Rescale(), checkpoint, step.number, lambda done, total: None, force=True)
     else:
         # The query was stopped after the last batch; its input comes again.
         manager.repartition(location, step.number, enforce_exactly_once_sink=False)

@@ -177,7 +177,7 @@ class TestWhatTheCommandDoes:
         before = contents(checkpoint)
         assert main(["adopt", str(checkpoint), "--store", store.url]) == 0
         told = capsys.readouterr().out
-        assert f"with its state in {store.url}, adopt would" in told
+        assert f"State in    the checkpoint  {store.url}/" in told
         assert f"CowStateStoreProvider to {store.url}, read them back and compare" in told
         assert f"name {store.url} in state/cowstate-store.json" in told
         assert contents(checkpoint) == before
@@ -192,7 +192,7 @@ class TestWhatTheCommandDoes:
         place = place_of(query)
         assert place is not None
         assert (report["place"], report["store"]) == (None, place.root)
-        assert report["rows"] > 0
+        assert report["rows"]["operator 0"] > 0
         assert main(["adopt", str(query.checkpoint), "--json", "--store", "checkpoint"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert (report["place"], report["store"]) == (place.root, None)

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.adoption import operator_adoption
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.stopped_query import checkpoint_change
 from tests.support.provider.adopted_operators import BATCHES, UNSAFE_ROWS, AdoptedJob, EveryState
 from tests.support.provider.adoption_jobs import contents
 from tests.support.provider.stopped_changes import StoppedError, stop_after
@@ -100,7 +100,7 @@ class TestStoresWithoutAtomicRename:
 
         with monkeypatch.context() as patch:
             # A killed process undoes nothing.
-            patch.setattr(operator_adoption, "put_back", lambda *_: None)
+            patch.setattr(checkpoint_change, "_undo_after", lambda *_: None)
             patch.setattr(CheckpointFiles, "move", stopped_move)
             with pytest.raises(StoppedError):
                 job.adopt("--apply", "--force")

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_state
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.stopped_query.checkpoint_change import finish_last
+from spark_state.spark.stopped_query import checkpoint_change
+from spark_state.spark.stopped_query.change_folder import finish_last
 from tests.support.provider.adoption_jobs import (
     FORMAT_2,
     ROW_CHECKSUMS,
@@ -371,7 +372,7 @@ def test_a_killed_rescale_that_took_effect_is_finished_however_late(
 def test_a_killed_rescale_that_did_not_take_effect_is_not_finished(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = long_after_a_kill(spark, tmp_path, monkeypatch, before="_write")
+    run = long_after_a_kill(spark, tmp_path, monkeypatch, before="check_unchanged")
     checkpoint_files = CheckpointFiles(spark, str(run.checkpoint))
     finish_last(checkpoint_files)
     assert noted_partitions(run) == [2]
@@ -397,7 +398,7 @@ def kill_rescale(run: ProviderRun, monkeypatch: pytest.MonkeyPatch, before: str)
     """End a rescale to 3 partitions before the given step, and keep the checkpoint in its state."""
     with monkeypatch.context() as patch:
         for step in (before, "_undo_after"):
-            patch.setattr(f"spark_state.spark.rescaling.rescale.{step}", stopped)
+            patch.setattr(checkpoint_change, step, stopped)
         with pytest.raises(StoppedError):
             rescaled(run.checkpoint, 3)
 

@@ -1,13 +1,15 @@
 """Lets a stopped query continue from its checkpoint with another state store provider.
 
-The folder of the adoption (see checkpoint_change) has, beside its record and copies:
+The folder of the adoption (see change_folder) has, beside its record and copies:
 
-    converted/         new state for the other provider while being written; deleted at the end
+    place.json   the directory of an object store for the state: a StatePlace, written before the
+                 first file in the directory
+    converted/   new state for the other provider until the edits; deleted at the end
 
 New state is written below `converted`, read back and compared. Then the state is moved to the
 stores, where the present provider ignores the new files. The newest entry of the offset log is
 edited last: until this edit the query continues as before, and after this edit with the other
-provider. An adoption that fails undoes itself; `revert` undoes a killed adoption.
+provider.
 
 State that moves to an object store is written at once to a new directory of the store, which no
 file names yet. If the provider stays the same, the last edit is that of state/cowstate-store.json,
@@ -16,14 +18,15 @@ which names the directory.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pyspark.sql import SparkSession
-
+from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.unique_names import unique_of_uuid
-from checkpoint_store.provider.state_place import StatePlace
+from checkpoint_store.provider.state_place import StatePlace, decode_state_place
 from spark_state.errors import CowstateError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
@@ -32,70 +35,33 @@ from spark_state.spark.adoption.adoption_plan import (
     AdoptionPlan,
     plan_adoption,
 )
-from spark_state.spark.adoption.adoption_record import (
-    AdoptionError,
-    AdoptionRecord,
-    note_place,
-    noted_place,
-)
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.placed_state import PlacedState, store_url
-from spark_state.spark.provider.provider_class import short_name
+from spark_state.spark.provider.provider_class import PROVIDER_KEY, short_name
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
+from spark_state.spark.stopped_query.change_folder import ChangeFolder
+from spark_state.spark.stopped_query.change_record import ADOPTION, ChangeRecord, digest
 from spark_state.spark.stopped_query.checkpoint_change import (
-    ADOPTION,
-    ChangeFolder,
+    NEW_STATE,
+    PlannedChange,
     Progress,
+    WrittenState,
     check_edited,
-    check_finished,
     check_not_run_since,
-    check_unchanged,
-    digest,
-    finish_last,
-    put_back_edited,
 )
-from spark_state.spark.stopped_query.next_batch import (
-    check_not_started,
-    note_as_left,
-    take_next_batch,
-)
+from spark_state.spark.stopped_query.next_batch import check_not_started
 from spark_state.spark.stopped_query.store_job import run_store_job
 
-_CONVERTED = "converted"
+_PLACE = "place.json"
+_WITH_THE_JAR = (
+    "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or the "
+    "output of `cowstate jar --options`."
+)
+_WHEN_TO_DELETE = "when you do not want to go back, and no copy of this checkpoint needs them."
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedAdoption:
-    """An applied adoption. `folder`: its backup; `rows`: number of rows of all converted stores."""
-
-    plan: AdoptionPlan
-    folder: str
-    rows: int
-    created: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RevertedAdoption:
-    """A reverted adoption. `record`: None if the adoption had not changed anything yet; `left`: see
-    `_forget`."""
-
-    url: str
-    folder: str
-    record: AdoptionRecord | None
-    left: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Converted:
-    """State written for the other provider.
-
-    `moves`: by path in the checkpoint, the URL of the new file; empty for an object store, where
-    files are written in place; `ids`: for checkpoint format 2, the new id of each old id.
-    """
-
-    rows: int = 0
-    moves: dict[str, str] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
+class AdoptionError(CowstateError):
+    """The state could not be written for the other provider; the checkpoint is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,144 +72,175 @@ class AdoptionTarget:
     to: str
     store: str | None = None
 
-    def plan(self, checkpoint: QueryCheckpoint) -> AdoptionPlan:
+
+class ProviderAdoption:
+    """The change of a query's state store provider, or of the place of the state. A `Change`."""
+
+    kind = ADOPTION
+
+    def plan(
+        self, files: CheckpointFiles, checkpoint: QueryCheckpoint, target: AdoptionTarget
+    ) -> AdoptionPlan:
         """The plan for a checkpoint. Raises the errors of `plan_adoption` and of `store_url`."""
-        if self.store in (None, IN_CHECKPOINT):
-            return plan_adoption(checkpoint, self.to, self.store)
-        return plan_adoption(checkpoint, self.to, store_url(str(self.store)), unique_of_uuid()[:8])
+        if target.store in (None, IN_CHECKPOINT):
+            return plan_adoption(checkpoint, target.to, target.store)
+        url = store_url(str(target.store))
+        return plan_adoption(checkpoint, target.to, url, unique_of_uuid()[:8])
+
+    def planned_change(self, plan: AdoptionPlan) -> PlannedChange:
+        """The plan as reports show it."""
+        return PlannedChange(
+            checkpoint=plan.checkpoint,
+            changed=_changed(plan),
+            steps=tuple(_steps(plan)),
+            facts={
+                "target": plan.target,
+                "stores_to_convert": len(plan.conversions),
+                "store": None if plan.place is None else plan.place.root,
+                "edits": [entry.path for entry in plan.edits],
+                "removals": [file.path for file in plan.removals],
+            },
+            start=tuple(_start(plan)),
+        )
+
+    def write_state(
+        self, folder: ChangeFolder, plan: AdoptionPlan, begun: ChangeRecord, progress: Progress
+    ) -> WrittenState:
+        """Write the state for the other provider. Raises AdoptionError."""
+        if plan.place is not None:
+            folder.files.write_text(f"{folder.path}/{_PLACE}", plan.place.encode().decode())
+        stores = _convert(folder, plan, progress)
+        moves: dict[str, str] = {}
+        if plan.place is None:
+            new = [file for store in stores for file in store["files"]]
+            moves = {folder.files.relative(file["to"]): file["from"] for file in new}
+        ids = {store["store"]["unique"]: store["unique"] for store in stores if "unique" in store}
+        rows = Counter[str]()
+        for store in stores:
+            rows[f"operator {store['store']['operator']}"] += store["rowsRead"]
+        texts = _new_texts(plan, ids)
+        is_new_place = STATE_PLACE in texts and plan.checkpoint.place is None
+        record = replace(
+            begun,
+            own={"from": plan.checkpoint.provider, "to": plan.target},
+            edited={path: digest(text) for path, text in texts.items()},
+            removed=(
+                *(file.path for file in plan.removals),
+                *([STATE_PLACE] if plan.leaves_store else []),
+            ),
+            created=(*moves, *([STATE_PLACE] if is_new_place else [])),
+        )
+        return WrittenState(record, texts, rows, moves)
+
+    def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
+        """Raise ConfigurationError if the query has run since the adoption, or if files were
+        edited. Unless `force` says that the query is stopped, also if it may have been started."""
+        checkpoint = read_checkpoint(folder.files)
+        check_not_run_since(checkpoint, record, _after_later_batches(checkpoint, folder, record))
+        check_edited(folder, record)
+        if not force:
+            check_not_started(folder)
+
+    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> str | None:
+        """Delete the new files in an object store, which no checkpoint names. If the store cannot
+        be used, return its URL: files may be left there, but the checkpoint is free for other
+        changes."""
+        place = _noted_place(folder)
+        if place is not None:
+            try:
+                PlacedState(folder.files, place).delete_all_but(())
+            except (CowstateError, OSError):
+                return place.root
+        return None
 
 
-def apply(
-    spark: SparkSession,
-    location: str,
-    target: AdoptionTarget,
-    progress: Progress,
-    *,
-    force: bool = False,
-) -> AppliedAdoption:
-    """Let the query continue on `target`.
-
-    Unless `force` says that the query is stopped, first takes the next batch away from the query,
-    see next_batch. Raises the errors of `plan_adoption` and `take_next_batch`, ConfigurationError
-    if another change is not finished, and AdoptionError. After an error the query continues as
-    before.
-    """
-    files = CheckpointFiles(spark, location)
-    finish_last(files)
-    adoption = target.plan(read_checkpoint(files))
-    check_finished(files, adoption.checkpoint)
-    if not force:
-        take_next_batch(files, adoption.checkpoint)
-        adoption = target.plan(read_checkpoint(files))
-    folder = ChangeFolder.new(files, ADOPTION)
-    try:
-        if adoption.place is not None:
-            note_place(folder, adoption.place)
-        converted = _convert(folder, adoption, progress)
-        texts = _new_texts(adoption, converted.ids)
-        record = _record_of(adoption, texts, converted)
-        folder.back_up((*record.replaced, *record.removed))
-        folder.write_record(record.content())
-        check_unchanged(adoption.checkpoint, folder)
-    except BaseException as error:
-        _note_left(error, _forget(folder))
-        raise
-    try:
-        _change(files, adoption, converted, texts)
-        note_as_left(folder)
-    except BaseException as error:
-        _note_left(error, _restore(folder, record))
-        raise
-    files.delete(f"{folder.path}/{_CONVERTED}")
-    return AppliedAdoption(adoption, folder.path, converted.rows, record.created)
+def _changed(plan: AdoptionPlan) -> dict[str, tuple[str, str]]:
+    checkpoint = plan.checkpoint
+    changed = {}
+    if checkpoint.provider != plan.target:
+        changed["Provider"] = short_name(checkpoint.provider), short_name(plan.target)
+    if plan.place is not None or plan.leaves_store:
+        changed["State in"] = _place_name(checkpoint.place), _place_name(plan.place)
+    return changed
 
 
-def _change(
-    files: CheckpointFiles, adoption: AdoptionPlan, converted: _Converted, texts: dict[str, str]
-) -> None:
-    """Make the changes that the query sees."""
-    for file in adoption.removals:
-        files.delete(file.path)
-    for path, url in converted.moves.items():
-        files.move(url, path)
-    for path, text in texts.items():
-        files.write_text(path, text)
-    if adoption.leaves_store:
-        files.delete(STATE_PLACE)
+def _place_name(place: StatePlace | None) -> str:
+    return "the checkpoint" if place is None else place.root
 
 
-def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
-    """Undo the last adoption, even a killed adoption. `force` says that the query is stopped.
+def _steps(plan: AdoptionPlan) -> Iterator[str]:
+    if plan.conversions:
+        where = "" if plan.place is None else f" to {plan.place.url}"
+        yield (
+            f"write the rows of version {plan.checkpoint.version} of {len(plan.conversions)} "
+            f"stores for {short_name(plan.target)}{where}, read them back and compare"
+        )
+    elif plan.checkpoint.provider == HDFS_CLASS:
+        yield "convert nothing: cowstate reads the .delta and .snapshot files"
+    if plan.removals:
+        yield (
+            f"remove {len(plan.removals)} files that {short_name(plan.target)} left when it had "
+            "this checkpoint before"
+        )
+    if plan.place is not None:
+        yield f"name {plan.place.url} in {STATE_PLACE}"
+    if plan.edits:
+        yield f"set {PROVIDER_KEY} in {', '.join(entry.path for entry in plan.edits)}"
+    if plan.leaves_store:
+        yield f"remove {STATE_PLACE}: the state is in the checkpoint then"
 
-    Raises ConfigurationError if the query has run since the adoption, or may have been started.
-    """
-    files = folder.files
-    record = AdoptionRecord.of(folder)
-    if record is None:
-        return RevertedAdoption(files.url, folder.path, None, _forget(folder))
-    checkpoint = read_checkpoint(files)
-    check_not_run_since(
-        checkpoint, record.content(), _after_later_batches(checkpoint, folder, record)
-    )
-    check_edited(folder, record.replaced, {})
-    if not force:
-        check_not_started(folder)
-    return RevertedAdoption(files.url, folder.path, record, _restore(folder, record))
+
+def _start(plan: AdoptionPlan) -> Iterator[str]:
+    former, url = plan.checkpoint.place, plan.checkpoint.url
+    to_hdfs = plan.target == HDFS_CLASS
+    yield "Start the query; its checkpoint names the provider." if to_hdfs else _WITH_THE_JAR
+    if former is not None:
+        yield f"The former files stay in {former.root}. Delete them {_WHEN_TO_DELETE}"
+    elif plan.place is not None:
+        yield (
+            f"The former files stay below {url}/state. Delete them, but no folder _metadata, "
+            f"{_WHEN_TO_DELETE}"
+        )
 
 
 def _after_later_batches(
-    checkpoint: QueryCheckpoint, folder: ChangeFolder, record: AdoptionRecord
+    checkpoint: QueryCheckpoint, folder: ChangeFolder, record: ChangeRecord
 ) -> str:
-    url = checkpoint.url
-    if not _went_on_there(checkpoint, record, noted_place(folder)):
+    url, source, target = checkpoint.url, record.own["from"], record.own["to"]
+    if source == target:
+        went_on_there, way_back = checkpoint.place == _noted_place(folder), " --store"
+    else:
+        went_on_there = checkpoint.provider != source
+        way_back = "" if target == HDFS_CLASS else " --to hdfs"
+    if not went_on_there:
         return (
-            f"{url} is on {short_name(record.source)} already, so there is nothing to "
+            f"{url} is on {short_name(source)} already, so there is nothing to "
             f"revert: the query ran during the adoption {folder.path}, and went on with its former "
             f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
             "cowstate adopt again"
         )
     return (
         f"{url} has gone on to batch {checkpoint.planned} since {folder.path}: going back to "
-        f"batch {record.planned} would lose state. Run cowstate adopt{_way_back(record)} instead"
+        f"batch {record.planned} would lose state. Run cowstate adopt{way_back} instead"
     )
 
 
-def _went_on_there(
-    checkpoint: QueryCheckpoint, record: AdoptionRecord, place: StatePlace | None
-) -> bool:
-    """Return True if a query that ran after an adoption uses the adoption's provider or place."""
-    if record.source == record.target:
-        return checkpoint.place == place
-    return checkpoint.provider != record.source
-
-
-def _way_back(record: AdoptionRecord) -> str:
-    if record.source == record.target:
-        return " --store"
-    return "" if record.target == HDFS_CLASS else " --to hdfs"
-
-
-def _convert(folder: ChangeFolder, adoption: AdoptionPlan, progress: Progress) -> _Converted:
-    """Write the state for the other provider, below `folder`. Raises AdoptionError."""
-    if not adoption.conversions:
-        return _Converted()
+def _convert(folder: ChangeFolder, plan: AdoptionPlan, progress: Progress) -> list[dict[str, Any]]:
+    """Write the state for the other provider, below `folder` or in an object store. Return what the
+    tasks have written. Raises AdoptionError."""
+    if not plan.conversions:
+        return []
     files = folder.files
-    order = _order(files, adoption, f"{folder.path}/{_CONVERTED}")
+    order = _order(files, plan, f"{folder.path}/{NEW_STATE}")
     stores = run_store_job(lambda: files.start_conversion(order), progress, AdoptionError)
-    moves: dict[str, str] = {}
-    ids: dict[str, str] = {}
     for store in stores:
         if store["rowsRead"] != store["rowsWritten"] or not store["files"]:
             raise AdoptionError(f"the conversion of {store} is not whole. Nothing was changed")
-        if adoption.place is None:
-            moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
-        if "unique" in store:
-            ids[store["store"]["unique"]] = store["unique"]
-    assert len(stores) == len(adoption.conversions)
-    if adoption.place is not None:
+    assert len(stores) == len(plan.conversions)
+    if plan.place is not None:
         written = {file["to"] for store in stores for file in store["files"]}
-        _keep_only(PlacedState(files, adoption.place), written)
-    return _Converted(sum(store["rowsRead"] for store in stores), moves, ids)
+        _keep_only(PlacedState(files, plan.place), written)
+    return stores
 
 
 def _keep_only(stored: PlacedState, written: set[str]) -> None:
@@ -255,14 +252,14 @@ def _keep_only(stored: PlacedState, written: set[str]) -> None:
         raise AdoptionError(f"{missing[0]} is missing in {stored.url}. Nothing was changed")
 
 
-def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict[str, Any]:
-    checkpoint = adoption.checkpoint
+def _order(files: CheckpointFiles, plan: AdoptionPlan, scratch: str) -> dict[str, Any]:
+    checkpoint = plan.checkpoint
     return {
         "checkpoint": checkpoint.url,
         "scratch": files.url_of(scratch),
-        **({} if adoption.place is None else {"place": asdict(adoption.place)}),
+        **({} if plan.place is None else {"place": asdict(plan.place)}),
         "sourceClass": checkpoint.provider,
-        "targetClass": adoption.target,
+        "targetClass": plan.target,
         "version": checkpoint.version,
         "settings": {
             **checkpoint.settings,
@@ -276,78 +273,28 @@ def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict
                 "prefixColumns": directory.prefix_columns,
                 "unique": checkpoint.state_id(directory),
             }
-            for directory in adoption.conversions
+            for directory in plan.conversions
         ],
     }
 
 
-def _new_texts(adoption: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
+def _new_texts(plan: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
     """The new texts of log entries, by path. The newest entry of the offset log comes last."""
     texts = {}
     if ids:
-        assert adoption.checkpoint.commit is not None
-        text = adoption.checkpoint.commit.text
+        assert plan.checkpoint.commit is not None
+        text = plan.checkpoint.commit.text
         for old, new in ids.items():
             text = text.replace(f'"{old}"', f'"{new}"')
-        texts[adoption.checkpoint.commit.path] = text
-    if adoption.place is not None:
-        texts[STATE_PLACE] = adoption.place.encode().decode()
-    return {**texts, **{entry.path: adoption.edited(entry) for entry in adoption.edits}}
+        texts[plan.checkpoint.commit.path] = text
+    if plan.place is not None:
+        texts[STATE_PLACE] = plan.place.encode().decode()
+    return {**texts, **{entry.path: plan.edited(entry) for entry in plan.edits}}
 
 
-def _record_of(
-    adoption: AdoptionPlan, texts: dict[str, str], converted: _Converted
-) -> AdoptionRecord:
-    return AdoptionRecord(
-        adoption.checkpoint.provider,
-        adoption.target,
-        adoption.checkpoint.planned,
-        adoption.checkpoint.committed,
-        {path: digest(text) for path, text in texts.items()},
-        (
-            *(file.path for file in adoption.removals),
-            *([STATE_PLACE] if adoption.leaves_store else []),
-        ),
-        (
-            *converted.moves,
-            *([STATE_PLACE] if STATE_PLACE in texts and not adoption.checkpoint.place else []),
-        ),
-    )
-
-
-def _forget(folder: ChangeFolder) -> str | None:
-    """Delete the new files in the object store, which no checkpoint names, and the folder of the
-    adoption. If the store cannot be used, return its URL: files may be left there, but the
-    checkpoint is free for other changes."""
-    place = noted_place(folder)
-    left = None
-    if place is not None:
-        try:
-            PlacedState(folder.files, place).delete_all_but(())
-        except (CowstateError, OSError):
-            left = place.root
-    folder.forget()
-    return left
-
-
-def _note_left(error: BaseException, left: str | None) -> None:
-    if left is not None:
-        error.add_note(left_files(left))
-
-
-def left_files(place: str) -> str:
-    """The advice about files that could not be deleted."""
-    return (
-        f"Files may be left in {place}, which could not be emptied. Nothing names them: delete them"
-    )
-
-
-def _restore(folder: ChangeFolder, record: AdoptionRecord) -> str | None:
-    """Put back all files, the newest entry of the offset log first. Safe to call again. Returns the
-    result of `_forget`."""
-    put_back_edited(folder, record.edited, record.created)
-    for path in record.created:
-        folder.files.delete(path)
-    for path in record.removed:
-        folder.files.copy(folder.saved(path), path)
-    return _forget(folder)
+def _noted_place(folder: ChangeFolder) -> StatePlace | None:
+    """The place of an adoption's state; None if the state went into the checkpoint."""
+    files, path = folder.files, f"{folder.path}/{_PLACE}"
+    if not files.exists(path):
+        return None
+    return decode_state_place(files.read_text(path).encode(), Source(files.url, path))

@@ -5,18 +5,19 @@
     verified               a Spark job: compares the rows that a host would restore with the rows
                            from Spark's reader
     offset log edited      time modes only, see operator_adoption_plan
-    state/ moved away      from here on, the query is a query of cowstate
+    state/ moved away      into the folder of the adoption; from here on, the query is a query of
+                           cowstate
 
 Until the last step the query continues as before, or in a time mode refuses to start, and no query
-reads the store. Spark's files do not change, so `revert` only has to move the files back. An
-adoption that fails undoes itself; `revert` undoes a killed adoption.
+reads the store. Spark's files do not change, so an undo moves the files back. The record that is
+written before the first file of the store has the URL of the store.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,8 +40,9 @@ from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
-from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
+from spark_state.spark.adoption.adoption import AdoptionError, AdoptionTarget
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
     OperatorAdoptionPlan,
@@ -61,41 +63,32 @@ from spark_state.spark.adoption.store_tasks import (
 )
 from spark_state.spark.input.operator_input import subtask_column
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.provider_class import ROCKSDB_CLASS
-from spark_state.spark.provider.query_checkpoint import (
-    QueryCheckpoint,
-    last_batches,
-    read_checkpoint,
-)
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
 from spark_state.spark.session.operator_configuration import (
+    STORE_KEY,
     OperatorConfiguration,
     parse_configuration,
 )
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.store_options import store_options
 from spark_state.spark.session.worker_loading import called_in_workers
+from spark_state.spark.stopped_query.change_folder import ChangeFolder
+from spark_state.spark.stopped_query.change_record import ADOPTION, ChangeRecord, digest
 from spark_state.spark.stopped_query.checkpoint_change import (
-    ADOPTION,
-    STATE,
-    ChangeFolder,
+    PlannedChange,
     Progress,
+    WrittenState,
     check_edited,
-    check_finished,
-    check_unchanged,
-    digest,
-    put_back_edited,
 )
-from spark_state.spark.stopped_query.next_batch import (
-    check_not_started,
-    note_as_left,
-    take_next_batch,
-)
+from spark_state.spark.stopped_query.next_batch import check_not_started
+from spark_state.state_descriptor import StateDescriptor
 from spark_state.subtasks.epoch_request import operator_store_url
 from spark_state.subtasks.store_session import store_id
 
 _POLL_SECONDS = 0.1
 _RUN_OF_ADOPTION = "adoption-"
 _MOST_CHARACTERS = 400
+_STATE = "state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,146 +101,194 @@ class CheckedAdoption:
     configuration: OperatorConfiguration
     store_url: str
 
-
-@dataclass(frozen=True, slots=True)
-class AppliedOperatorAdoption:
-    """An applied adoption. `rows`: by state, the number of values, elements, entries or timers."""
-
-    checked: CheckedAdoption
-    folder: str
-    rows: dict[str, int]
+    def open_store(self) -> ObjectStore:
+        """Open the store of the operator."""
+        settings = self.configuration.checkpoints
+        return _object_store(self.store_url, settings.store_options, settings.store_retry_seconds)
 
 
-def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedAdoption:
-    """The adoption that `apply` would make. Changes nothing.
+class OperatorAdoption:
+    """The change from Spark's operator to cowstate's operator. A `Change`."""
 
-    Raises the errors of `plan_operator_adoption` and `spark_states`, AdoptionError if Spark cannot
-    read the state, and ConfigurationError if the store already has epochs.
-    """
-    plan = plan_operator_adoption(checkpoint, to)
-    configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    try:
-        with in_format_of(spark, checkpoint):
-            states = spark_states(spark, plan, configuration.max_parallelism)
-    except (PySparkException, Py4JJavaError) as error:
-        raise AdoptionError(
-            f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
-        ) from error
-    url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
-    _check_empty(
-        _object_store(
-            url,
-            configuration.checkpoints.store_options,
-            configuration.checkpoints.store_retry_seconds,
+    kind = ADOPTION
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def plan(
+        self, files: CheckpointFiles, checkpoint: QueryCheckpoint, target: AdoptionTarget
+    ) -> CheckedAdoption:
+        """The plan for a checkpoint.
+
+        Raises the errors of `plan_operator_adoption` and `spark_states`, AdoptionError if Spark
+        cannot read the state, and ConfigurationError if the store already has epochs.
+        """
+        if target.store is not None:
+            raise ConfigurationError(
+                f"--store is for the state of the provider. {checkpoint.url} has state of "
+                "transformWithState: name its store with --conf spark.cowstate.store=URL"
+            )
+        spark, plan = self._spark, plan_operator_adoption(checkpoint, target.to)
+        configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
+        try:
+            with in_format_of(spark, checkpoint):
+                states = spark_states(spark, plan, configuration.max_parallelism)
+        except (PySparkException, Py4JJavaError) as error:
+            raise AdoptionError(
+                f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
+            ) from error
+        url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
+        checked = CheckedAdoption(plan, states, configuration, url)
+        _check_empty(checked.open_store())
+        return checked
+
+    def planned_change(self, plan: CheckedAdoption) -> PlannedChange:
+        """The plan as reports show it."""
+        states, configuration = plan.states.descriptors, plan.configuration
+        return PlannedChange(
+            checkpoint=plan.plan.checkpoint,
+            changed=_changed(plan),
+            steps=tuple(_steps(plan)),
+            facts={
+                "target": plan.store_url,
+                "epoch": plan.plan.epoch,
+                "time_mode": plan.plan.time_mode,
+                "max_parallelism": configuration.max_parallelism,
+                "states": [
+                    {
+                        "name": state.name,
+                        "kind": state.kind,
+                        "schema": schema_text(state.schema_json),
+                        "expires": state.ttl_ms is not None,
+                    }
+                    for state in states
+                ],
+                "sources": plan.plan.sources,
+                "edits": [entry.path for entry in plan.plan.edits],
+            },
+            start=(
+                f"Start the query with spark_state.enable(spark), {STORE_KEY}="
+                f"{configuration.store} and spark.cowstate.maxParallelism="
+                f"{configuration.max_parallelism}.",
+            ),
+            found=(f"Time mode   {plan.plan.time_mode}", *map(_state_line, states)),
+            advice=tuple(_about_sources(plan.plan)),
         )
+
+    def write_state(
+        self, folder: ChangeFolder, plan: CheckedAdoption, begun: ChangeRecord, progress: Progress
+    ) -> WrittenState:
+        """Write the epoch and verify the epoch. Raises AdoptionError if Spark's rows and the stored
+        rows differ."""
+        checkpoint = plan.plan.checkpoint
+        texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
+        own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
+        record = replace(begun, own=own, moved=(_STATE,))
+        folder.write_record(record)
+        with in_format_of(self._spark, checkpoint):
+            rows = _fill(self._spark, plan, progress)
+        edited = {path: digest(text) for path, text in texts.items()}
+        return WrittenState(replace(record, edited=edited), texts, rows)
+
+    def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
+        """Raise ConfigurationError if the query has run since the adoption, or if files were
+        edited. Unless `force` says that the query is stopped, also if it may have been started."""
+        files = folder.files
+        planned, committed = last_batches(files)
+        has_run = (planned, committed) != (record.planned, record.committed)
+        if has_run and not files.exists(_STATE):
+            raise ConfigurationError(
+                f"{files.url} has gone on to batch {planned} since {folder.path}: going back to "
+                f"batch {record.planned} would lose state. Spark's own operator can begin with "
+                'this state in a new checkpoint: see "Back to Spark\'s own operator" in '
+                "docs/how-to/adopt-a-checkpoint.md"
+            )
+        check_edited(folder, record)
+        if not force:
+            check_not_started(folder)
+            _check_no_run(files, record.own["store"])
+
+    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> None:
+        """Delete the operator's store. First delete the manifests and barriers, which make an epoch
+        count."""
+        if record is None:
+            return
+        store = _store_of(folder.files, record.own["store"])
+        for directory in (*_directories(store), object_names.RUNS, object_names.BEGUN):
+            store.delete([info.name for info in store.list(directory)])
+        store.delete([object_names.STORE])
+
+
+def holds_operator(record: ChangeRecord | None) -> bool:
+    """Return True for the record of an `OperatorAdoption`, False for a `ProviderAdoption`."""
+    return record is not None and bool(record.moved)
+
+
+def _changed(checked: CheckedAdoption) -> dict[str, tuple[str | int, str | int]]:
+    plan = checked.plan
+    changed: dict[str, tuple[str | int, str | int]] = {
+        "Operator": ("transformWithState of Spark", f"{OPERATOR} of cowstate"),
+        "State in": ("the checkpoint", checked.store_url),
+        "Subtasks": (plan.operator.partitions, checked.configuration.parallelism),
+    }
+    if plan.edits:
+        changed["Sources"] = plan.sources, f"{plan.sources + 1}, with the clock"
+    return changed
+
+
+def _steps(checked: CheckedAdoption) -> Iterator[str]:
+    plan = checked.plan
+    yield (
+        f"write the state after batch {plan.epoch} as an epoch of {checked.store_url}, with "
+        f"{checked.configuration.max_parallelism} key groups, and compare"
     )
-    return CheckedAdoption(plan, states, configuration, url)
+    if plan.edits:
+        edits = ", ".join(entry.path for entry in plan.edits)
+        yield f"add a source to {edits}: the clock of time mode {plan.time_mode!r}"
+    yield f"move {_STATE}/ below {ADOPTION.root}/"
 
 
-def apply(
-    spark: SparkSession,
-    files: CheckpointFiles,
-    to: str,
-    progress: Progress,
-    *,
-    force: bool = False,
-) -> AppliedOperatorAdoption:
-    """Let the query continue on cowstate.
-
-    Unless `force` says that the query is stopped, first takes the next batch away from the query,
-    see next_batch. Raises the errors of `check` and `take_next_batch`, ConfigurationError if
-    another change is not finished, and AdoptionError. After an error the query continues as before.
-    """
-    checkpoint = read_checkpoint(files)
-    check_finished(files, checkpoint)
-    checked = check(spark, checkpoint, to)
-    if not force:
-        take_next_batch(files, checkpoint)
-        checkpoint = read_checkpoint(files)
-        checked = check(spark, checkpoint, to)
-    folder = ChangeFolder.new(files, ADOPTION)
-    texts = {entry.path: checked.plan.edited(entry) for entry in checked.plan.edits}
-    record = AdoptionRecord(
-        source=ROCKSDB_CLASS,
-        target=OPERATOR,
-        planned=checkpoint.planned,
-        committed=checkpoint.committed,
-        edited={path: digest(text) for path, text in texts.items()},
-        store=checked.store_url,
-    )
-    try:
-        folder.back_up(record.edited)
-        folder.write_record(record.content())
-    except BaseException:
-        folder.forget()
-        raise
-    try:
-        with in_format_of(spark, checkpoint):
-            rows = _fill(spark, checked, progress)
-        check_unchanged(checkpoint, folder)
-        for path, text in texts.items():
-            files.write_text(path, text)
-        files.move(files.url_of(STATE), f"{folder.path}/{STATE}")
-        note_as_left(folder)
-    except BaseException:
-        put_back(folder, record)
-        raise
-    return AppliedOperatorAdoption(checked, folder.path, rows)
+def _state_line(state: StateDescriptor) -> str:
+    expires = ", with a time to live" if state.ttl_ms is not None else ""
+    return f"State       {state.name}: {state.kind}{expires}, {schema_text(state.schema_json)}"
 
 
-def revert(folder: ChangeFolder, record: AdoptionRecord, *, force: bool = False) -> None:
-    """Undo an adoption, even a killed adoption. `force` says that the query is stopped.
-
-    Raises ConfigurationError if the query has run since the adoption or may have been started, or
-    if its offset log was changed since, and not by the adoption.
-    """
-    files = folder.files
-    planned, committed = last_batches(files)
-    has_run = (planned, committed) != (record.planned, record.committed)
-    if has_run and not files.exists(STATE):
-        raise ConfigurationError(
-            f"{files.url} has gone on to batch {planned} since {folder.path}: going back to batch "
-            f"{record.planned} would lose state. Spark's own operator can begin with this state "
-            'in a new checkpoint: see "Back to Spark\'s own operator" in '
-            "docs/how-to/adopt-a-checkpoint.md"
+def _about_sources(plan: OperatorAdoptionPlan) -> Iterator[str]:
+    if plan.edits and plan.sources > 1:
+        yield (
+            f"The query has {plan.sources} sources, and its log does not say where they are. If "
+            "rows of one come in behind the operator, as in a union with its output, the query "
+            "will not start on cowstate. Then undo the adoption with cowstate adopt --revert "
+            f"{plan.checkpoint.url}"
         )
-    check_edited(folder, record.edited, {})
-    if not force:
-        check_not_started(folder)
-        _check_no_run(files, record)
-    put_back(folder, record)
 
 
-def _check_no_run(files: CheckpointFiles, record: AdoptionRecord) -> None:
+def _check_no_run(files: CheckpointFiles, url: str) -> None:
     """Raise ConfigurationError if a run of the query has begun to use the store."""
-    assert record.store is not None
-    store = _object_store(record.store, store_options(files.settings()), RETRY_SECONDS)
-    runs = CompletedCheckpointStore(store).runs.all()
+    runs = CompletedCheckpointStore(_store_of(files, url)).runs.all()
     others = [run.run_id for run in runs if not run.run_id.startswith(_RUN_OF_ADOPTION)]
     if others:
         raise ConfigurationError(
-            f"run {others[0]} of the query has begun to use {record.store}. Nothing was changed; "
+            f"run {others[0]} of the query has begun to use {url}. Nothing was changed; "
             "stop the query, and pass --force once it is certainly stopped"
         )
 
 
-def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
-    """Put Spark's files back, and delete the store. Safe to call again."""
-    assert record.store is not None
-    files = folder.files
-    files.move_back(f"{folder.path}/{STATE}", STATE)
-    put_back_edited(folder, record.edited)
-    _delete_store(_object_store(record.store, store_options(files.settings()), RETRY_SECONDS))
-    folder.forget()
+def _store_of(files: CheckpointFiles, url: str) -> ObjectStore:
+    return _object_store(url, store_options(files.settings()), RETRY_SECONDS)
 
 
 def _object_store(url: str, options: Mapping[str, Any], retry_seconds: float) -> ObjectStore:
     return RetryingObjectStore(open_object_store(url, options), retry_seconds)
 
 
+def _directories(store: ObjectStore) -> list[str]:
+    """The directories of the objects that make an epoch count."""
+    return [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
+
+
 def _check_empty(store: ObjectStore) -> None:
-    directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
-    if not any(store.list(directory) for directory in directories):
+    if not any(store.list(directory) for directory in _directories(store)):
         return
     raise ConfigurationError(
         f"{store.url} has epochs of this query already, so the state of Spark's operator cannot "
@@ -255,25 +296,9 @@ def _check_empty(store: ObjectStore) -> None:
     )
 
 
-def _delete_store(store: ObjectStore) -> None:
-    """Delete an operator's store. First delete the manifests and barriers, which make an epoch
-    count."""
-    directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
-    for directory in (*directories, object_names.RUNS, object_names.BEGUN):
-        store.delete([info.name for info in store.list(directory)])
-    store.delete([object_names.STORE])
-
-
 def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> dict[str, int]:
-    """Write the epoch and verify the epoch. Raises AdoptionError if Spark's rows and the stored
-    rows differ."""
     plan, states, configuration = checked.plan, checked.states, checked.configuration
-    store = _object_store(
-        checked.store_url,
-        configuration.checkpoints.store_options,
-        configuration.checkpoints.store_retry_seconds,
-    )
-    checkpoints = CompletedCheckpointStore(store)
+    checkpoints = CompletedCheckpointStore(checked.open_store())
     metadata = StoreMetadata(
         store_id=store_id(plan.checkpoint.query_id, OPERATOR),
         operator=OPERATOR,

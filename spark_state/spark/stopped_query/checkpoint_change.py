@@ -1,314 +1,321 @@
-"""A change of a stopped query's checkpoint: its folder and record, and the checks before a change.
+"""Applies and undoes a change of a stopped query's checkpoint: an adoption or a rescale.
 
-The command can undo a change with the folder <checkpoint>/<root of the kind>/<time>/:
+    checks               no unfinished change; the query can be changed in this way
+    next batch           taken away from a driver that may still run the query, see next_batch
+    new state            written beside the present state, which alone counts; read back
+    copies and record    in the folder of the change, see change_folder
+    check                the query has not run since the checkpoint was read
+    edits                the last edit takes effect: from there on, the new state counts
+    finishing edits      all files now look as if the query had always had the new state
 
-    <record of the kind>   JSON, written before the checkpoint is changed
-    files/<path>           copies of edited and removed files, from before the change
-    as-left                digest of the listing of the checkpoint, after the whole change
-
-All records have these entries, beside entries of their kind:
-
-    last_planned_batch, last_committed_batch   of the query before the change
-    edited       by path, the SHA-256 of the new content; with the last edit the change takes effect
-    removed, created   paths
-    attempt      of a rescale: part of the name of every file that the change has made
-    between      of a rescale: by path, the texts of some files until the change takes effect
-    finishing    of a rescale: by path, the texts to write after the change took effect
-    store        of an adoption into the store of an operator, which moves `state` away
-
-Only one change may be unfinished at a time, of any kind, and the newest change is undone first.
+Until the last edit the query continues as before the change, and from then on as after the change.
+A change that fails undoes itself, or says that the undo failed. `revert` undoes a killed or an
+applied change, as long as the query has not run since.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from checkpoint_store.object_names import STATE_PLACE
 from spark_state.errors import ConfigurationError
-from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import (
     QueryCheckpoint,
-    last_batches,
     list_files,
-    partitions_of_last_batch,
+    read_checkpoint,
 )
+from spark_state.spark.stopped_query.change_folder import (
+    ChangeFolder,
+    check_finished,
+    finish,
+    finish_last,
+    last_change,
+    took_effect,
+)
+from spark_state.spark.stopped_query.change_record import Changed, ChangeKind, ChangeRecord
+from spark_state.spark.stopped_query.next_batch import note_as_left, take_next_batch
 
-STATE = "state"
+NEW_STATE = "converted"
+"""The subfolder of a change's folder for new files that move into the checkpoint."""
+
 Progress = Callable[[int, int], None]
 """Called with the number of finished tasks, and the number of all tasks."""
 
-
-@dataclass(frozen=True, slots=True)
-class ChangeKind:
-    """A command that changes checkpoints. `noun`: the name of its changes."""
-
-    command: str
-    article: str
-    noun: str
-    root: str
-    record: str
-
-
-ADOPTION = ChangeKind("adopt", "an", "adoption", "_cowstate_adopt", "adoption.json")
-RESCALE = ChangeKind("rescale", "a", "rescale", "_cowstate_rescale", "rescale.json")
-_KINDS = (ADOPTION, RESCALE)
+TargetT = TypeVar("TargetT", contravariant=True)
+PlanT = TypeVar("PlanT")
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeFolder:
-    """The folder of a change. `path`: relative to the checkpoint."""
+class PlannedChange:
+    """A plan, for reports.
 
-    files: CheckpointFiles
-    kind: ChangeKind
-    path: str
+    `changed`: see ChangeRecord; `steps`: of `--apply`; `facts`: further entries of the JSON report;
+    `start`: how to start the query, and what to delete; `found`: further lines about the
+    checkpoint; `advice`: paragraphs before the advice on `--apply`.
+    """
 
-    @classmethod
-    def new(cls, files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
-        """The folder of a change that begins now. The first file in the folder creates the
-        folder."""
-        return cls(files, kind, f"{kind.root}/{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+    checkpoint: QueryCheckpoint
+    changed: Changed
+    steps: tuple[str, ...]
+    facts: Mapping[str, Any]
+    start: tuple[str, ...]
+    found: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenState:
+    """New state that does not count yet, and the edits that make the state count.
+
+    `texts`: by path, the new content of the edited files in the order of the edits; `moves`: by
+    path of a created file, the URL of the file below NEW_STATE; `rows`: by name of an operator or
+    state, the number of rows.
+    """
+
+    record: ChangeRecord
+    texts: Mapping[str, str]
+    rows: Mapping[str, int]
+    moves: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChange:
+    """An applied change. `folder`: its backup; `changed`: with the next batch."""
+
+    planned: PlannedChange
+    folder: str
+    changed: Changed
+    written: WrittenState
+
+
+@dataclass(frozen=True, slots=True)
+class RevertedChange:
+    """A reverted change. `record`: None if the change had not changed anything yet; `had_effect`:
+    False if it was killed before; `left`: the URL of a store in which files may be left."""
+
+    url: str
+    folder: str
+    record: ChangeRecord | None
+    had_effect: bool
+    left: str | None
+
+
+class Change(Protocol[TargetT, PlanT]):
+    """A kind of change of a stopped query's checkpoint.
+
+    `plan` and `planned_change` change nothing. `write_state` writes new state, and no file that a
+    query reads. Before the first file, it notes in the folder where `delete_state` finds the files:
+    so `delete_state` can clean up whenever the command was killed, and can be called again.
+    """
 
     @property
-    def time(self) -> str:
-        """The start time of the change; as text, a later time is greater."""
-        return self.path.rpartition("/")[2]
+    def kind(self) -> ChangeKind: ...
 
-    def saved(self, path: str) -> str:
-        """The path of the copy of a file's former content."""
-        return f"{self.path}/files/{path}"
+    def plan(self, files: CheckpointFiles, checkpoint: QueryCheckpoint, target: TargetT) -> PlanT:
+        """The plan for a checkpoint. Raises ConfigurationError, UnsupportedOperationError and
+        errors of the kind, with the reason and the way out."""
 
-    def back_up(self, paths: Iterable[str]) -> None:
-        """Copy files that will change."""
-        for path in paths:
-            self.files.copy(path, self.saved(path))
+    def planned_change(self, plan: PlanT) -> PlannedChange:
+        """The plan as reports show it."""
 
-    def write_record(self, content: Mapping[str, Any]) -> None:
-        """Write the record, or replace the record."""
-        self.files.write_text(f"{self.path}/{self.kind.record}", json.dumps(content, indent=1))
+    def write_state(
+        self, folder: ChangeFolder, plan: PlanT, begun: ChangeRecord, progress: Progress
+    ) -> WrittenState:
+        """Write the new state, read it back and compare. `begun`: the record, still without entries
+        of the kind. Raises errors of the kind."""
 
-    def record(self) -> dict[str, Any] | None:
-        """The record; None if the change has not changed anything yet."""
-        path = f"{self.path}/{self.kind.record}"
-        if not self.files.exists(path):
-            return None
-        content: dict[str, Any] = json.loads(self.files.read_text(path))
-        return content
+    def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
+        """Raise ConfigurationError if the query has run since the change, or if files were edited.
+        Unless `force` says that the query is stopped, also if it may have been started."""
 
-    def forget(self) -> None:
-        """Delete the remains of killed edits, then the record, then the folder."""
-        delete_unfinished(self.files, self.record() or {})
-        self.files.delete(f"{self.path}/{self.kind.record}")
-        self.files.delete(self.path)
-        if not self.files.folders(self.kind.root):
-            self.files.delete(self.kind.root)
+    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> str | None:
+        """Delete the new state, without files in `created`. Return the URL of a store that cannot
+        be used, in which files may be left."""
 
 
-def changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
-    """The folders of all changes, oldest first."""
-    folders = [
-        ChangeFolder(files, kind, f"{kind.root}/{name}")
-        for kind in _KINDS
-        for name in files.folders(kind.root)
-    ]
-    return sorted(folders, key=lambda folder: folder.time)
+def apply(
+    change: Change[TargetT, PlanT],
+    files: CheckpointFiles,
+    target: TargetT,
+    progress: Progress,
+    *,
+    force: bool = False,
+) -> AppliedChange:
+    """Let the query continue on `target`.
 
-
-def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
-    """The last change of a kind, to undo. Raises ConfigurationError if there is no such change, or
-    if a change of another kind is later."""
-    changes = changes_of(files)
-    if not any(change.kind == kind for change in changes):
-        raise ConfigurationError(f"{files.url} has no {kind.noun} to revert: none was applied")
-    newest = changes[-1]
-    if newest.kind != kind:
-        raise ConfigurationError(
-            f"{files.url_of(newest.path)} is later than the last {kind.noun}. Undo that first: "
-            f"cowstate {newest.kind.command} --revert {files.url}"
-        )
-    return newest
-
-
-def written_by(records: Iterable[Mapping[str, Any]]) -> Callable[[CheckpointFile], bool]:
-    """A function that returns True for a file that one of these changes wrote."""
-    paths: set[str] = set()
-    attempts: list[str] = []
-    for record in records:
-        paths.update((*record["edited"], *record["created"], *record["removed"]))
-        attempts += [record["attempt"]] if "attempt" in record else []
-
-    def is_own(file: CheckpointFile) -> bool:
-        return file.path in paths or any(attempt in file.name for attempt in attempts)
-
-    return is_own
-
-
-def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    """Raise ConfigurationError unless the last change took effect, or no longer matters.
-
-    The change took effect if its last edit is still there, or if the query has planned later
-    batches. A rescale no longer matters if the query went back and planned its batch again with the
-    former number.
+    Unless `force` says that the query is stopped, first takes the next batch away from the query.
+    Raises the errors of `take_next_batch`, `plan` and `write_state`, and ConfigurationError if
+    another change is not finished. After an error the query continues as before, or a note of the
+    error says how to undo the change.
     """
-    changes = changes_of(files)
-    if not changes:
-        return
-    newest = changes[-1]
-    record = newest.record()
-    if record is not None and (
-        checkpoint.planned > record["last_planned_batch"]
-        or took_effect(files, record)
-        or _planned_anew(newest, record, checkpoint)
-    ):
-        return
-    kind = newest.kind
-    raise ConfigurationError(
-        f"{files.url_of(newest.path)} belongs to {kind.article} {kind.noun} that is running or was "
-        f"killed. If it is not running, undo it first: cowstate {kind.command} --revert {files.url}"
+    finish_last(files)
+    checkpoint = read_checkpoint(files)
+    check_finished(files, checkpoint)
+    plan = change.plan(files, checkpoint, target)
+    if not force:
+        take_next_batch(files, checkpoint)
+        checkpoint = read_checkpoint(files)
+        plan = change.plan(files, checkpoint, target)
+    folder, planned = ChangeFolder.new(files, change.kind), change.planned_change(plan)
+    begun = ChangeRecord(checkpoint.planned, checkpoint.committed, planned.changed)
+    try:
+        written = change.write_state(folder, plan, begun, progress)
+        _make_edits(folder, checkpoint, written)
+    except BaseException as error:
+        _undo_after(error, change, folder)
+        raise
+    if written.moves:
+        files.delete(f"{folder.path}/{NEW_STATE}")
+    first = "" if force else ", without rows"
+    next_batch = (checkpoint.version, f"{checkpoint.version}{first}")
+    changed = {**planned.changed, "Next batch": next_batch}
+    return AppliedChange(planned, folder.path, changed, written)
+
+
+def revert(
+    change: Change[TargetT, PlanT], files: CheckpointFiles, *, force: bool = False
+) -> RevertedChange:
+    """Undo the last change, even a killed change. `force` says that the query is stopped.
+
+    Raises the errors of `last_change` and `check_revert`.
+    """
+    folder = last_change(files, change.kind)
+    record, had_effect = folder.record(), False
+    if record is not None:
+        had_effect = took_effect(files, record)
+        change.check_revert(folder, record, force=force)
+    left = _undo(change, folder)
+    return RevertedChange(files.url, folder.path, record, had_effect, left)
+
+
+def _make_edits(folder: ChangeFolder, checkpoint: QueryCheckpoint, written: WrittenState) -> None:
+    """Make the edits that the query sees, after their copies and record."""
+    files, record = folder.files, written.record
+    folder.back_up((*record.replaced, *record.removed))
+    folder.write_record(record)
+    check_unchanged(checkpoint, folder, record)
+    for path in record.removed:
+        if path != STATE_PLACE:
+            files.delete(path)
+    for path, url in written.moves.items():
+        files.move(url, path)
+    for path, text in written.texts.items():
+        _write(folder, record, path, record.between.get(path, text))
+    if STATE_PLACE in record.removed:
+        files.delete(STATE_PLACE)
+    for path in record.moved:
+        files.move(files.url_of(path), f"{folder.path}/{path}")
+    finish(files, record)
+    note_as_left(folder)
+
+
+def _write(folder: ChangeFolder, record: ChangeRecord, path: str, text: str) -> None:
+    """Write an edited file, unless it has this text already."""
+    if path in record.created or folder.files.read_text(path) != text:
+        folder.files.write_text(path, text)
+
+
+def _undo_after(error: BaseException, change: Change[TargetT, PlanT], folder: ChangeFolder) -> None:
+    """Undo a failed change. The cause of the failure may also make the undo fail."""
+    try:
+        left = _undo(change, folder)
+    except Exception as second:
+        reason = str(second)
+        if isinstance(second, Py4JJavaError):
+            reason = second.java_exception.toString()
+        kind, url = folder.kind, folder.files.url
+        error.add_note(
+            f"The {kind.noun} could not be undone: {reason}. Until it is, the query goes on as "
+            f"before the {kind.noun} or as after it, or does not start. Once {url} and its state "
+            f"can be written again, undo it: cowstate {kind.command} --revert {url}"
+        )
+    else:
+        if left is not None:
+            error.add_note(left_files(left))
+
+
+def left_files(store: str) -> str:
+    """The advice about files that could not be deleted."""
+    return (
+        f"Files may be left in {store}, which could not be emptied. Nothing names them: delete them"
     )
 
 
-def _planned_anew(
-    folder: ChangeFolder, record: Mapping[str, Any], checkpoint: QueryCheckpoint
-) -> bool:
-    """Return True if another run of the query has written the file with the last edit of a
-    rescale."""
-    if folder.kind != RESCALE or not record["edited"] or checkpoint.partitions != record["from"]:
-        return False
-    switch = _last_edit(record)
-    return folder.files.exists(switch) and not has_own_text(folder, switch, record["edited"], {})
+def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
+    """Put back all files. At any moment the query continues as before the change, or as after the
+    change. Safe to call again. Return the result of `delete_state`."""
+    files, record = folder.files, folder.record()
+    if record is not None:
+        _put_back_edited(folder, record)
+    left = change.delete_state(folder, record)
+    if record is not None:
+        for path in record.created:
+            files.delete(path)
+        for path in record.removed:
+            files.copy(folder.saved(path), path)
+    folder.forget()
+    return left
 
 
-def took_effect(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
-    """Return True if the last edit of a change is there."""
-    if "store" in record:
-        return not files.exists(STATE)
-    if not record["edited"]:
-        # The change only moved the state into the checkpoint.
-        return STATE_PLACE in record["removed"] and not files.exists(STATE_PLACE)
-    path = _last_edit(record)
-    return files.exists(path) and digest(files.read_text(path)) == record["edited"][path]
-
-
-def finish_last(files: CheckpointFiles) -> None:
-    """Finish the last change if the change took effect and was killed before its end."""
-    changes = changes_of(files)
-    record = changes[-1].record() if changes else None
-    if record is not None and (
-        took_effect(files, record) or _took_effect_long_ago(changes[-1], record)
-    ):
-        finish(changes[-1], record)
-
-
-def _took_effect_long_ago(folder: ChangeFolder, record: Mapping[str, Any]) -> bool:
-    """Return True if a rescale took effect, and Spark has later deleted the entry with its last
-    edit."""
-    if folder.kind != RESCALE or not record["edited"]:
-        return False
-    if folder.files.exists(_last_edit(record)):
-        return False
-    last = partitions_of_last_batch(folder.files)
-    return last is not None and last[0] > record["last_planned_batch"] and last[1] == record["to"]
-
-
-def _last_edit(record: Mapping[str, Any]) -> str:
-    """The file whose edit makes the change take effect."""
-    paths: list[str] = [*record["edited"]]
-    return paths[-1]
-
-
-def finish(folder: ChangeFolder, record: Mapping[str, Any]) -> None:
-    """Make the edits that follow after a change took effect, in files that still have the change's
-    `between` text. Safe to call again."""
+def _put_back_edited(folder: ChangeFolder, record: ChangeRecord) -> None:
+    """Put back moved folders and edited files, the last edit first."""
     files = folder.files
-    for path, text in record.get("finishing", {}).items():
-        if files.exists(path) and files.read_text(path) == record["between"][path] != text:
-            files.write_text(path, text)
-    delete_unfinished(files, record)
-
-
-def delete_unfinished(files: CheckpointFiles, record: Mapping[str, Any]) -> None:
-    """Delete the remains of killed commands beside the files that a change edits."""
-    for path in record.get("edited", {}):
-        files.delete_unfinished(path)
-
-
-def last_batches_are_equal(files: CheckpointFiles) -> bool:
-    """Return True if the last planned batch is committed."""
-    planned, committed = last_batches(files)
-    return planned == committed
+    for path in reversed(record.moved):
+        files.move_back(f"{folder.path}/{path}", path)
+    # Leave out entries that Spark has deleted, or that a query that went back has written again.
+    before = {
+        path: files.read_text(folder.saved(path))
+        for path in record.replaced
+        if files.exists(path) and folder.has_own_text(record, path)
+    }
+    for path, text in record.between.items():
+        if path in before and files.read_text(path) != before[path]:
+            _write(folder, record, path, text)
+    for path in reversed([*record.edited]):
+        if path in before:
+            _write(folder, record, path, before[path])
+        elif path in record.created:
+            files.delete(path)
 
 
 def check_unchanged(
-    checkpoint: QueryCheckpoint,
-    folder: ChangeFolder,
-    is_own: Callable[[CheckpointFile], bool] = lambda file: False,
+    checkpoint: QueryCheckpoint, folder: ChangeFolder, record: ChangeRecord
 ) -> None:
-    """Raise ConfigurationError if the query has run since the checkpoint was read. `is_own`:
-    returns True for files that the change itself has written since then."""
-    files = folder.files
-    listed = tuple(file for file in list_files(files) if not is_own(file))
+    """Raise ConfigurationError if the query has run since the checkpoint was read. A rescale's new
+    files, which have the attempt in their names, may be there already."""
+    attempt = record.own.get("attempt")
+    listed = tuple(
+        file
+        for file in list_files(folder.files)
+        if attempt is None or (attempt not in file.name and file.path not in record.created)
+    )
     if listed != checkpoint.files:
         raise ConfigurationError(
-            f"{files.url} changed during the {folder.kind.noun}: the query is running. Nothing "
-            "was changed; stop the query and run the command again"
+            f"{folder.files.url} changed during the {folder.kind.noun}: the query is running. "
+            "Nothing was changed; stop the query and run the command again"
         )
 
 
-def check_not_run_since(
-    checkpoint: QueryCheckpoint, record: Mapping[str, Any], otherwise: str
-) -> None:
+def check_not_run_since(checkpoint: QueryCheckpoint, record: ChangeRecord, otherwise: str) -> None:
     """Raise ConfigurationError with the message `otherwise` if the query has run batches since a
     change."""
-    then = record["last_committed_batch"]
-    now = -1 if checkpoint.committed is None else checkpoint.committed
-    if checkpoint.planned > record["last_planned_batch"] or now > (-1 if then is None else then):
+    then, now = (-1 if n is None else n for n in (record.committed, checkpoint.committed))
+    if checkpoint.planned > record.planned or now > then:
         raise ConfigurationError(otherwise)
 
 
-def put_back_edited(
-    folder: ChangeFolder, edited: Iterable[str], created: Collection[str] = ()
-) -> None:
-    """Put back edited files, the last edit first, and delete created files. Safe to call again."""
+def check_edited(folder: ChangeFolder, record: ChangeRecord) -> None:
+    """Raise ConfigurationError if an edited file was changed again, and not by the change."""
     files = folder.files
-    for path in reversed([*edited]):
-        if path in created:
-            files.delete(path)
-            continue
-        text = files.read_text(folder.saved(path))
-        if files.read_text(path) != text:
-            files.write_text(path, text)
-
-
-def check_edited(
-    folder: ChangeFolder, edited: Mapping[str, str], between: Mapping[str, str]
-) -> None:
-    """Raise ConfigurationError if an edited file was changed again, and not by the change.
-    `between`: texts of some files until the change takes effect."""
-    files = folder.files
-    for path in edited:
-        if not has_own_text(folder, path, edited, between):
+    for path in record.replaced:
+        if not folder.has_own_text(record, path):
             raise ConfigurationError(
                 f"{files.url_of(path)} was changed after {folder.path}, and not by "
                 f"{folder.kind.command}. Its former content is in "
                 f"{files.url_of(folder.saved(path))}; put it back first"
             )
-
-
-def has_own_text(
-    folder: ChangeFolder, path: str, edited: Mapping[str, str], between: Mapping[str, str]
-) -> bool:
-    """Return True if an edited file has its text from before the change, or a text of the change.
-    For the arguments see `check_edited`."""
-    before = folder.files.read_text(folder.saved(path))
-    allowed = {digest(before), digest(between.get(path, before)), edited[path]}
-    return digest(folder.files.read_text(path)) in allowed
-
-
-def digest(text: str) -> str:
-    """The SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -18,13 +18,14 @@ from typing import Any
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, list_files
-from spark_state.spark.stopped_query.checkpoint_change import (
-    ChangeFolder,
-    digest,
-    last_batches_are_equal,
-    took_effect,
+from spark_state.spark.provider.query_checkpoint import (
+    LogEntry,
+    QueryCheckpoint,
+    last_batches,
+    list_files,
 )
+from spark_state.spark.stopped_query.change_folder import ChangeFolder, took_effect
+from spark_state.spark.stopped_query.change_record import digest
 
 _AS_LEFT = "as-left"
 
@@ -72,11 +73,12 @@ def check_not_started(folder: ChangeFolder) -> None:
     if record is None or not took_effect(files, record):
         return
     path = f"{folder.path}/{_AS_LEFT}"
+    planned, committed = last_batches(files)
     if not files.exists(path):
         reason = "but the command was killed before it was done"
     elif files.read_text(path) != _listing(files):
         reason = "and files have changed since: the query seems to have been started"
-    elif last_batches_are_equal(files):
+    elif planned == committed:
         reason = "and a query that was started since may be waiting to plan its next batch"
     else:
         return

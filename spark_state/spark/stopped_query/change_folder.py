@@ -1,0 +1,196 @@
+"""The folder of a change of a stopped query's checkpoint, and the changes that killed commands have
+left unfinished.
+
+The command can undo a change with the folder <checkpoint>/<root of the kind>/<time>/:
+
+    <record of the kind>   a ChangeRecord
+    files/<path>           copies of edited and removed files, from before the change
+    as-left                digest of the listing of the checkpoint, after the whole change
+
+Only one change may be unfinished at a time, of any kind, and the newest change is undone first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from checkpoint_store.object_names import STATE_PLACE
+from spark_state.errors import ConfigurationError
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, partitions_of_last_batch
+from spark_state.spark.stopped_query.change_record import (
+    KINDS,
+    RESCALE,
+    ChangeKind,
+    ChangeRecord,
+    digest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFolder:
+    """The folder of a change. `path`: relative to the checkpoint."""
+
+    files: CheckpointFiles
+    kind: ChangeKind
+    path: str
+
+    @classmethod
+    def new(cls, files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
+        """The folder of a change that begins now. The first file in the folder creates the
+        folder."""
+        return cls(files, kind, f"{kind.root}/{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+
+    @property
+    def time(self) -> str:
+        """The start time of the change; as text, a later time is greater."""
+        return self.path.rpartition("/")[2]
+
+    def saved(self, path: str) -> str:
+        """The path of the copy of a file's former content."""
+        return f"{self.path}/files/{path}"
+
+    def back_up(self, paths: Iterable[str]) -> None:
+        """Copy files that will change."""
+        for path in paths:
+            self.files.copy(path, self.saved(path))
+
+    def write_record(self, record: ChangeRecord) -> None:
+        """Write the record, or replace the record."""
+        text = json.dumps(record.content(), indent=1)
+        self.files.write_text(f"{self.path}/{self.kind.record}", text)
+
+    def record(self) -> ChangeRecord | None:
+        """The record; None if the change has not changed anything yet."""
+        path = f"{self.path}/{self.kind.record}"
+        if not self.files.exists(path):
+            return None
+        return ChangeRecord.of(json.loads(self.files.read_text(path)))
+
+    def has_own_text(self, record: ChangeRecord, path: str) -> bool:
+        """Return True if an edited file has its text from before the change, or a text of the
+        change."""
+        before = self.files.read_text(self.saved(path))
+        allowed = {digest(before), digest(record.between.get(path, before)), record.edited[path]}
+        return digest(self.files.read_text(path)) in allowed
+
+    def forget(self) -> None:
+        """Delete the remains of killed edits, then the record, then the folder."""
+        record = self.record()
+        if record is not None:
+            _delete_unfinished(self.files, record)
+        self.files.delete(f"{self.path}/{self.kind.record}")
+        self.files.delete(self.path)
+        if not self.files.folders(self.kind.root):
+            self.files.delete(self.kind.root)
+
+
+def _changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
+    """The folders of all changes, oldest first."""
+    folders = [
+        ChangeFolder(files, kind, f"{kind.root}/{name}")
+        for kind in KINDS
+        for name in files.folders(kind.root)
+    ]
+    return sorted(folders, key=lambda folder: folder.time)
+
+
+def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
+    """The last change of a kind, to undo. Raises ConfigurationError if there is no such change, or
+    if a change of another kind is later."""
+    changes = _changes_of(files)
+    if not any(change.kind == kind for change in changes):
+        raise ConfigurationError(f"{files.url} has no {kind.noun} to revert: none was applied")
+    newest = changes[-1]
+    if newest.kind != kind:
+        raise ConfigurationError(
+            f"{files.url_of(newest.path)} is later than the last {kind.noun}. Undo that first: "
+            f"cowstate {newest.kind.command} --revert {files.url}"
+        )
+    return newest
+
+
+def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
+    """Return True if the last edit of a change is there."""
+    if record.moved:
+        return not files.exists(record.moved[-1])
+    if not record.edited:
+        # The change only moved the state into the checkpoint.
+        return STATE_PLACE in record.removed and not files.exists(STATE_PLACE)
+    path = record.last_edit
+    return files.exists(path) and digest(files.read_text(path)) == record.edited[path]
+
+
+def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
+    """Raise ConfigurationError unless the last change took effect, or no longer matters.
+
+    The change took effect if its last edit is still there, or if the query has planned later
+    batches. A rescale no longer matters if the query went back and planned its batch again with the
+    former number.
+    """
+    changes = _changes_of(files)
+    if not changes:
+        return
+    newest = changes[-1]
+    record = newest.record()
+    if record is not None and (
+        checkpoint.planned > record.planned
+        or took_effect(files, record)
+        or _planned_anew(newest, record, checkpoint)
+    ):
+        return
+    kind = newest.kind
+    raise ConfigurationError(
+        f"{files.url_of(newest.path)} belongs to {kind.article} {kind.noun} that is running or was "
+        f"killed. If it is not running, undo it first: cowstate {kind.command} --revert {files.url}"
+    )
+
+
+def _planned_anew(folder: ChangeFolder, record: ChangeRecord, checkpoint: QueryCheckpoint) -> bool:
+    """Return True if another run of the query has written the file with the last edit of a
+    rescale."""
+    if (
+        folder.kind != RESCALE
+        or not record.edited
+        or checkpoint.partitions != record.own["from"]
+        or not folder.files.exists(record.last_edit)
+    ):
+        return False
+    return not folder.has_own_text(record, record.last_edit)
+
+
+def finish_last(files: CheckpointFiles) -> None:
+    """Finish the last change if the change took effect and was killed before its end."""
+    changes = _changes_of(files)
+    record = changes[-1].record() if changes else None
+    if record is not None and (
+        took_effect(files, record) or _took_effect_long_ago(changes[-1], record)
+    ):
+        finish(files, record)
+
+
+def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
+    """Return True if a rescale took effect, and Spark has later deleted the entry with its last
+    edit."""
+    if folder.kind != RESCALE or not record.edited or folder.files.exists(record.last_edit):
+        return False
+    last = partitions_of_last_batch(folder.files)
+    return last is not None and last[0] > record.planned and last[1] == record.own["to"]
+
+
+def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
+    """Make the edits that follow after a change took effect, in files that still have the change's
+    `between` text. Safe to call again."""
+    for path, text in record.finishing.items():
+        if files.exists(path) and files.read_text(path) == record.between[path] != text:
+            files.write_text(path, text)
+    _delete_unfinished(files, record)
+
+
+def _delete_unfinished(files: CheckpointFiles, record: ChangeRecord) -> None:
+    """Delete the remains of killed commands beside the files that a change edits."""
+    for path in record.edited:
+        files.delete_unfinished(path)

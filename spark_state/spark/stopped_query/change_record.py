@@ -1,0 +1,94 @@
+"""The record of a change of a stopped query's checkpoint: JSON, written before the checkpoint is
+changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_FORMAT = 1
+
+Changed = Mapping[str, Sequence[str | int]]
+"""By the name of a changed thing, its value before and after the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeKind:
+    """A command that changes checkpoints. `noun`: the name of its changes."""
+
+    command: str
+    article: str
+    noun: str
+
+    @property
+    def root(self) -> str:
+        """The folder in the checkpoint with the folders of the changes."""
+        return f"_cowstate_{self.command}"
+
+    @property
+    def record(self) -> str:
+        """The name of the file with the record."""
+        return f"{self.noun}.json"
+
+
+ADOPTION = ChangeKind("adopt", "an", "adoption")
+RESCALE = ChangeKind("rescale", "a", "rescale")
+KINDS = (ADOPTION, RESCALE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """The record of a change.
+
+    planned, committed   the last batches of the query before the change
+    changed              for the report of `revert`
+    own                  JSON values of the kind: `from` and `to`, and the way to the new state. All
+                         file names of a rescale's new state have the `attempt`
+    edited               by path, the SHA-256 of the new content; the last edit takes effect, unless
+                         `moved` has a folder
+    between, finishing   by path, the texts of some edited files until the change takes effect, and
+                         the texts to write after the change took effect
+    removed              paths, in the order of removal
+    created              paths of new files; may be in `edited`, too
+    moved                folders that move into the folder of the change; the last takes effect
+    """
+
+    planned: int
+    committed: int | None
+    changed: Changed
+    own: Mapping[str, Any] = field(default_factory=dict)
+    edited: Mapping[str, str] = field(default_factory=dict)
+    between: Mapping[str, str] = field(default_factory=dict)
+    finishing: Mapping[str, str] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The edited files that existed before, in the order of the edits."""
+        return tuple(path for path in self.edited if path not in self.created)
+
+    @property
+    def last_edit(self) -> str:
+        """The file whose edit makes the change take effect."""
+        return [*self.edited][-1]
+
+    def content(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        return {"format": _FORMAT, **asdict(self)}
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> ChangeRecord:
+        """The record from the JSON values of `content`."""
+        values = {key: value for key, value in content.items() if key != "format"}
+        for key in ("removed", "created", "moved"):
+            values[key] = tuple(values[key])
+        return cls(**values)
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
