@@ -26,7 +26,7 @@ final case class Rescale(former: Int, partitions: Int) {
  *     name.
  *   - base: the unique of the state before the changes, "0" for the empty state. A merged file
  *     leads from the base, `versions` versions earlier, to the state of the file.
- *   - attempt: drawn by the writer of a merged file or snapshot; missing in files of early builds.
+ *   - attempt: drawn by the writer of a merged file or snapshot.
  *
  * A rescaled file is written by `cowstate rescale` from the `former` partitions of a version. The
  * file holds the partition's rows if the query has `partitions` partitions. Here `unique` is the id
@@ -94,12 +94,11 @@ final case class StateFileName(
 object StateFileName {
   private val State = """(\d{19})-(\d{10})-([0-9a-f]{16})"""
   private val Base = "(0|[0-9a-f]{16})"
-  private val Attempt = "(?:-([0-9a-f]{16}))?"
+  private val Attempt = "([0-9a-f]{16})"
   private val Changelog = s"$State-$Base\\.changelog\\.arrow".r
-  private val Merged = s"$State-$Base-(\\d{10})$Attempt\\.merged\\.arrow".r
-  private val Snapshot = s"$State$Attempt\\.snapshot\\.arrow".r
-  private val Rescaled =
-    s"$State-$Base-(\\d{10})-(\\d{10})-([0-9a-f]{16})\\.rescaled\\.arrow".r
+  private val Merged = s"$State-$Base-(\\d{10})-$Attempt\\.merged\\.arrow".r
+  private val Snapshot = s"$State-$Attempt\\.snapshot\\.arrow".r
+  private val Rescaled = s"$State-$Base-(\\d{10})-(\\d{10})-$Attempt\\.rescaled\\.arrow".r
 
   /** Parse a name. Returns None for a foreign file. */
   def parse(name: String): Option[StateFileName] = name match {
@@ -107,11 +106,10 @@ object StateFileName {
       Some(StateFileName(version.toLong, generation.toLong, unique, Some(base)))
     case Merged(version, generation, unique, base, versions, attempt) =>
       val file = StateFileName(
-        version.toLong, generation.toLong, unique, Some(base), versions.toLong, Option(attempt))
+        version.toLong, generation.toLong, unique, Some(base), versions.toLong, Some(attempt))
       Some(file).filter(_ => file.isMerged && file.versions <= file.version)
     case Snapshot(version, generation, unique, attempt) =>
-      Some(StateFileName(
-          version.toLong, generation.toLong, unique, None, attempt = Option(attempt)))
+      Some(ofSnapshot(StateId(version.toLong, unique), generation.toLong, attempt))
     case Rescaled(version, generation, unique, base, former, partitions, attempt) =>
       for {
         from <- former.toIntOption if from > 0
