@@ -224,7 +224,8 @@ class CheckpointFiles:
 
     def partitionings(self, order: dict[str, Any]) -> list[dict[str, Any]]:
         """The partitioning of the rows of each store in `order`, the order of a rescale."""
-        text: str = self._class("jobs.StateRescaling").partitionings(self._session, json.dumps(order))
+        rescaling = self._class("jobs.StateRescaling")
+        text: str = rescaling.partitionings(self._session, json.dumps(order))
         partitionings: list[dict[str, Any]] = json.loads(text)
         return partitionings
 

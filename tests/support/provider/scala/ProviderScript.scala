@@ -18,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
-  CowStateException, StateFileName
+  CowStateException, StateFileName, StateId
 }
 import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
   Lineage, LoadedState, StateFiles
@@ -379,7 +379,7 @@ final class ProviderScript(root: String) {
     written.collect { case (name, bytes) if name.contains(s".$kind.") => bytes }.sum
 
   private def snapshotBytes(): Long = {
-    val name = StateFileName(version, 1, "00000000000000aa", None)
+    val name = StateFileName.ofSnapshot(StateId(version, "00000000000000aa"), 1, "00000000000000ab")
     val writer = new ArrowRowsWriter(
       () => OutputStream.nullOutputStream(), "lz4",
       StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
