@@ -17,7 +17,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.session_configuration import configure
 from spark_state.spark.session.operator_configuration import check_keys
 
-_PROVIDER_SETTINGS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateConf"
+_PROVIDER_SETTINGS = "org.apache.spark.sql.execution.streaming.state.cowstate.SessionSettings"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("command_log4j2.properties")
 # The JVM logs warnings before a session can set the log level.

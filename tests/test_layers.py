@@ -1,8 +1,10 @@
-"""Rules beyond import-linter: the libraries and Spark names that a module may use."""
+"""Rules beyond import-linter: the libraries and Spark names that a Python module may use, and the
+layers of the Scala packages."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,22 @@ SESSION_MODULES = {
     "pyspark.sql.streaming.query",
 }
 SESSION_NAMES = {"SparkSession", "SparkContext", "functions"}
+JVM = ROOT / "spark_state" / "jvm"
+ENGINE = "org.apache.spark.sql.execution.streaming.state.cowstate"
+TABLES = "org.apache.spark.sql.execution.datasources.v2.cowstate"
+# The Scala packages from the bottom. A package uses packages of lower layers only, so no packages
+# form a circle. "" has the classes that users and Python name: the provider and its settings.
+LAYERS_OF_SCALA = (
+    {"spark"},
+    {"base"},
+    {"bytes", "memory"},
+    {"files", "map"},
+    {"checkpoints", "gateway"},
+    {"provider"},
+    {""},
+    {"jobs", "plans"},
+    {"tables"},
+)
 
 
 def imported_names(source: str) -> Iterator[str]:
@@ -100,3 +118,55 @@ def test_every_package_of_ours_is_known_to_the_import_linter() -> None:
     configured = (ROOT / "setup.cfg").read_text(encoding="utf-8").partition("root_packages =")[2]
     present = {folder for folder in OURS if (ROOT / folder / "__init__.py").exists()}
     assert present <= set(configured.partition("include_external")[0].split())
+
+
+def declared_package(source: str) -> str:
+    """The package of a Scala file. Two package clauses would make names visible without import."""
+    (package,) = re.findall(r"^package (\S+)$", source, re.MULTILINE)
+    return package
+
+
+def used_packages(source: str) -> set[str]:
+    """The packages of ours that a Scala file names: in imports, or before a name in the code."""
+    inner = "|".join(sorted(set().union(*LAYERS_OF_SCALA) - {"", "tables"}))
+    full = re.findall(rf"\bstate\.cowstate\.(?:({inner})\.|(?=[A-Z{{_]))", source)
+    relative_to_ours = re.findall(rf"(?<![\w.])(?:cowstate\.)?({inner})\.[A-Z{{_]\w", source)
+    tables = ["tables"] if re.search(r"\bv2\.cowstate\.[A-Z{_]", source) else []
+    return {*full, *relative_to_ours, *tables}
+
+
+def test_the_package_of_a_scala_file_is_its_folder() -> None:
+    names = {}
+    for path in sorted(JVM.rglob("*.scala")):
+        folder = str(path.parent.relative_to(JVM))
+        inner = {"tables": TABLES, ".": ENGINE}.get(folder, f"{ENGINE}.{folder}")
+        names[relative(path)] = (declared_package(path.read_text(encoding="utf-8")), inner)
+    assert {path: pair for path, pair in names.items() if len(set(pair)) > 1} == {}
+
+
+def test_a_scala_package_uses_packages_of_lower_layers_only() -> None:
+    lower: set[str] = set()
+    upward = {}
+    for layer in LAYERS_OF_SCALA:
+        for package in layer:
+            sources = sorted((JVM / package).glob("*.scala"))
+            assert sources, package
+            for path in sources:
+                used = used_packages(path.read_text(encoding="utf-8"))
+                upward[relative(path)] = used - lower - {package}
+        lower |= layer
+    assert set(upward) == {relative(path) for path in JVM.rglob("*.scala")}
+    assert {path: packages for path, packages in upward.items() if packages} == {}
+
+
+def test_names_of_scala_packages_are_recognised() -> None:
+    source = f"""
+    import {ENGINE}.base.StateId
+    import {ENGINE}.{{CowStateStoreProvider, SessionSettings}}
+    import {TABLES}.CowStateTable
+    import org.apache.spark.unsafe.map.BytesToBytesMap
+    val url = map.Url
+    val index = cowstate.checkpoints.StateFiles
+    val key = "stateStore.cowstate.backend"
+    """
+    assert used_packages(source) == {"base", "", "tables", "map", "checkpoints"}

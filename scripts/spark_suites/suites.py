@@ -19,7 +19,7 @@ STATE = f"{SQL}.execution.streaming.state"
 STREAMING = f"{SQL}.streaming"
 EXECUTION = f"{SQL}.execution.streaming"
 READER = f"{SQL}.execution.datasources.v2.state"
-HARNESS = f"{STATE}.cowstate"
+HARNESS = f"{STATE}.cowstate.suites"
 
 # Tests named after RocksDB or its changelogs, and not HDFSBacked, open no other provider's store.
 LEFT_OUT = "^(?!.*HDFS).*(RocksDB|rocksdb|changelog checkpointing)"

@@ -47,7 +47,7 @@ from spark_state.jvm.scala_compiler import compile_jar, spark_jars
 
 SCALA = Path(__file__).parent / "scala"
 SOURCES = (SCALA / "StateMemories.scala", SCALA / "MapSteps.scala")
-MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.MapSteps"
+MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks.MapSteps"
 CODEC = "lz4"
 JVMS = {"usual": (), "large pages": ("-XX:+UseTransparentHugePages",)}
 

@@ -36,7 +36,7 @@ from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from spark_state.jvm.scala_compiler import compile_jar, spark_jars
 
 HERE = Path(__file__).resolve().parent
-MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.StoreCommits"
+MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks.StoreCommits"
 MANY = 64
 MOST_MORE_MS = 5.0
 

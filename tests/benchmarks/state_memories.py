@@ -33,7 +33,7 @@ import spark_state
 from spark_state.jvm.scala_compiler import compile_jar, spark_jars
 
 SOURCE = Path(__file__).parent / "scala" / "StateMemories.scala"
-MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.StateMemories"
+MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks.StateMemories"
 CONTENDERS = ("heap", "mapped", "mapped_in_place", "sorted_runs", "rocksdb")
 OPENED = ("java.nio", "sun.nio.ch", "java.lang")
 

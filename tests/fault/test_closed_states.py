@@ -15,7 +15,7 @@ import pytest
 
 import spark_state
 from spark_state.jvm.scala_compiler import spark_jars
-from tests.support.provider.provider_jvm import PACKAGE, scripts_jar
+from tests.support.provider.provider_jvm import SCRIPTS, scripts_jar
 
 pytestmark = pytest.mark.fault
 # The option with which Spark's launcher opens the package to Java.
@@ -25,7 +25,7 @@ OPENED = "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
 def closed_at_random(directory: Path, seed: int, states: int) -> subprocess.CompletedProcess[str]:
     jars = [str(scripts_jar()), spark_state.jar_path(), str(spark_jars() / "*")]
     java = ["java", OPENED, "-Xmx256m", f"-XX:ErrorFile={directory / 'crash.log'}"]
-    program = ["-cp", os.pathsep.join(jars), f"{PACKAGE}.ClosingStress"]
+    program = ["-cp", os.pathsep.join(jars), f"{SCRIPTS}.ClosingStress"]
     command = [*java, *program, str(directory), str(seed), str(states)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory)
 

@@ -153,7 +153,7 @@ def test_the_provider_reads_the_same_versions_of_the_offset_log(
     """Spark refuses unknown versions itself, but a later Spark may know more versions."""
     jvm: Any = spark._jvm
     package = jvm.org.apache.spark.sql.execution.streaming.state.cowstate
-    partitions = package.QueryPartitions(
+    partitions = package.checkpoints.QueryPartitions(
         str(tmp_path / "state"), spark._jsparkSession.sessionState().newHadoopConf()
     )
     (tmp_path / "offsets").mkdir()

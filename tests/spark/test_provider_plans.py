@@ -43,7 +43,7 @@ from tests.support.provider.provider_jobs import (
     configured,
     in_order,
 )
-from tests.support.provider.provider_jvm import PACKAGE, ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -73,10 +73,9 @@ def plan_of(stream: Stream, build: Build) -> list[str]:
 
 def changed(spark: SparkSession, plan: Any) -> Any:
     """The plan after the provider's rule, for the settings of the session."""
-    rules: Any = spark._jvm
-    for name in PACKAGE.split("."):
-        rules = getattr(rules, name)
-    return rules.StatefulPlanRule.postColumnarTransitions().apply(plan)
+    jvm: Any = spark._jvm
+    rule = jvm.org.apache.spark.sql.execution.streaming.state.cowstate.plans.StatefulPlanRule
+    return rule.postColumnarTransitions().apply(plan)
 
 
 HASHED = ["HashAggregate", "StateStoreSave", "HashAggregate", "StateStoreRestore"]
@@ -188,7 +187,7 @@ def test_a_join_that_another_extension_wrapped_runs_as_spark_planned_it(
     stream.feed([("key", 1)])
     plan = last_plan(stream.run(joined_by_key(stream), output_mode="append"))
     state = first_node(plan, "StateOfJoin")
-    ours: Any = spark._jvm.org.apache.spark.sql.execution.streaming.state.cowstate
+    ours: Any = spark._jvm.org.apache.spark.sql.execution.streaming.state.cowstate.plans
     join = state.child()
     wrapped = ours.StateOfJoinExec(
         state.left(), state.right(), state.evictions(), ours.UnorderedExec(join)

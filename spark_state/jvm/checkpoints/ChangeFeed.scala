@@ -1,7 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.RecordType
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateLoadException, StateFileName, StateId, StoreShape
+}
 import org.apache.spark.util.NextIterator
 
 /** Changes in the form of Spark's change feed: kind, key, value and batch of each change. */

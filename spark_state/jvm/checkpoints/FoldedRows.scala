@@ -1,9 +1,14 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import java.io.Closeable
 
 import org.apache.spark.memory.TaskMemoryManager
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, StateFileName, StoreShape
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.StateFileBatch
 import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.map.BytesToBytesMap
 

@@ -1,6 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import java.util.concurrent.atomic.AtomicInteger
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{StateFileName, StateId}
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{MapView, VersionedState}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.StateMemory
 
 /**
  * A state in memory, with the known facts about the state's files.
@@ -122,20 +126,3 @@ private[cowstate] final class TakenView(
     val state: LoadedState,
     val view: MapView,
     val at: StateId)
-
-/** Owner of a write store. A session hears once of the store's end: committed or aborted. */
-private[cowstate] trait StoreSession {
-  /** True if a snapshot is written before the commit returns. */
-  def forcesSnapshot: Boolean
-  /** Id given by Spark to the state that the batch begins upon. */
-  def askedFor: Option[String]
-  def begin(state: LoadedState, base: StateId): CowStateStore
-  /**
-   * Prepare for writing, at the latest before the first bytes of the changelog. From then on the
-   * run of the query writes to the store's directory, and new files outrank the files of earlier
-   * writers.
-   */
-  def beginWriting(state: LoadedState): Unit
-  def committed(store: CowStateStore): Unit
-  def aborted(): Unit
-}

@@ -1,6 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  ArrowRowsWriter, StateFileOutput
+}
 
 /** A state file that is being written. The file gets its name at `commit`. */
 final class PendingStateFile(
@@ -11,7 +15,7 @@ final class PendingStateFile(
   private var output: StateFileOutput = _
   private var ahead = Option.empty[CommitAhead]
 
-  val rows = new StateFileWriter(() => open(), codec, header, checksums)
+  val rows = new ArrowRowsWriter(() => open(), codec, header, checksums)
 
   private def open() = {
     output = create()

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets.UTF_8
@@ -11,6 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.JsonMethods
 
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{CowStateException, WaysOut}
 import org.apache.spark.sql.internal.SQLConf
 
 /**

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import java.io.Closeable
 import java.util.concurrent.{Callable, ExecutionException, ExecutorService, Executors}

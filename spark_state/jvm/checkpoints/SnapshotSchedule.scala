@@ -1,4 +1,6 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{StateFileName, StateId}
 
 /** Sizes of a state file: bytes of the file, and bytes of keys and values before compression. */
 final case class FileSize(bytes: Long, rowBytes: Long) {

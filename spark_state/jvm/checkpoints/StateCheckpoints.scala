@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import java.io.Closeable
 import java.util
@@ -8,6 +8,18 @@ import scala.collection.mutable
 import scala.util.Using
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateCorruptException, CowStateMissingException, HdfsStateFile, StateFileName, StoreShape
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  ArrowRowsReader, ArrowRowsWriter, HdfsStateFileReader, StateDirectory, StateFileBatch,
+  StateFileInput, StateFileMetadata
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, KeyIndex, MapView, Prefetches
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -73,7 +85,7 @@ final class StateCheckpoints(
   }
 
   /** Write a file of the rows that `f` puts. Returns the size of the file. */
-  private def written(name: StateFileName)(f: StateFileWriter => Unit): FileSize = {
+  private def written(name: StateFileName)(f: ArrowRowsWriter => Unit): FileSize = {
     val file = create(name)
     try {
       f(file.rows)
@@ -124,7 +136,11 @@ final class StateCheckpoints(
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
     val hashes = new Array[Int](Prefetches.Window)
-    lineage.adopted.foreach(adopted(_, map))
+    lineage.adopted.foreach { file =>
+      adopted.foreach(file, map.checksums) { (key, value) =>
+        if (value == null) map.remove(key, null) else map.put(key, value, null)
+      }
+    }
     val sizes = mutable.LinkedHashMap.empty[StateFileName, FileSize]
     val onFile = (file: OpenFile) => {
       if (sizes.isEmpty) map.reserve(expectedEntries(lineage.files, file))
@@ -246,7 +262,7 @@ final class StateCheckpoints(
   private def openFile(name: StateFileName): OpenFile = {
     val input = directory.open(name.toString)
     try {
-      val reader = new StateFileReader(input, s"${directory.url}/$name", owner)
+      val reader = new ArrowRowsReader(input, s"${directory.url}/$name", owner)
       check(name, reader)
       val first = reader.groupsFrom(0).nextOption()
       new OpenFile(name, input, reader, first.toSeq.flatMap(reader.batches(_)))
@@ -257,7 +273,7 @@ final class StateCheckpoints(
     }
   }
 
-  private def check(name: StateFileName, reader: StateFileReader): Unit = {
+  private def check(name: StateFileName, reader: ArrowRowsReader): Unit = {
     val header = headerOf(name)
     val expected = header.toMap
     val keys = header.map(_._1)
@@ -304,6 +320,6 @@ object StateCheckpoints {
   private final class OpenFile(
       val name: StateFileName,
       val input: StateFileInput,
-      val reader: StateFileReader,
+      val reader: ArrowRowsReader,
       val first: Seq[StateFileBatch])
 }

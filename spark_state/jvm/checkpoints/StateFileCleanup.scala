@@ -1,10 +1,11 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import java.util.concurrent.TimeUnit
 
 import scala.annotation.tailrec
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{StateFileName, StateId}
 
 /** Retention and orphan sweep of a store: deletes files without use for a retained version. */
 private[cowstate] final class StateFileCleanup(

@@ -1,6 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  HdfsStateFile, StateFileName, StateId
+}
 
 /**
  * Files for the restore of a state, in order: first a snapshot, files of an adopted checkpoint, or

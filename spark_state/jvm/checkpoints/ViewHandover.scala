@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
 
 /**
  * Handover of a view from a batch to maintenance. If maintenance finds the store busy, maintenance

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.files
 
 import java.io.ByteArrayInputStream
 import java.nio.{ByteBuffer, ByteOrder}
@@ -8,6 +8,8 @@ import com.github.luben.zstd.Zstd
 import net.jpountz.lz4.{LZ4Factory, LZ4FrameInputStream}
 import net.jpountz.xxhash.XXHashFactory
 import org.apache.arrow.flatbuf.CompressionType
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
 
 /**
  * Compression of the buffers of a record batch. A buffer is the uncompressed length as a long, then

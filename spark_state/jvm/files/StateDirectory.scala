@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.files
 
 import java.io.{FileNotFoundException, OutputStream}
 import java.nio.ByteBuffer
@@ -14,6 +14,9 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FSDataInputStream, Path, StreamCapabilities}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateMissingException, WaysOut
+}
 
 /** A file being written. After `commit` the whole file is in the directory; before, nothing is. */
 trait StateFileOutput {
@@ -147,7 +150,7 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
   }
 }
 
-private object LocalStateDirectory {
+private[cowstate] object LocalStateDirectory {
   /**
    * Number of directories above a store's directory, up to the checkpoint's: partition, operator,
    * state, checkpoint. A store without a name has one directory less: then the fourth lies above
@@ -206,7 +209,7 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
   override def sweepOrphans(): Unit = ()
 }
 
-private object StateDirectoryErrors {
+private[cowstate] object StateDirectoryErrors {
   def missing(url: String, name: String): CowStateMissingException =
     new CowStateMissingException(
       s"$url/$name is missing: something other than cowstate deleted it. Restore it " +

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.files
 
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.UTF_8
@@ -7,6 +7,7 @@ import java.util.zip.CRC32
 import scala.util.control.NonFatal
 
 import org.apache.arrow.flatbuf.Footer
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateFileName
 import org.apache.spark.sql.types.StructType
 
 /** Metadata keys of a state file, and the checksum of the footer. */

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.IOException
 import java.nio.ByteBuffer
@@ -10,6 +10,9 @@ import scala.collection.mutable
 import org.json4s.{JInt, JObject, JString}
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, StoreLocation
+}
 
 /**
  * The gateway of this executor: a process started by the first request, and started again by the

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.IOException
 import java.nio.ByteBuffer
@@ -11,6 +11,7 @@ import scala.annotation.tailrec
 import org.json4s.{JArray, JField, JInt, JObject, JString}
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StoreLocation
 
 /**
  * The objects below a URL, accessed through the gateway. Names are relative to the URL.

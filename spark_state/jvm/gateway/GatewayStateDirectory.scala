@@ -1,8 +1,12 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.{EOFException, OutputStream}
 
 import scala.collection.concurrent.TrieMap
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  StateDirectory, StateDirectoryErrors, StateFileInput, StateFileOutput
+}
 
 /**
  * Files of one store, as objects below `path`. A file becomes an object at its commit, and is

@@ -1,9 +1,15 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  HdfsStateFile, StateFileName, StoreSettings
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  StateDirectory, StateFileInput, StateFileOutput
+}
 
 /**
  * Files of one store, in the checkpoint or in an object store. The checkpoint's marker names the

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.InterruptedIOException
 import java.nio.ByteBuffer
@@ -15,6 +15,9 @@ import org.apache.hadoop.fs.Path
 import org.json4s.{JInt, JString}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, CowStateFencedException, CowStatePlaceException
+}
 
 /** Name of a claim: `runs/<number>-<run>.json`, where the number has 19 digits. */
 private[cowstate] final case class RunClaimName(number: Long, run: String) {

@@ -1,10 +1,11 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.{ByteArrayOutputStream, IOException, OutputStream}
 import java.nio.ByteBuffer
 import java.nio.file.{Files, Path}
 
 import org.apache.spark.SparkEnv
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateDiskException
 
 /**
  * An object until it is put in the store: small objects in memory, larger objects from

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.{FileNotFoundException, InputStream}
 import java.nio.charset.StandardCharsets.UTF_8
@@ -13,6 +13,8 @@ import org.apache.hadoop.fs.{
 import org.json4s.JString
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.LocalStateDirectory
 
 /**
  * Place of a checkpoint's state in an object store: a small file of the checkpoint,

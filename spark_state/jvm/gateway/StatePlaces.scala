@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.gateway
 
 import java.io.FileNotFoundException
 import java.util.{Collections, LinkedHashMap, Map => JavaMap, UUID}
@@ -12,6 +12,9 @@ import org.json4s.jackson.JsonMethods.parse
 
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, CowStatePlaceException, StoreLocation, StoreSettings
+}
 
 /**
  * Places of the states of checkpoints, remembered for each run. `root` is `<checkpoint>/state`. A

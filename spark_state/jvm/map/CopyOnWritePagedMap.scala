@@ -1,6 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.{RowChecksums, Words}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.StateMemory
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -419,13 +421,13 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   private def copyOfKey(address: Long, fields: Int): UnsafeRow =
-    rowOf(
+    Words.rowOf(
       records.base(address), records.offset(address) + records.headerBytes,
       records.getInt(address, KeyLength), fields)
 
   private def verifiedValue(address: Long, fields: Int): UnsafeRow = {
     val value = valueAt(address, fields)
-    rowOf(value.getBaseObject, value.getBaseOffset, value.getSizeInBytes, fields)
+    Words.rowOf(value.getBaseObject, value.getBaseOffset, value.getSizeInBytes, fields)
   }
 
   private def verify(address: Long): Unit = {
@@ -478,13 +480,4 @@ private[cowstate] final class CopyOnWritePagedMap(
 private[cowstate] object CopyOnWritePagedMap {
   private val MinCompactBytes = 64L << 10
   private val MaxCompactBytes = 4L << 20
-
-  /** Copy bytes into a new row. */
-  def rowOf(base: AnyRef, offset: Long, length: Int, fields: Int): UnsafeRow = {
-    val bytes = new Array[Byte](length)
-    Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)
-    val row = new UnsafeRow(fields)
-    row.pointTo(bytes, length)
-    row
-  }
 }

@@ -1,6 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{Block, StateMemory}
 import org.apache.spark.unsafe.Platform
 
 /**

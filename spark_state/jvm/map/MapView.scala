@@ -1,6 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.Words
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -76,8 +78,8 @@ private[cowstate] final class MapView(
       private def copyAndGoOn(): (UnsafeRow, UnsafeRow) = {
         checksums.read(
           walk.base, walk.keyOffset, walk.keyLength + walk.valueLength, walk.checksum)
-        val key = CopyOnWritePagedMap.rowOf(walk.base, walk.keyOffset, walk.keyLength, keyFields)
-        val value = CopyOnWritePagedMap.rowOf(
+        val key = Words.rowOf(walk.base, walk.keyOffset, walk.keyLength, keyFields)
+        val value = Words.rowOf(
           walk.base, walk.keyOffset + walk.keyLength, walk.valueLength, valueFields)
         ahead = walk.next()
         (key, value)

@@ -1,6 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import java.util
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, MemoryAccount, StateMemory
+}
 
 /**
  * Open views of a map, by the epoch that each view ended; and dropped memory: pages and bitmaps

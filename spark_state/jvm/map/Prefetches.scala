@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 /**
  * Prefetcher of memory: brings the memory that a map will read into the processor's caches. A

@@ -1,6 +1,7 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.StateMemory
 
 /**
  * Lists of the records whose keys have the same prefix, in no order. The map `heads` leads from a

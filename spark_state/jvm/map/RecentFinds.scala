@@ -1,4 +1,6 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
 
 /**
  * Records of the keys read recently, in order, for the writes that follow. Operators of Spark

@@ -1,8 +1,12 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import java.util
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, NumberedBlocks, StateMemory
+}
 import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.array.ByteArrayMethods
 

@@ -1,22 +1,13 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.map
 
 import java.util
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-
-/**
- * A committed state: the version, and the id of the attempt that made the state (see
- * StateFileName).
- */
-final case class StateId(version: Long, unique: String)
-
-object StateId {
-  /** State before the first batch. */
-  val Empty: StateId = StateId(0, "0")
-
-  /** Id of the states that the earlier provider of an adopted checkpoint wrote. */
-  val Adopted: String = "0000000000000adf"
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, StateId, StoreShape
 }
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.Words
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.StateMemory
 
 /**
  * Newest state of a store and, through undo logs, the versions before.
@@ -185,6 +176,6 @@ private[cowstate] final class VersionedState(
   }
 
   private def withFields(row: UnsafeRow, fields: Int): UnsafeRow =
-    CopyOnWritePagedMap.rowOf(
+    Words.rowOf(
       row.getBaseObject, row.getBaseOffset, row.getSizeInBytes, fields)
 }

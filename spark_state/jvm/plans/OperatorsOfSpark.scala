@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.plans
 
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
@@ -8,6 +8,7 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
+import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 
 /**
@@ -46,7 +47,7 @@ private[sql] object OperatorsOfSpark extends Logging {
       info <- operators.headOption.flatMap(_.stateInfo)
       // Spark allows transformWithState on RocksDB only.
       if !operators.exists(_.nodeName.startsWith(Transform))
-      if !StatefulPlanRule.isOurs(provider) &&
+      if !CowStateStoreProvider.isNamed(provider) &&
         SparkSession.getDefaultSession.exists(asksForCowState)
       if toldRuns.add(info.queryRunId.toString)
     } {
@@ -60,5 +61,5 @@ private[sql] object OperatorsOfSpark extends Logging {
   }
 
   private def asksForCowState(session: SparkSession): Boolean =
-    StatefulPlanRule.isOurs(session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key))
+    CowStateStoreProvider.isNamed(session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key))
 }

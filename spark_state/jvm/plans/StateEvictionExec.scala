@@ -1,9 +1,12 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.plans
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
+import org.apache.spark.sql.execution.streaming.state.cowstate.provider.{
+  StoreEviction, StoresOfTask
+}
 
 /**
  * Hands on the rows of its child unchanged, and tells the task which rows the operator above will

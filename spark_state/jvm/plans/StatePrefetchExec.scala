@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.plans
 
 import scala.collection.mutable
 
@@ -10,6 +10,11 @@ import org.apache.spark.sql.catalyst.expressions.{
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.Words
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.KeyIndex
+import org.apache.spark.sql.execution.streaming.state.cowstate.provider.{
+  PrefetchingStore, StoresOfTask
+}
 import org.apache.spark.unsafe.Platform
 
 /**

@@ -1,6 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
-
-import scala.util.control.NonFatal
+package org.apache.spark.sql.execution.streaming.state.cowstate.plans
 
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, Literal}
 import org.apache.spark.sql.catalyst.rules.Rule
@@ -12,8 +10,10 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.{
   BaseStreamingDeduplicateExec, StatefulOperator, StateStoreRestoreExec, StateStoreSaveExec
 }
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
+import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateConf
+import org.apache.spark.sql.execution.streaming.state.cowstate.provider.JoinStores
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.util.SparkClassUtils
 
 /**
  * Rule that changes Spark's plan of a batch with stateful operators. Output rows and state stay the
@@ -65,13 +65,8 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   }
 
   private def isWanted(conf: SQLConf): Boolean =
-    isOurs(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)) &&
+    CowStateStoreProvider.isNamed(conf.getConf(SQLConf.STATE_STORE_PROVIDER_CLASS)) &&
       CowStateConf.changesPlans(conf.getAllConfs)
-
-  /** True if a provider class is of this jar. */
-  def isOurs(provider: String): Boolean =
-    try classOf[CowStateStoreProvider].isAssignableFrom(SparkClassUtils.classForName[Any](provider))
-    catch { case NonFatal(_) | _: LinkageError => false } // Spark reports an unusable class later.
 
   private def isInformed(operator: SparkPlan): Boolean =
     operator.children.exists {

@@ -1,9 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.plans
 
 import org.apache.spark.TaskContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
 
 /**
  * Hands on the rows of its child unchanged. When the task ends, reads the remaining rows.

@@ -1,23 +1,34 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import scala.util.control.NonFatal
 
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateCommitException, StateFileName, StateId, StoreShape
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.LoadedState
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, MapView, OldRecords, UndoLog
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.spark.{
+  ReadStoreOfSpark, StoreOfSpark
+}
 import org.apache.spark.sql.types.StructType
 
 /** Refuses operations on column families, which Spark needs on RocksDB only. */
 private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
+  import ProvidedStore.ProviderName
+
   protected def only(colFamilyName: String): Unit =
     if (colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME) {
-      throw StateStoreErrors.multipleColumnFamiliesNotSupported("CowStateStoreProvider")
+      throw StateStoreErrors.multipleColumnFamiliesNotSupported(ProviderName)
     }
 
   protected def refuse(operation: String): Nothing =
-    throw StateStoreErrors.unsupportedOperationException(operation, "CowStateStoreProvider")
+    throw StateStoreErrors.unsupportedOperationException(operation, ProviderName)
 
   /** Return the values of keys, in the order of the keys. A value is null if the key is absent. */
   override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] = {
@@ -43,16 +54,16 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
  * or the end of the task: aggregations never release their stores.
  */
 private[cowstate] final class CowReadStore(
-    provider: CowStateStoreProvider, loaded: LoadedState, state: StateId)
+    store: ProvidedStore, loaded: LoadedState, state: StateId)
   extends WithoutColumnFamilies with PrefetchingStore {
-  private val shape = provider.rowShape
+  private val shape = store.shape
   @volatile private var writer: CowStateStore = _
   private var views = List.empty[() => Unit]
   private var released = false
   Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => release()))
   StoresOfTask.opened(this)
 
-  override def id: StateStoreId = provider.stateStoreId
+  override def id: StateStoreId = store.id
   override def version: Long = state.version
 
   /** Read from now on what the write store of the same task has written. */
@@ -75,7 +86,7 @@ private[cowstate] final class CowReadStore(
     if (writer != null) return writer.allRows()
     val (rows, release) = loaded.versions.entries(state, shape.keyFields, shape.valueFields)
     views = release :: views
-    pairs(rows, release)
+    CowStateStore.pairs(RowsAndRelease(rows, release))
   }
 
   override def prefixScan(
@@ -84,7 +95,7 @@ private[cowstate] final class CowReadStore(
     if (writer != null) return writer.prefixScan(prefixKey, colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
     val entries = loaded.versions.prefixScan(state, prefixKey, shape)
-    pairs(entries.iterator, () => ())
+    CowStateStore.pairs(RowsAndRelease(entries.iterator, () => ()))
   }
 
   override def abort(): Unit = release()
@@ -95,33 +106,35 @@ private[cowstate] final class CowReadStore(
     if (!released) loaded.leave()
     released = true
   }
+}
 
-  private def pairs(
-      rows: Iterator[(UnsafeRow, UnsafeRow)],
-      release: () => Unit): StateStoreIterator[UnsafeRowPair] =
-    CowStateStore.pairs(rows, release)
+private[cowstate] object CowReadStore {
+  /** Return a reader that alone uses a state. */
+  def owning(store: ProvidedStore, own: LoadedState): CowReadStore =
+    new CowReadStore(store, own, own.versions.head)
 }
 
 /**
- * Write store with the changes of one batch. A session makes the store, and hears of the commit or
+ * Write store with the changes of one batch. The batch opens the store, and hears of the commit or
  * abort.
  */
-private[cowstate] final class CowStateStore(
-    provider: CowStateStoreProvider,
+private[cowstate] final class CowStateStore private (
+    store: ProvidedStore,
     val state: LoadedState,
     base: StateId,
-    private val session: StoreSession)
+    private val batch: StoreBatch)
   extends StoreOfSpark with WithoutColumnFamilies with PrefetchingStore with Logging {
   import CowStateStore._
+  import ProvidedStore.ProviderName
 
-  val shape: StoreShape = provider.rowShape
+  val shape: StoreShape = store.shape
   private val versions = state.versions
   private[cowstate] val map = versions.map
-  private val attempt = StoresOfTask.attemptAt(provider.stateStoreId)
+  private val attempt = StoresOfTask.attemptAt(store.id)
   val newState: StateId = StateId(base.version + 1, attempt.unique)
   /** True if the generation of the changelog is fixed. Read and set under the lock of `attempt`. */
   private var isSettled = false
-  private val changelog = provider.newChangelog(changelogName, () => settledName())
+  private val changelog = store.checkpoints.create(changelogName, () => settledName())
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
@@ -144,17 +157,17 @@ private[cowstate] final class CowStateStore(
     if (!isSettled) {
       val together = this +: ofSamePartition.filter(_.attempt eq attempt)
       val open = together.filterNot(_.isSettled)
-      open.foreach(store => store.session.beginWriting(store.state))
+      open.foreach(other => other.batch.beginWriting(other.state))
       val generation = together.map(_.state.generation).max
-      open.foreach { store =>
-        store.state.raise(generation)
-        store.isSettled = true
+      open.foreach { other =>
+        other.state.raise(generation)
+        other.isSettled = true
       }
     }
     changelogName
   }
 
-  override def id: StateStoreId = provider.stateStoreId
+  override def id: StateStoreId = store.id
   override def version: Long = base.version
   /** Id of the attempt that made the state upon which the batch began. */
   def begunUpon: String = base.unique
@@ -211,77 +224,39 @@ private[cowstate] final class CowStateStore(
     only(colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
     val entries = map.prefixScan(prefixKey, shape.keyFields, shape.valueFields)
-    pairs(entries.iterator, () => ())
+    pairs(RowsAndRelease(entries.iterator, () => ()))
   }
 
   /**
-   * Return the rows in the store now. If the task knows the eviction of the operator, return only
-   * the rows that the operator has to evict itself. The operator calls this method only to evict,
-   * and after all its input, so the store may remove the other old rows here. Changes made while
-   * iterating do not show.
+   * Return the rows in the store now: all rows, or, if the operator evicts from the store, the rows
+   * of an EvictionScan. Changes made while iterating do not show.
    */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
-    val oldRows = if (phase == Committed) None else oldRowsForOperator
-    oldRows.map { case (rows, release) => pairs(rows, release) }.getOrElse(allRows())
+    val scan = if (phase == Committed) None else EvictionScan.of(this)
+    scan.flatMap(_.open()).map(pairs).getOrElse(allRows())
   }
 
   /** Return all rows in the store now. */
-  def allRows(): StateStoreIterator[UnsafeRowPair] = {
-    val (rows, release) =
-      if (phase == Committed) kept(versions.entries(newState, shape.keyFields, shape.valueFields))
-      else rowsOf(map.openView())
-    pairs(rows, release)
-  }
+  def allRows(): StateStoreIterator[UnsafeRowPair] = pairs(
+    if (phase == Committed) {
+      val (rows, release) = versions.entries(newState, shape.keyFields, shape.valueFields)
+      kept(RowsAndRelease(rows, release))
+    } else {
+      rowsOf(map.openView())
+    })
 
-  /** Return the old rows for the operator to evict. None if the task does not know the eviction. */
-  private def oldRowsForOperator: Option[RowsAndRelease] =
-    StoresOfTask.evictionFrom(id).filter(_ => isOfOperator).flatMap {
-      case (eviction, oldRowCount) =>
-        storeOf(eviction).map { store =>
-          if (store eq this) counted(oldRows(eviction), oldRowCount)
-          else keysOfOldValues(store, eviction, oldRowCount)
-        }
-    }
-
-  /**
-   * Return the counts of keys with old values. If the operator does not need the rows, the store
-   * first removes as many rows as possible.
-   */
-  private def keysOfOldValues(
-      values: CowStateStore, eviction: StoreEviction, oldRowCount: SQLMetric): RowsAndRelease = {
-    val left = StoresOfTask.removedCount(id).filter(_ => eviction.leavesTo(id.storeName)).map {
-      removedCount =>
-        val evicted = new LoneOldValues(this, values, eviction).remove()
-        removedCount += evicted.removed
-        oldRowCount += evicted.removed
-        evicted.left
-    }
-    if (left.contains(0L)) (Iterator.empty, () => ())
-    else {
-      val (oldValues, release) = values.oldRows(eviction)
-      counted((new KeysOfOldValues(this, values, eviction, oldValues), release), oldRowCount)
-    }
-  }
-
-  private def counted(rows: RowsAndRelease, count: SQLMetric): RowsAndRelease =
-    (rows._1.tapEach(_ => count += 1), rows._2)
-
-  private def storeOf(eviction: StoreEviction): Option[CowStateStore] =
-    if (eviction.timesIn == id.storeName) Some(this)
-    else ofSamePartition.find(_.id.storeName == eviction.timesIn)
-
-  private def oldRows(eviction: StoreEviction): RowsAndRelease = {
+  private[cowstate] def oldRows(eviction: StoreEviction): RowsAndRelease = {
     map.readTimes(eviction.time, shape.keyFields, shape.valueFields)
     rowsOf(map.openOldRows(eviction.upTo))
   }
 
   private def rowsOf(view: MapView): RowsAndRelease =
-    kept((view.rows(shape.keyFields, shape.valueFields), () => view.release()))
+    kept(RowsAndRelease(view.rows(shape.keyFields, shape.valueFields), () => view.release()))
 
   /** Keep the release of an iterator, for the end of the batch at the latest. */
   private def kept(rows: RowsAndRelease): RowsAndRelease = {
-    views = rows._2 :: views
+    views = rows.release :: views
     rows
   }
 
@@ -310,20 +285,20 @@ private[cowstate] final class CowStateStore(
       changelogName, changelog.rows.writtenBytes, () => attempt.isWhole(id.partitionId))
     phase = Committed
     commitMs = (System.nanoTime - started) / 1000000
-    session.committed(this)
+    batch.committed(this)
     newState.version
   }
 
   /** True if the operator itself opened this store, False if a reader of the state did. */
-  private def isOfOperator: Boolean =
+  private[cowstate] def isOfOperator: Boolean =
     StoresOfTask.of(id.checkpointRootLocation, id.operatorId, id.storeName).exists(_ eq this)
 
   /** Return the other stores of the same operator and partition. */
-  private def ofSamePartition: Seq[CowStateStore] =
+  private[cowstate] def ofSamePartition: Seq[CowStateStore] =
     if (!isOfOperator) Nil
     else StoresOfTask.ofOperatorOf(id).collect {
-      case store: CowStateStore
-          if store.isWriting && store.id.partitionId == id.partitionId && (store ne this) => store
+      case other: CowStateStore
+          if other.isWriting && other.id.partitionId == id.partitionId && (other ne this) => other
     }
 
   /**
@@ -344,26 +319,26 @@ private[cowstate] final class CowStateStore(
       try releaseViews()
       finally try changelog.cancel()
         finally try versions.abort()
-          finally session.aborted()
+          finally batch.aborted()
     } else {
       releaseViews()
     }
   }
 
   override def metrics: StateStoreMetrics =
-    provider.metrics.of(
+    store.metrics.of(
       id, state, if (hasCommitted) committedSize else versions.size, commitMs,
-      changelog.rows.writtenBytes, session.forcesSnapshot)
+      changelog.rows.writtenBytes, batch.forcesSnapshot)
 
   override def toString: String = s"CowStateStore[stateStoreId=$id, version=$version]"
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
-    val uses = provider.usesCheckpointIds
+    val uses = store.usesCheckpointIds
     StateStoreCheckpointInfo(
       id.partitionId,
       newState.version,
       Option.when(uses)(newState.unique),
-      Option.when(uses && base.version > 0)(session.askedFor.getOrElse(base.unique)))
+      Option.when(uses && base.version > 0)(batch.askedFor.getOrElse(base.unique)))
   }
 
   private def releaseViews(): Unit = {
@@ -383,10 +358,10 @@ private[cowstate] final class CowStateStore(
       keyStateEncoderSpec: KeyStateEncoderSpec,
       useMultipleValuesPerKey: Boolean,
       isInternal: Boolean): Unit =
-    throw StateStoreErrors.multipleColumnFamiliesNotSupported("CowStateStoreProvider")
+    throw StateStoreErrors.multipleColumnFamiliesNotSupported(ProviderName)
 
   override def removeColFamilyIfExists(colFamilyName: String): Boolean =
-    throw StateStoreErrors.removingColumnFamiliesNotSupported("CowStateStoreProvider")
+    throw StateStoreErrors.removingColumnFamiliesNotSupported(ProviderName)
 
   override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit =
     refuse("merge")
@@ -406,11 +381,24 @@ private[cowstate] object CowStateStore {
   private case object Committed extends Phase
   private case object Aborted extends Phase
 
-  private type RowsAndRelease = (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)
+  /** Open a write store. The store is aborted at the latest when its task ends. */
+  def open(
+      store: ProvidedStore, state: LoadedState, base: StateId, batch: StoreBatch): CowStateStore = {
+    val opened = new CowStateStore(store, state, base, batch)
+    try {
+      Option(TaskContext.get())
+        .foreach(_.addTaskCompletionListener[Unit](_ => opened.abortIfOpen()))
+      StoresOfTask.opened(opened)
+      opened
+    } catch {
+      case e: Throwable =>
+        opened.abortIfOpen()
+        throw e
+    }
+  }
 
-  def pairs(
-      rows: Iterator[(UnsafeRow, UnsafeRow)],
-      release: () => Unit): StateStoreIterator[UnsafeRowPair] = {
+  def pairs(scan: RowsAndRelease): StateStoreIterator[UnsafeRowPair] = {
+    import scan._
     val pair = new UnsafeRowPair
     val iterator = new Iterator[UnsafeRowPair] {
       override def hasNext: Boolean = {

@@ -1,6 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.Words
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{KeyIndex, OldRecords}
 import org.apache.spark.unsafe.Platform
 
 /** Number of removed old values, and number of old values still there. */

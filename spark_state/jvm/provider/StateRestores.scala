@@ -1,31 +1,30 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import java.util.UUID
 
-import org.apache.hadoop.conf.Configuration
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, CowStateMissingException, StateId
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
+  ChangeFeed, Damaged, LoadedState, QueryPartitions, SnapshotSchedule, StateFiles
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, VersionedState
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{MemoryAccount, StateMemory}
 
 /**
  * Restores states of one store from its files, and reads the changes of batches. Each state belongs
  * to the caller.
- *
- * @param owner owner of the states, for errors and logs
  */
-private[cowstate] final class StateRestores(
-    id: StateStoreId,
-    owner: String,
-    shape: StoreShape,
-    storeConf: StateStoreConf,
-    hadoopConf: Configuration,
-    checkpoints: StateCheckpoints,
-    metrics: StoreMetrics)
-  extends Logging {
-  private val conf = CowStateConf(storeConf)
+private[cowstate] final class StateRestores(store: ProvidedStore) extends Logging {
+  import store._
+
+  private val owner = store.toString
   private val partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
-  private val attempts =
-    new WholeAttempts(id, new PlacedStateDirectory(_, conf.store, hadoopConf).list())
+  private val attempts = new WholeAttempts(id, directoryOf(_).list())
 
   /** Return an empty state, which counts as the version of `at`. */
   def empty(at: StateId): LoadedState = {
@@ -33,11 +32,11 @@ private[cowstate] final class StateRestores(
     newState(at, files.nextGeneration)
   }
 
-  private def newState(at: StateId, generation: Long): LoadedState = {
+  /** Return an empty state, to be filled with the rows of `at`. */
+  def newState(at: StateId, generation: Long): LoadedState = {
     val account = new MemoryAccount(conf.maxMemoryBytes, owner)
     val memory = StateMemory.of(conf, account, owner)
-    val map = new CopyOnWritePagedMap(
-      memory, shape.prefixOf(), RowChecksums(storeConf, id.toString))
+    val map = new CopyOnWritePagedMap(memory, shape.prefixOf(), newChecksums())
     new LoadedState(
       memory, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
       at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
@@ -124,31 +123,8 @@ private[cowstate] final class StateRestores(
   private def missing(
       version: Long, unique: Option[String], files: StateFiles): CowStateMissingException =
     CowStateMissingException.ofVersion(
-      checkpoints.directory.url, version, unique, files, storeConf.minVersionsToRetain)
-
-  /** Restore a state from the snapshot of one version, and from no other snapshot. */
-  def replay(
-      snapshotVersion: Long,
-      endVersion: Long,
-      snapshotUnique: Option[String],
-      endUnique: Option[String]): LoadedState = {
-    val files = filesOf(endVersion)
-    val end = stateAt(endVersion, endUnique, files)
-    val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
-      case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
-      case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
-          s"${checkpoints.directory.url}, version $snapshotVersion", CowStateStoreProvider.Name)
-    }
-    val state = newState(end, files.nextGeneration)
-    try {
-      checkpoints.restore(lineage, state.versions.map)
-      state
-    } catch {
-      case e: Throwable =>
-        state.close()
-        throw e
-    }
-  }
+      checkpoints.directory.url, version, unique, files.latestVersion, files.latestOwn.isDefined,
+      storeConf.minVersionsToRetain)
 
   /** Read the changes of each batch, from the batch that made `startVersion` on. */
   def changes(

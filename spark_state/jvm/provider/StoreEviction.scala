@@ -1,4 +1,6 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.RowTime
 
 /**
  * Eviction of an operator from a store in a batch: the operator evicts the rows whose time is

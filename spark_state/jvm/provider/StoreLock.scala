@@ -1,7 +1,9 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateBusyException
 
 /** Lock that lets one task at a time write to a store. The next task waits for a bounded time. */
 final class StoreLock(owner: => String, seconds: Long) {

@@ -1,8 +1,9 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import java.util.concurrent.atomic.AtomicLong
 
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.LoadedState
 
 /**
  * Metrics of one store for a batch: about the batch, the state in memory, and the files written by

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import java.lang.ref.WeakReference
 import java.util.UUID
@@ -22,10 +22,10 @@ import org.apache.spark.sql.execution.streaming.state.{
  * providers. Such a provider takes no state from a run, and reads the run's state in memory.
  */
 private[cowstate] object StoresOfRuns {
-  private final class Holder(val run: String, last: CowStateStoreProvider) {
+  private final class Holder(val run: String, last: HeldState) {
     private val reference = new WeakReference(last)
 
-    def provider: Option[CowStateStoreProvider] = Option(reference.get)
+    def held: Option[HeldState] = Option(reference.get)
   }
 
   private val holders = new ConcurrentHashMap[StateStoreId, Holder]
@@ -33,29 +33,26 @@ private[cowstate] object StoresOfRuns {
   /**
    * Register a provider about to load its store. If the provider is of a run, the provider of an
    * earlier run gives up the state, unless a task still writes to the state. The caller must not
-   * hold the monitor of a provider.
+   * hold the monitor of a held state.
    */
-  def begin(provider: CowStateStoreProvider, conf: Configuration): Unit =
-    runOf(provider, conf).foreach { run =>
-      val before = holders.put(provider.stateStoreId, new Holder(run, provider))
-      if (before != null && before.run != run) before.provider.foreach(_.giveUpIfIdle())
-    }
+  def begin(held: HeldState, conf: Configuration): Unit = runOf(held.id, conf).foreach { run =>
+    val before = holders.put(held.id, new Holder(run, held))
+    if (before != null && before.run != run) before.held.foreach(_.giveUpIfIdle())
+  }
 
-  /** True if Spark has loaded the provider for a run of a query. */
-  def isOfRun(provider: CowStateStoreProvider, conf: Configuration): Boolean =
-    runOf(provider, conf).isDefined
+  /** True if Spark has loaded the provider of a store for a run of a query. */
+  def isOfRun(id: StateStoreId, conf: Configuration): Boolean = runOf(id, conf).isDefined
 
-  private def runOf(provider: CowStateStoreProvider, conf: Configuration): Option[String] =
+  private def runOf(id: StateStoreId, conf: Configuration): Option[String] =
     Option(conf.get(StreamExecution.RUN_ID_KEY)).filter { run =>
-      StateStore.isLoaded(StateStoreProviderId(provider.stateStoreId, UUID.fromString(run)))
+      StateStore.isLoaded(StateStoreProviderId(id, UUID.fromString(run)))
     }
 
-  /** Forget a closed provider. */
-  def end(provider: CowStateStoreProvider): Unit = holders.computeIfPresent(
-    provider.stateStoreId,
-    (_, holder) => if (holder.provider.forall(_ eq provider)) null else holder): Unit
+  /** Forget the state of a closed provider. */
+  def end(held: HeldState): Unit = holders.computeIfPresent(
+    held.id, (_, holder) => if (holder.held.forall(_ eq held)) null else holder): Unit
 
-  /** Return the provider of a run with the same store, other than `provider`. */
-  def otherThan(provider: CowStateStoreProvider): Option[CowStateStoreProvider] =
-    Option(holders.get(provider.stateStoreId)).flatMap(_.provider).filter(_ ne provider)
+  /** Return what the provider of a run with the same store holds, if that is not `held`. */
+  def otherThan(held: HeldState): Option[HeldState] =
+    Option(holders.get(held.id)).flatMap(_.held).filter(_ ne held)
 }

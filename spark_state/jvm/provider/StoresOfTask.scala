@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import java.util.concurrent.ConcurrentHashMap
 
@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
 
 /** Store that can bring the memory read by its lookups into the processor's caches. */
 private[cowstate] trait PrefetchingStore {
@@ -29,7 +30,7 @@ private[cowstate] trait PrefetchingStore {
  * join must not take the version from different attempts.
  */
 private[cowstate] final class WriteAttempt {
-  val unique: String = CowStateStoreProvider.newUnique()
+  val unique: String = StateId.newUnique()
   private val begun = ConcurrentHashMap.newKeySet[StateStoreId]
   private val uncommitted = ConcurrentHashMap.newKeySet[StateStoreId]
 

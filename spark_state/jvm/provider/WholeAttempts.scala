@@ -1,6 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{StateFileName, StateId}
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.StateFiles
 
 /**
  * Choice between several attempts at a version, in checkpoint format 1: all four stores of a join

@@ -11,15 +11,16 @@ import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.catalyst.streaming.WriteToStream
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
-import org.apache.spark.sql.execution.streaming.state.cowstate.{
-  CowStateConf, OperatorsOfSpark, SparkInternals, StatefulPlanRule
+import org.apache.spark.sql.execution.streaming.state.cowstate.SessionSettings
+import org.apache.spark.sql.execution.streaming.state.cowstate.plans.{
+  OperatorsOfSpark, SparkInternals, StatefulPlanRule
 }
 
 /**
  * Extensions of sessions that start with this jar: plans of stateful queries change, see
  * StatefulPlanRule, and commands are checked before Spark runs them.
  *
- *   start of a query    checks the session's settings of cowstate, see CowStateConf
+ *   start of a query    checks the session's settings of cowstate, see SessionSettings
  *   CREATE TABLE        must name the keys. In `saveAsTable` and `toTable` the write may name the
  *                       keys instead; Spark creates such tables without a statement
  *   replacing a table   is refused: Spark drops the old table before running the query, or before
@@ -47,7 +48,7 @@ class CowStateExtensions extends SparkSessionExtensionsProvider {
 private[cowstate] object CowStateExtensions {
   private def check(session: SparkSession, plan: LogicalPlan): Unit = plan match {
     case _: WriteToStream =>
-      CowStateConf.check(session.asInstanceOf[classic.SparkSession].sessionState.conf)
+      SessionSettings.check(session.asInstanceOf[classic.SparkSession].sessionState.conf)
     case create: CreateTable if create.name.origin.sqlText.isDefined => checkCreated(create)
     case replace: ReplaceTable => checkReplaced(replace.name, replace.tableSpec)
     case replace: ReplaceTableAsSelect => checkReplaced(replace.name, replace.tableSpec)

@@ -93,7 +93,7 @@ class CheckpointFiles:
 
     def below(self, folder: str) -> list[CheckpointFile]:
         """The files at any depth below `folder`; empty if the folder does not exist."""
-        conversion = self._class("StateConversion")
+        conversion = self._class("jobs.StateConversion")
         text: str = conversion.listFiles(self._session, self.url_of(folder))
         files = []
         for line in text.splitlines():
@@ -220,26 +220,27 @@ class CheckpointFiles:
 
     def start_conversion(self, order: dict[str, Any]) -> Any:
         """Start the Spark job of the JVM's StateConversion, and return the running job."""
-        return self._class("StateConversion").start(self._session, json.dumps(order))
+        return self._class("jobs.StateConversion").start(self._session, json.dumps(order))
 
     def partitionings(self, order: dict[str, Any]) -> list[dict[str, Any]]:
         """The partitioning of the rows of each store in `order`, the order of a rescale."""
-        text: str = self._class("StateRescaling").partitionings(self._session, json.dumps(order))
+        rescaling = self._class("jobs.StateRescaling")
+        text: str = rescaling.partitionings(self._session, json.dumps(order))
         partitionings: list[dict[str, Any]] = json.loads(text)
         return partitionings
 
     def start_rescaling(self, order: dict[str, Any]) -> Any:
         """Start the Spark job of the JVM's StateRescaling, and return the running job."""
-        return self._class("StateRescaling").start(self._session, json.dumps(order))
+        return self._class("jobs.StateRescaling").start(self._session, json.dumps(order))
 
     def discard_rescaled(self, order: dict[str, Any]) -> None:
         """Delete the files that a rescale has written for its new partitions."""
-        self._class("StateRescaling").discard(self._session, json.dumps(order))
+        self._class("jobs.StateRescaling").discard(self._session, json.dumps(order))
 
     def check_store_options(self, options: str) -> None:
         """Raise ConfigurationError if the provider refuses these options for an object store."""
         try:
-            self._class("StoreSettings").checkOptions(options)
+            self._class("base.StoreSettings").checkOptions(options)
         except IllegalArgumentException as error:
             # After the first line, PySpark may show the stack of the JVM.
             raise ConfigurationError(str(error).partition("\n")[0]) from error

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks
 
 import java.io.{ByteArrayOutputStream, FileOutputStream}
 import java.lang.management.ManagementFactory
@@ -9,6 +9,12 @@ import scala.util.Random
 import com.sun.management.ThreadMXBean
 import net.jpountz.lz4.LZ4Factory
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.ArrowRowsWriter
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, KeyIndex, VersionedState
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{HeapMemory, MemoryAccount}
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -102,7 +108,7 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
 
   private def writeChanges(drawn: Array[Int]): Unit = {
     val stream = new ByteArrayOutputStream(1 << 24)
-    val writer = new StateFileWriter(() => stream, codec, Nil)
+    val writer = new ArrowRowsWriter(() => stream, codec, Nil)
     timed("changelog", drawn) { key => rows.set(key, batch); writer.put(rows.key, rows.value) }
     once("compress", drawn.length)(writer.finish())
     val hidden = directory.resolve(s".$batch.arrow")

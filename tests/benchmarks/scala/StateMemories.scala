@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks
 
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
@@ -9,6 +9,13 @@ import scala.collection.mutable
 import scala.util.Random
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, UndoLog, VersionedState
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, HeapMemory, MappedMemory, MemoryAccount, StateMemory
+}
 import org.apache.spark.util.sketch.{BloomFilter => SketchOfKeys}
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, LRUCache, Options, RocksDB}
 import org.rocksdb.{WriteBatch, WriteOptions}

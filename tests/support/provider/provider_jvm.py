@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import spark_state
 from spark_state.jvm.scala_compiler import compile_jar
 
-PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
+SCRIPTS = "org.apache.spark.sql.execution.streaming.state.cowstate.scripts"
 SOURCES = Path(__file__).parent / "scala"
 BUILD = Path(__file__).resolve().parents[3] / "build"
 STEP = 0x9E3779B97F4A7C15
@@ -116,7 +116,7 @@ class ProviderJvm:
 
     def new(self, name: str, *arguments: bool | int | str) -> Any:
         """A new object of a driver class."""
-        constructor = self._loader.loadClass(f"{PACKAGE}.{name}").getConstructors()[0]
+        constructor = self._loader.loadClass(f"{SCRIPTS}.{name}").getConstructors()[0]
         values = self._array(self._gateway.jvm.java.lang.Object, arguments)
         return constructor.newInstance(values)
 

@@ -1,8 +1,9 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.suites
 
 import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateFileName
 
 /** The local files of a store. */
 final case class FilesOfStore(id: StateStoreId) {

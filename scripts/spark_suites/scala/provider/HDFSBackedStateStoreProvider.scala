@@ -4,7 +4,9 @@ import java.io.{DataInputStream, DataOutputStream}
 import java.util
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.state.cowstate.{CountedProvider, FilesOfStore}
+import org.apache.spark.sql.execution.streaming.state.cowstate.suites.{
+  CountedProvider, FilesOfStore
+}
 
 /**
  * Stands in the place of Spark's provider of this name: its jar comes before Spark's. So each suite

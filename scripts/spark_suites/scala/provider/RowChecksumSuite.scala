@@ -1,8 +1,12 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.suites
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.StateStoreTestsHelper._
+import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.UndoLog
+import org.apache.spark.sql.execution.streaming.state.cowstate.provider.CowStateStore
 
 /** Spark's suite of row checksums; it changes rows where cowstate holds them. */
 class RowChecksumSuite extends HDFSStateStoreRowChecksumSuite {
@@ -27,7 +31,7 @@ class RowChecksumSuite extends HDFSStateStoreRowChecksumSuite {
     val rows = store.iterator().map(pair => (pair.key.copy(), pair.value.copy())).toSeq
     store.release()
     file.delete()
-    val pending = provider.asInstanceOf[CowStateStoreProvider].newChangelog(name, () => name)
+    val pending = provider.asInstanceOf[CowStateStoreProvider].store.checkpoints.create(name)
     for (((key, value), place) <- rows.zipWithIndex) {
       val written = if (place == rows.size - 1) flipped(value) else value
       pending.rows.put(key, written, RowChecksums.crc32cOf(key, value))

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks
 
 import java.util.concurrent.{Callable, Executors}
 
@@ -8,6 +8,12 @@ import scala.util.Random
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.json4s.JObject
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StoreLocation
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.StateDirectory
+import org.apache.spark.sql.execution.streaming.state.cowstate.gateway.{
+  GatewayObjects, GatewayStateDirectory
+}
 
 /**
  * Commits files as the stores of an executor do, one thread a store: `kind` (direct or gateway),

@@ -1,6 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.util.concurrent.CyclicBarrier
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
 
 /** Accounts that are closed while a task which was given up acquires and releases. */
 final class AccountRace {

@@ -1,6 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.{IOException, OutputStream}
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  StateDirectory, StateFileInput, StateFileOutput
+}
 
 /** Where files can neither be written nor given up. */
 object BrokenDirectory extends StateDirectory {

@@ -1,6 +1,11 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.nio.file.Paths
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateException
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, MappedMemory, MemoryAccount
+}
 
 /** Files of a mapped memory, of which the first cannot be given back. */
 final class BrokenSegment(localDirectory: String) {

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
 import java.util.concurrent.atomic.AtomicLong
@@ -9,6 +9,9 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.json4s.JObject
 import org.json4s.jackson.JsonMethods.parse
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StoreLocation
+import org.apache.spark.sql.execution.streaming.state.cowstate.gateway.{GatewayObjects, RunClaim}
 
 /** The claim of a run at a directory of a store, by a clock that stands still until it is told. */
 final class ClaimScript(

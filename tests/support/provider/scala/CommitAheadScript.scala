@@ -1,7 +1,11 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.{ByteArrayOutputStream, IOException, OutputStream}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.PendingStateFile
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.StateFileOutput
 
 /** A state file whose commit waits until it is told to go on, or is interrupted. */
 final class CommitAheadScript {

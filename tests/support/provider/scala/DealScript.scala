@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.{Closeable, IOException}
 import java.nio.file.{Files, Paths}
@@ -9,6 +9,13 @@ import org.apache.spark.{SparkContext, TaskContext, TaskKilledException}
 import org.apache.spark.shuffle.FetchFailedException
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, StateFileName
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.FoldedRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.jobs.{
+  ArrivedRows, RescaleOrder, RescaledPlace, RescalingTasks, SentRow, SentRows, StoreToRescale
+}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SerializableConfiguration
 

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.IOException
 import java.nio.charset.StandardCharsets.UTF_8
@@ -13,6 +13,15 @@ import org.json4s.JObject
 import org.json4s.jackson.JsonMethods.parse
 
 import org.apache.spark.SparkEnv
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, StoreLocation
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  StateDirectory, StateFileInput, StateFileOutput
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.gateway.{
+  Gateway, GatewayObjects, GatewayStateDirectory
+}
 
 /**
  * A directory of state files, of the kind "local", "managed" or "gateway", and what the lines of a

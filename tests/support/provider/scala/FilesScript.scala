@@ -1,6 +1,9 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{StateFileName, StateId}
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{Lineage, StateFiles}
 
 /** A directory of state files, of which there are only the names, and those who write there. */
 final class FilesScript {

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import scala.collection.mutable
 
@@ -7,6 +7,13 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.memory.TaskMemoryManager
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
+  FoldedRows, StateCheckpoints, StateFileContent
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  HdfsStateFileReader, StateDirectory
+}
 
 /** Reads states of the only store that a ProviderScript has written below `root`, without a map. */
 final class FoldScript(root: String) {

@@ -1,8 +1,18 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.IOException
 
 import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateDiskException, CowStateException, StateId
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, VersionedState
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, MemoryAccount, StateMemory
+}
 
 /**
  * Two batches on a state in mapped files. The disk is full after some blocks of the second: for a

@@ -1,7 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.lang.ref.WeakReference
 
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  HeapMemory, MemoryAccount, StateMemory
+}
 import org.apache.spark.unsafe.Platform
 
 /** What becomes of full blocks of the heap that are given back. Every method uses a memory of its own. */

@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.util
 
@@ -6,6 +6,16 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.PendingStateFile
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.StateDirectory
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, KeyIndex, MapView, OpenViews, PageContents, PrefixLinks, RecentFinds,
+  RecordPages, UndoLog, VersionedState
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, MappedMemory, NumberedBlocks, StateMemory
+}
 
 /** Bytes of blocks (pages, tables, undo logs), and of arrays that are on the heap in any case. */
 final case class HeldBytes(inBlocks: Long, inArrays: Long) {

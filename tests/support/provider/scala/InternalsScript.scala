@@ -1,4 +1,6 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.plans.SparkInternals
 
 /**
  * A version of Spark, and changes of plans: `links`, or `fails` because a class of Spark lacks a

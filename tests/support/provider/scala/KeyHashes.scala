@@ -1,7 +1,8 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.KeyIndex
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 

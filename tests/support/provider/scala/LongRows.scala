@@ -1,5 +1,9 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{OpenViews, RecordPages, UndoLog}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  Block, MemoryAccount, StateMemory
+}
 import org.apache.spark.unsafe.Platform.BYTE_ARRAY_OFFSET
 
 /** Rows of almost 2 GiB, in a memory that gives out blocks of a few bytes only. */

@@ -1,8 +1,13 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import scala.collection.mutable
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.KeptRowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, KeyIndex, MapView
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
 
 /** A map that does what the lines of a script say, each with one line of result. */
 final class MapScript(withPrefix: Boolean, localDirectory: String) {

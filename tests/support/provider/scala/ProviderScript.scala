@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.{IOException, OutputStream, RandomAccessFile}
 import java.nio.file.{Files, Path, Paths}
@@ -16,6 +16,21 @@ import org.apache.spark.executor.TaskMetrics
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, StateFileName, StateId
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
+  Lineage, LoadedState, StateFiles
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  ArrowRowsWriter, StateFileMetadata
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.CopyOnWritePagedMap
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
+import org.apache.spark.sql.execution.streaming.state.cowstate.provider.{
+  CowStateStore, StoresOfRuns
+}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.unsafe.Platform
 import org.apache.spark.util.TaskCompletionListener
@@ -147,7 +162,7 @@ final class ProviderScript(root: String) {
     case List("fail-listener") =>
       TaskContext.setTaskContext(new TaskWithoutListeners)
       ""
-    case List("is-held-elsewhere") => StoresOfRuns.otherThan(started(Nil)).isDefined.toString
+    case List("is-held-elsewhere") => StoresOfRuns.otherThan(started(Nil).held).isDefined.toString
     case List("close") =>
       provider.close()
       ""
@@ -364,8 +379,8 @@ final class ProviderScript(root: String) {
     written.collect { case (name, bytes) if name.contains(s".$kind.") => bytes }.sum
 
   private def snapshotBytes(): Long = {
-    val name = StateFileName(version, 1, "00000000000000aa", None)
-    val writer = new StateFileWriter(
+    val name = StateFileName.ofSnapshot(StateId(version, "00000000000000aa"), 1, "00000000000000ab")
+    val writer = new ArrowRowsWriter(
       () => OutputStream.nullOutputStream(), "lz4",
       StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
     val reader = provider.getReadStore(version, None)

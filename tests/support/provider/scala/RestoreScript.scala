@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.DataOutputStream
 import java.nio.file.{Files, Paths}
@@ -9,6 +9,16 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkConf
 import org.apache.spark.io.CompressionCodec
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateFileName
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
+  StateCheckpoints, StateFileContent
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  HdfsStateFileReader, StateDirectory
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.CopyOnWritePagedMap
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{HeapMemory, MemoryAccount}
 
 /** Restores of a store in a directory of the faulty file system, as the lines of a script say. */
 final class RestoreScript(root: String) {

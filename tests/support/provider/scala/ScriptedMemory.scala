@@ -1,6 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.nio.file.Paths
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
+  HeapMemory, MappedMemory, MemoryAccount, StateMemory
+}
 
 /** The memory of a script: in files of a directory, or on the heap if that has no name. */
 object ScriptedMemory {

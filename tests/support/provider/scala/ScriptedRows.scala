@@ -1,8 +1,12 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, LeafExpression, UnsafeRow}
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StoreShape
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, OldRecords, RowTime, UndoLog
+}
 import org.apache.spark.sql.types.{BinaryType, DataType, LongType, StructType}
 import org.apache.spark.unsafe.Platform
 

@@ -1,8 +1,17 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import java.io.{ByteArrayOutputStream, EOFException}
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateCorruptException, StateFileName
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.{
+  KeptRowChecksums, RowChecksums
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  ArrowRowsReader, ArrowRowsWriter, BufferCodec, StateFileBatch, StateFileInput, StateFileMetadata
+}
 
 /** State files in memory: written from, and read as, lines of "key value", "-" for removed. */
 final class StateFileBytes {
@@ -18,7 +27,7 @@ final class StateFileBytes {
   private def write(codec: String, rows: String, checksums: RowChecksums): Array[Byte] = {
     val out = new ByteArrayOutputStream
     val shaped = shape(withPrefix = false)
-    val writer = new StateFileWriter(
+    val writer = new ArrowRowsWriter(
       () => out, codec, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema),
       checksums)
     rows.linesIterator.map(_.split(' ')).foreach { words =>
@@ -35,7 +44,7 @@ final class StateFileBytes {
     BufferCodec.of(codec).encode(bytes, bytes.length)
 
   def read(bytes: Array[Byte]): String = {
-    val reader = new StateFileReader(new InputOf(bytes), name.toString, "a store")
+    val reader = new ArrowRowsReader(new InputOf(bytes), name.toString, "a store")
     val lines = reader.groupsFrom(0).flatMap(reader.batches(_)).toSeq.flatMap(linesOf)
     assert(reader.rows == lines.size)
     lines.mkString("\n")

@@ -1,4 +1,7 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateBusyException
+import org.apache.spark.sql.execution.streaming.state.cowstate.provider.StoreLock
 
 /** A store that another thread holds, for so many milliseconds; then this one wants it. */
 final class StoreLockScript(seconds: Long) {

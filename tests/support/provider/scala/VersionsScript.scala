@@ -1,8 +1,16 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import scala.collection.mutable
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateException, CowStateMemoryLimitException, StateId
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.KeptRowChecksums
+import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
+  CopyOnWritePagedMap, KeyIndex, UndoLog, VersionedState
+}
+import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
 
 /**
  * The versions of a state, which do what the lines of a script say, each with one line of result.

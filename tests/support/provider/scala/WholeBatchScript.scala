@@ -1,10 +1,11 @@
-package org.apache.spark.sql.execution.streaming.state.cowstate
+package org.apache.spark.sql.execution.streaming.state.cowstate.scripts
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
 
 import org.apache.spark.{TaskContext, TaskContextImpl}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.plans.WholeBatch
 
 /** A task that reads a batch of numbers. At `x` the batch has an error, once. */
 final class WholeBatchScript(batch: String) {

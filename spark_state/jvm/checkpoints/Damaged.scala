@@ -1,0 +1,27 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
+
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
+  CowStateCorruptException, CowStateException, CowStateMissingException, HdfsStateFile,
+  StateFileName
+}
+
+/** Damaged snapshots and merged files found by a restore, which does not use them. */
+private[cowstate] final case class Damaged(
+    own: Set[StateFileName] = Set.empty, adopted: Set[Long] = Set.empty) {
+  def names: Seq[String] =
+    own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
+
+  /** Add the file of `lineage` named in an error. Returns None for a file without a replacement. */
+  def withFileIn(lineage: Lineage, error: CowStateException): Option[Damaged] = {
+    val file = error match {
+      case corrupt: CowStateCorruptException => Some(corrupt.file)
+      case missing: CowStateMissingException => Some(missing.file)
+      case _ => None
+    }
+    file.map(_.split('/').last).flatMap { name =>
+      lineage.files.find(f => !f.isChangelog && f.toString == name).map(f => copy(own = own + f))
+        .orElse(lineage.adopted.find(f => f.isSnapshot && f.toString == name)
+            .map(f => copy(adopted = adopted + f.version)))
+    }
+  }
+}

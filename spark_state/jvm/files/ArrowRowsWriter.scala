@@ -1,0 +1,257 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate.files
+
+import java.io.{BufferedOutputStream, OutputStream}
+import java.nio.{ByteBuffer, ByteOrder}
+import java.util
+import java.util.zip.CRC32
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.{RowChecksums, Words}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Writer of a state file: the rows in the given order, in record batches, as Arrow IPC (see
+ * ArrowIpc). The metadata of the footer's schema holds `header`, the number of rows, the CRC-32 of
+ * each record batch (message and body), and the CRC-32 of the footer itself, computed with zeros in
+ * place of its own eight digits.
+ *
+ * `open` is called when the first bytes are written, so a file with few rows costs nothing before
+ * `finish`. The rows carry checksums unless `checksums` are off.
+ */
+final class ArrowRowsWriter(
+    open: () => OutputStream,
+    codec: String,
+    header: Seq[(String, String)],
+    checksums: RowChecksums = RowChecksums.Off) {
+  import ArrowRowsWriter._
+
+  private val buffers = BufferCodec.of(codec)
+  private val keys = new BinaryColumn
+  private val values = new BinaryColumn
+  private val sums = checksums.algorithm.map(_ => new IntColumn)
+  private val blocks = mutable.ArrayBuffer.empty[ArrowIpc.FileBlock]
+  private val blockSums = mutable.ArrayBuffer.empty[String]
+  private var out: OutputStream = _
+  private var position = 0L
+  private var total = 0L
+  private var uncompressed = 0L
+
+  /** Bytes written so far; the whole file after `finish`. */
+  def writtenBytes: Long = position
+
+  /** Bytes of the keys and values, before compression. */
+  def rowBytes: Long = uncompressed + keys.dataBytes + values.dataBytes
+
+  def rows: Long = total + keys.length
+
+  /** Put a row that has no checksum yet. */
+  def put(key: UnsafeRow, value: UnsafeRow): Unit = put(key, value, checksums.of(key, value))
+
+  def put(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
+    keys.append(key)
+    values.append(value)
+    if (sums.isDefined) sums.get.append(checksum)
+    flushIfFull()
+  }
+
+  def remove(key: UnsafeRow): Unit = {
+    keys.append(key)
+    values.appendNull()
+    if (sums.isDefined) sums.get.append(checksums.of(key, null))
+    flushIfFull()
+  }
+
+  /**
+   * Put a row from memory; (`base`, `keyOffset`) is an address in the sense of Platform, and the
+   * value follows the key.
+   */
+  def put(
+      base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
+    keys.append(base, keyOffset, keyLength)
+    values.append(base, keyOffset + keyLength, valueLength)
+    if (sums.isDefined) sums.get.append(checksum)
+    flushIfFull()
+  }
+
+  /** Write the remaining rows and the footer. The caller closes the stream. */
+  def finish(): Unit = {
+    if (keys.length > 0) flush()
+    begin()
+    write(EndOfStream)
+    val metadata = header ++ checksums.algorithm.map(StateFileMetadata.RowChecksum -> _) ++ Seq(
+      StateFileMetadata.Rows -> total.toString,
+      StateFileMetadata.BlockChecksums -> blockSums.mkString(","),
+      StateFileMetadata.FooterChecksum -> StateFileMetadata.NoChecksum)
+    val footer = ArrowIpc.footer(blocks.toSeq, sums.isDefined, metadata)
+    StateFileMetadata.seal(footer)
+    write(footer)
+    write(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(footer.length).array)
+    write(ArrowIpc.Magic)
+    out.flush()
+  }
+
+  private def flushIfFull(): Unit =
+    if (keys.dataBytes + values.dataBytes >= BatchBytes) flush()
+
+  private def flush(): Unit = {
+    begin()
+    val parts = Array(
+      Array.emptyByteArray,
+      buffers.encode(keys.offsetBytes(), (keys.length + 1) * 4),
+      buffers.encode(keys.data, keys.dataBytes),
+      if (values.nulls == 0) Array.emptyByteArray
+      else buffers.encode(values.validity(), (values.length + 7) / 8),
+      buffers.encode(values.offsetBytes(), (values.length + 1) * 4),
+      buffers.encode(values.data, values.dataBytes)) ++
+      sums.toSeq.flatMap(s => Seq(Array.emptyByteArray, buffers.encode(s.data, s.length * 4)))
+    var at = 0L
+    val places = parts.map { part =>
+      val place = (at, part.length.toLong)
+      at += ArrowIpc.padded(part.length)
+      place
+    }
+    val message = ArrowIpc.recordBatchMessage(
+      keys.length, values.nulls, places, at, buffers.arrowType)
+    val crc = new CRC32
+    blocks += ArrowIpc.FileBlock(position, message.length, at)
+    writeSummed(message, crc)
+    parts.foreach { part =>
+      writeSummed(part, crc)
+      writeSummed(Padding.take(ArrowIpc.padded(part.length) - part.length), crc)
+    }
+    blockSums += StateFileMetadata.hex(crc)
+    total += keys.length
+    uncompressed += keys.dataBytes + values.dataBytes
+    keys.clear()
+    values.clear()
+    sums.foreach(_.clear())
+  }
+
+  private def begin(): Unit = if (out == null) {
+    // Buffered: the parts of a record batch are many and mostly short.
+    out = new BufferedOutputStream(open(), BufferBytes)
+    write(ArrowIpc.Magic)
+    write(Padding.take(2))
+    write(ArrowIpc.schemaMessage(sums.isDefined))
+  }
+
+  private def writeSummed(bytes: Array[Byte], crc: CRC32): Unit = {
+    crc.update(bytes)
+    write(bytes)
+  }
+
+  private def write(bytes: Array[Byte]): Unit = {
+    out.write(bytes)
+    position += bytes.length
+  }
+}
+
+private object ArrowRowsWriter {
+  /**
+   * Size limit: a record batch ends with the row that reaches the limit. So no array of a writer is
+   * so large that G1 gives the array regions of its own, unless a row is. Such arrays make G1 mark
+   * the whole heap again and again.
+   */
+  private val BatchBytes = 240 << 10
+  /** Limit for arrays that grow by doubling. */
+  private val GrownBytes = 256 << 10
+  /** Size of the output buffer. Longer parts go to the file directly. */
+  private val BufferBytes = 8 << 10
+  private val Padding = new Array[Byte](8)
+  private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
+
+  /** A growing column of type int32. */
+  private final class IntColumn {
+    private var bytes = new Array[Byte](256)
+    private var count = 0
+
+    def length: Int = count
+    def data: Array[Byte] = bytes
+
+    def append(value: Int): Unit = {
+      if (count * 4 == bytes.length) bytes = util.Arrays.copyOf(bytes, bytes.length * 2)
+      Platform.putInt(bytes, Platform.BYTE_ARRAY_OFFSET + count * 4, value)
+      count += 1
+    }
+
+    def clear(): Unit = count = 0
+  }
+
+  /** A growing column of type binary. */
+  private final class BinaryColumn {
+    private var bytes = new Array[Byte](1024)
+    private var ends = new Array[Int](64)
+    private var used = 0
+    /** A bit for each value: 1 for null. Most columns have no nulls, and then no bits. */
+    private var missing = new Array[Byte](0)
+    private var count = 0
+    private var nullCount = 0
+
+    def length: Int = count
+    def nulls: Int = nullCount
+    def dataBytes: Int = used
+    def data: Array[Byte] = bytes
+
+    /** Return Arrow's validity bits: 1 for a value that is not null. */
+    def validity(): Array[Byte] = {
+      val present = new Array[Byte]((count + 7) / 8)
+      for (i <- present.indices) present(i) = (if (i < missing.length) ~missing(i) else -1).toByte
+      if (count % 8 != 0) {
+        val last = present.length - 1
+        present(last) = (present(last) & (1 << count % 8) - 1).toByte
+      }
+      present
+    }
+
+    def append(row: UnsafeRow): Unit = {
+      val from = room(row.getSizeInBytes)
+      Words.copy(row, bytes, Platform.BYTE_ARRAY_OFFSET + from)
+    }
+
+    def append(base: AnyRef, offset: Long, length: Int): Unit = {
+      val from = room(length)
+      Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
+    }
+
+    def appendNull(): Unit = {
+      val place = count >> 3
+      if (place >= missing.length) {
+        missing = util.Arrays.copyOf(missing, math.max(place + 1, 64) * 2)
+      }
+      missing(place) = (missing(place) | (1 << (count & 7))).toByte
+      room(0)
+      nullCount += 1
+    }
+
+    def offsetBytes(): Array[Byte] = {
+      val buffer = ByteBuffer.allocate((count + 1) * 4).order(ByteOrder.LITTLE_ENDIAN)
+      buffer.putInt(0)
+      buffer.asIntBuffer.put(ends, 0, count)
+      buffer.array
+    }
+
+    def clear(): Unit = {
+      if (nullCount > 0) util.Arrays.fill(missing, 0.toByte)
+      used = 0
+      count = 0
+      nullCount = 0
+    }
+
+    /** Make room for another value of this length. Returns the value's offset. */
+    private def room(length: Int): Int = {
+      val from = used
+      val end = Math.addExact(from, length)
+      if (end > bytes.length) {
+        val doubled = math.min(bytes.length * 2L, GrownBytes).toInt
+        bytes = util.Arrays.copyOf(bytes, math.max(end, doubled))
+      }
+      if (count == ends.length) ends = util.Arrays.copyOf(ends, count * 2)
+      ends(count) = end
+      used = end
+      count += 1
+      from
+    }
+  }
+}

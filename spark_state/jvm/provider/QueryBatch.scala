@@ -1,0 +1,90 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate.provider
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
+import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.LoadedState
+
+/**
+ * Batch of a query on a store. Holds the lock of the store from the beginning of the task to the
+ * commit or abort. A run of the query claims the store's directory at once, to refuse an outdated
+ * run before the first row goes out. Other writers claim the directory with their first changelog:
+ * Spark 4.2 reads the state of a join from stores opened as if for writing.
+ *
+ * @param base            version upon which the batch begins
+ * @param isSnapshotAsked true if Spark asks for a snapshot at the commit
+ */
+private[cowstate] final class QueryBatch(
+    store: ProvidedStore,
+    held: HeldState,
+    maintenance: StoreMaintenance,
+    base: Long,
+    isSnapshotAsked: Boolean,
+    override val askedFor: Option[String])
+  extends StoreBatch {
+  private val directory = store.checkpoints.directory
+  private val isOfRun = StoresOfRuns.isOfRun(store.id, store.hadoopConf)
+  private val isFirst =
+    Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
+  private var continues = false
+  private var hasBegun = false
+
+  override def forcesSnapshot: Boolean = isSnapshotAsked && !directory.isInStore
+
+  /** Open the store. `loadEmpty`: begin upon an empty state. */
+  def open(loadEmpty: Boolean): CowStateStore = {
+    held.lock.acquire(this)
+    try {
+      held.replaceEarlierRun()
+      if (isOfRun) directory.beginWriting(base + 1): Unit
+      val (state, at) = if (loadEmpty) held.installEmpty(base) else found
+      continues = state.begin(at)
+      if (isOfRun) beginWriting(state)
+      CowStateStore.open(store, state, at, this)
+    } catch {
+      case e: Throwable =>
+        held.lock.release(this)
+        throw e
+    }
+  }
+
+  private def found: (LoadedState, StateId) = {
+    val beside = if (askedFor.isEmpty) begunBeside else None
+    held.find(base, askedFor.orElse(beside)).getOrElse(held.reload(base, askedFor, beside))
+  }
+
+  /**
+   * Return the attempt upon which the task has begun in other stores of the same operator and
+   * partition.
+   */
+  private def begunBeside: Option[String] = {
+    val id = store.id
+    StoresOfTask.ofOperatorOf(id).collectFirst {
+      case other: CowStateStore
+          if other.isWriting && other.id.partitionId == id.partitionId && other.id != id &&
+            other.version == base => other.begunUpon
+    }
+  }
+
+  override def beginWriting(state: LoadedState): Unit = if (!hasBegun) {
+    val isOutdated = directory.beginWriting(base + 1)
+    if (!isFirst || !continues || isOutdated) state.outrank(store.checkpoints.list())
+    hasBegun = true
+  }
+
+  override def committed(written: CowStateStore): Unit = {
+    try {
+      if (forcesSnapshot) {
+        held.handover.clear()
+        maintenance.writeSnapshot(written.state.takeView())
+      } else {
+        held.handover.leave(written.state.takeView(), isForced = isSnapshotAsked)
+      }
+    } finally held.lock.release(this)
+    if (store.storeConf.commitValidationEnabled) {
+      StateStore.reportCommitToCoordinator(written.newState.version, store.id, store.hadoopConf)
+    }
+  }
+
+  override def aborted(): Unit = held.lock.release(this)
+}
