@@ -133,7 +133,7 @@ class SubtaskSnapshots:
         if ranges is None:
             return
         # Parts queue by subtask: otherwise the subtasks of a store in one host would wait in a row.
-        part_queue = f"{self._url} subtask {attempt.task.subtask}"
+        part_queue = f"{self._url} subtask {attempt.by.subtask}"
         threads, queue = (
             (self._maintenance.parts, part_queue)
             if is_awaited
@@ -141,7 +141,7 @@ class SubtaskSnapshots:
         )
         entries = np.array(backend.entries_by_key_group(), np.int64)
         self._pending = PendingSnapshot(
-            SnapshotWriting(ranges, attempt, self._key_groups, entries),
+            SnapshotWriting(ranges, attempt.files, self._key_groups, entries),
             Replaced.all(held),
             UnnamedFiles(attempt, self._maintenance.clock),
             lambda job: threads.submit(queue, job),
@@ -183,7 +183,7 @@ class SubtaskSnapshots:
                 handle.kind == "changelog"
                 and handle.name not in named_before
                 and directory is not None
-                and directory.run_number == attempt.claim.run.number
+                and directory.run_number == attempt.by.run.number
             )
 
         return tuple(takewhile(is_single, reversed(handles)))[::-1]

@@ -16,6 +16,7 @@ import pytest
 from spark_state.errors import ConfigurationError, FencedError, MemoryLimitError
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.host.sessions import Sessions
+from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.pending_snapshot import PendingSnapshot, Replaced, Written
 from spark_state.subtasks.unnamed_files import UnnamedFiles
 from tests.support.operators.subtasks import Host, operator
@@ -156,7 +157,7 @@ class TestWhatIsKept:
             queries.sessions.subtask(first) as session,
             pytest.raises(ConfigurationError, match="twice in epoch 0"),
         ):
-            session.accept(first)
+            session.accept(first, lambda: None)
 
     def test_a_request_that_is_refused_says_nothing_of_its_run(self, queries: Queries) -> None:
         queries.run("a", run_id="run 1")
@@ -188,7 +189,8 @@ class TestWhatIsKept:
         assert session.state.handles is not None
         assert session._newest is not None
         request = queries.hosts["a"].request(0, 1)
-        attempt = session._attempt(request, session._newest, lambda: None)
+        checkpoints = queries.hosts["a"].checkpoints
+        attempt = EpochAttempt(request, session._newest, checkpoints, lambda: None)
         writing, future = ScriptedWriting(), Future[list[Written]]()
         if job != "waiting":
             future.set_running_or_notify_cancel()

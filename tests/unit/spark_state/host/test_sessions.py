@@ -67,7 +67,7 @@ def test_a_store_is_opened_again_with_other_options(sessions: Sessions, tmp_path
         return Host(replace(spec, checkpoints=checkpoints), run_id=run_id)
 
     with sessions.subtask(with_options("run-1", host="here").request(0, 1)) as first:
-        first.accept(with_options("run-1", host="here").request(0, 1))
+        first.accept(with_options("run-1", host="here").request(0, 1), lambda: None)
     with sessions.subtask(with_options("run-1", host="here").request(0, 2)) as same:
         assert same is first
     moved = with_options("run-2", host="there")
@@ -89,7 +89,7 @@ def test_local_copies_of_an_ended_query_go_while_the_host_lives(
     sessions = Sessions(clock, executor)
     with sessions.subtask(host.request(0, 1)) as session:
         request = host.request(0, 1)
-        epoch = session.run(request, session.accept(request), table_of([("a", 1)], 8), lambda: None)
+        epoch = session.run(session.accept(request, lambda: None), table_of([("a", 1)], 8))
         epoch.output.close()
     copies = private_directory(tmp_path, executor) / "copies"
     assert len([*copies.iterdir()]) == 1
@@ -168,13 +168,13 @@ def test_a_store_that_was_deleted_and_begun_anew_takes_new_runs(
 ) -> None:
     host = Host(operator(tmp_path), run_id="run-1")
     with sessions.subtask(host.request(0, 1)) as before:
-        before.accept(host.request(0, 1))
+        before.accept(host.request(0, 1), lambda: None)
     shutil.rmtree(tmp_path / "query")
     anew = Host(operator(tmp_path, max_parallelism=max_parallelism), run_id=run_id)
     with sessions.subtask(anew.request(0, 1)) as session:
         assert session is not before
         assert len(session.key_groups) == max_parallelism
-        assert session.accept(anew.request(0, 1)).run.number == 1
+        assert session.accept(anew.request(0, 1), lambda: None).by.run.number == 1
     assert (tmp_path / "query" / "totals" / "store.json").exists()
 
 
