@@ -32,7 +32,7 @@ from spark_state.processor.input.key_grouping import (
     sorted_by_key,
 )
 from spark_state.processor.input.merged_runs import merged_runs, runs_together
-from spark_state.processor.input.spill_file import SpillFile
+from spark_state.spill_file import SpillFile
 
 _SORTED = (KEYED_ROWS, INITIAL_ROWS)
 

@@ -19,18 +19,9 @@ from spark_state.host.sessions import Sessions
 from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.pending_snapshot import PendingSnapshot, Replaced, Written
 from spark_state.subtasks.unnamed_files import UnnamedFiles
+from tests.support.manual_clock import ManualClock
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import LongTexts
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -39,7 +30,7 @@ class Queries:
     as much with longer texts, and the undo data of an epoch in addition."""
 
     folder: Path
-    clock: Clock = field(default_factory=Clock)
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.clock)

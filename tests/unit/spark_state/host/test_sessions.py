@@ -17,24 +17,18 @@ from spark_state.executor import private_directory, running_executor
 from spark_state.host import sessions as sessions_module
 from spark_state.host.sessions import Sessions
 from spark_state.subtasks.epoch_request import BackendSettings
+from tests.support.manual_clock import ManualClock
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.stores.hosted_file_system import HostedFileSystem
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def sessions(clock: Clock) -> Iterator[Sessions]:
+def sessions(clock: ManualClock) -> Iterator[Sessions]:
     held = Sessions(clock)
     yield held
     held.close()
@@ -80,7 +74,7 @@ def test_a_store_is_opened_again_with_other_options(sessions: Sessions, tmp_path
 
 
 def test_local_copies_of_an_ended_query_go_while_the_host_lives(
-    clock: Clock, tmp_path: Path
+    clock: ManualClock, tmp_path: Path
 ) -> None:
     executor = running_executor(os.getpid())
     assert executor is not None
@@ -103,7 +97,7 @@ def test_local_copies_of_an_ended_query_go_while_the_host_lives(
 
 
 def test_stores_that_are_unused_are_dropped_while_others_are_busy(
-    sessions: Sessions, clock: Clock, tmp_path: Path
+    sessions: Sessions, clock: ManualClock, tmp_path: Path
 ) -> None:
     stopped, busy = Host(operator(tmp_path / "stopped")), Host(operator(tmp_path / "busy"))
     with sessions.subtask(stopped.request(0, 1)):
@@ -117,7 +111,7 @@ def test_stores_that_are_unused_are_dropped_while_others_are_busy(
 
 
 def test_an_epoch_longer_than_the_idle_time_is_not_dropped_when_it_ends(
-    sessions: Sessions, clock: Clock, tmp_path: Path
+    sessions: Sessions, clock: ManualClock, tmp_path: Path
 ) -> None:
     host = Host(operator(tmp_path))
     with sessions.subtask(host.request(0, 1)):

@@ -35,7 +35,6 @@ from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import clean_environment, connect
 from spark_state.processor.pickles import dumps
-from tests.support.operators.executors import stand_in_executor
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import FailingAt
 
@@ -43,12 +42,6 @@ pytestmark = pytest.mark.process
 
 # The id in an ACL entry that names no user.
 ANYBODY = 0xFFFFFFFF
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    with stand_in_executor() as running:
-        yield running
 
 
 def hosts_of(executor: Executor) -> list[psutil.Process]:
