@@ -148,11 +148,7 @@ class StateHost:
         os._exit(HUNG_EXIT_CODE)
 
     def _run(
-        self,
-        connection: socket.socket,
-        stream: BinaryIO,
-        request: EpochRequest,
-        has_input: bool,
+        self, connection: socket.socket, stream: BinaryIO, request: EpochRequest, has_input: bool
     ) -> DurableEpoch:
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
         with self._sessions.subtask(request) as session:

@@ -114,10 +114,7 @@ class OutputSpool:
     temporary file holds the rest. Close after use. Raises StateHostError if the disk refuses
     bytes."""
 
-    def __init__(
-        self, schema: pa.Schema, memory_bytes: int, place: OutputPlace | None = None
-    ) -> None:
-        place = place or OutputPlace.unlimited()
+    def __init__(self, schema: pa.Schema, memory_bytes: int, place: OutputPlace) -> None:
         self._folder = place.folder or tempfile.gettempdir()
         self._memory = place.memory
         self._memory_bytes = memory_bytes

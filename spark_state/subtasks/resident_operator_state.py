@@ -15,10 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint_store.epochs.completed_checkpoint import (
-    CompletedCheckpoint,
-    OperatorStateHandle,
-)
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.operator_state.broadcast_checksum import check_broadcast_agrees
 from spark_state.operator_state.operator_state_backend import (

@@ -27,12 +27,7 @@ from spark_state.checkpointing.kept_state import (
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles
-from spark_state.checkpointing.snapshot_policy import (
-    Merge,
-    due,
-    may_be_due,
-    part_due,
-)
+from spark_state.checkpointing.snapshot_policy import Merge, due, may_be_due, part_due
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.subtasks.changelog_merge import ChangelogMerge

@@ -35,10 +35,7 @@ _OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}
 class ArrowValueState(ForManyKeys):
     """State with one value per key."""
 
-    calls_of_rows = _OF_STATES | {
-        "get": "get_many(keys)",
-        "update": "put_many(keys, values)",
-    }
+    calls_of_rows = _OF_STATES | {"get": "get_many(keys)", "update": "put_many(keys, values)"}
 
     def __init__(
         self, table: KeyedStateTable[Value], serializer: StructSerializer, set_key: SetKey

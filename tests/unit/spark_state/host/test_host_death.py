@@ -18,13 +18,7 @@ from spark_state.errors import StateHostError
 from spark_state.executor import Executor
 from spark_state.host import host_death
 from spark_state.host.client import run_epoch
-from spark_state.host.host_death import (
-    HeldMemory,
-    HostDeath,
-    WatchedHost,
-    counted_in,
-    counters,
-)
+from spark_state.host.host_death import HeldMemory, HostDeath, WatchedHost, counted_in, counters
 from spark_state.host.launcher import connect
 from spark_state.processor.pickles import dumps
 from tests.support.operators.subtasks import Host, operator, table_of

@@ -373,9 +373,6 @@ def test_a_host_that_dies_says_which_epoch_and_where_its_state_is(
 
     host = Host(operator(tmp_path))
     spec = host.spec.processor
-    host.spec = replace(
-        host.spec,
-        processor=replace(spec, pickled_processor=dumps(Dying())),
-    )
+    host.spec = replace(host.spec, processor=replace(spec, pickled_processor=dumps(Dying())))
     with pytest.raises(StateHostError, match=rf"died in epoch 0 .*{tmp_path}/query/totals"):
         run(executor, host, 0, [("a", 1)])

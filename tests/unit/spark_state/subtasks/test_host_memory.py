@@ -375,9 +375,7 @@ class TestAfterTheEpoch:
         host.spec = replace(host.spec, processor=reading)
         counted: list[int] = []
         host.run(
-            3,
-            rows(3_000, keys=3_000),
-            check=lambda: counted.append(memory_of(host).state.bytes),
+            3, rows(3_000, keys=3_000), check=lambda: counted.append(memory_of(host).state.bytes)
         )
         assert max(counted) > 3 << 20
         assert memory_of(host).state.bytes < 1 << 20

@@ -17,12 +17,7 @@ from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs.run_errors import ContradictingRunsError
-from spark_state.errors import (
-    ConfigurationError,
-    FencedError,
-    StateMigrationError,
-    StateValueError,
-)
+from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
 from spark_state.subtasks.epoch_request import BackendSettings
 from tests.support.operators.subtasks import Host, OpenHost, operator
 from tests.support.processors.processors import FailingAt, KeepsValues, RunningTotals
