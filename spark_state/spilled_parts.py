@@ -3,21 +3,21 @@
     add        rows, with the part number of each row; held in memory, and then spilled
     rows_of    all rows of a part, in the order of the calls of `add`
 
-A part's file has no name, so nothing remains after the process is killed. The file is mapped, not
-read: the operating system can take the pages back.
+See spill_file for the files.
 """
 
 from __future__ import annotations
 
-import mmap
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from spark_state.spill_file import SpillFile
 
 PartNumbers = npt.NDArray[np.integer[Any]]
 
@@ -33,7 +33,7 @@ class SpilledParts:
         self._most_bytes = held_bytes
         self._bytes = 0
         self._held: list[tuple[pa.Table, PartNumbers]] = []
-        self._files: dict[int, _PartFile] = {}
+        self._files: dict[int, SpillFile] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -57,52 +57,26 @@ class SpilledParts:
             dealt = rows.take(order)
             for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
                 if number not in self._files:
-                    self._files[number] = _PartFile(rows.schema)
-                self._files[number].write(dealt.slice(start, end - start))
+                    self._files[number] = SpillFile(tempfile.gettempdir(), _telling_where)
+                self._files[number].write(rows.schema, [dealt.slice(start, end - start)])
         self._held, self._bytes = [], 0
 
     def rows_of(self, part: int) -> pa.Table | None:
         """Return all rows of a part; None if there are no rows."""
-        tables = [self._files[part].rows()] if part in self._files else []
+        tables = self._files[part].tables() if part in self._files else []
         for rows, parts in self._held:
             if (parts == part).any():
                 tables.append(rows.filter(pa.array(parts == part)))
         return pa.concat_tables(tables) if tables else None
 
 
-class _PartFile:
-    def __init__(self, schema: pa.Schema) -> None:
-        with _telling_where():
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
-            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
-        self._is_written = False
-
-    def write(self, rows: pa.Table) -> None:
-        with _telling_where():
-            self._writer.write_table(rows)
-
-    def rows(self) -> pa.Table:
-        """Return all rows. The rows stay readable after `close`."""
-        if not self._is_written:
-            with _telling_where():
-                self._writer.close()
-                self._file.flush()
-            self._is_written = True
-        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(mapped))).read_all()
-
-    def close(self) -> None:
-        with suppress(OSError):  # write has already reported refused bytes
-            self._file.close()
-
-
 @contextmanager
-def _telling_where() -> Iterator[None]:
+def _telling_where(folder: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise OSError(
             error.errno,
-            f"{tempfile.gettempdir()} does not take rows that are too many for the memory of a "
+            f"{folder} does not take rows that are too many for the memory of a "
             f"process: {error.strerror}. Make space there, or set TMPDIR to another directory",
         ) from error

@@ -16,8 +16,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from spark_state.executor import Executor
 from tests.support.backend_of_file import backends_of, only_backend
 from tests.support.leaks import Leftovers, await_leftovers, in_use
+from tests.support.operators.executors import stand_in_executor
 from tests.support.provider.provider_jobs import configured
 from tests.support.sessions.java_options import set_java_options
 from tests.support.sessions.python_path import import_installed_pyspark
@@ -97,6 +99,13 @@ def nothing_is_left_behind() -> Iterator[None]:
     yield
     left = await_leftovers(before, patience_seconds=15.0)
     assert left == Leftovers(), f"left behind by the tests: {left}"
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    """A process that stands for an executor."""
+    with stand_in_executor() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

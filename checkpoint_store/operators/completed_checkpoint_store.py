@@ -214,7 +214,7 @@ class CompletedCheckpointStore:
         Otherwise: two listings of all epochs, one or two more for each epoch without manifest, and
         a few reads. Raises PartialEpochError if the newest epoch before has barriers of only some
         subtasks (I5), EpochNotRetainedError if the epochs before have been deleted, RunOverError
-        (I9), CorruptObjectError.
+        and OvertakenRunError (I9), ContradictingRunsError (I4), CorruptObjectError.
         """
         return self._bases.before(epoch, run, asked)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle, Run
-from checkpoint_store.epochs.operator_layout import EpochDirectory
+from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -23,21 +23,6 @@ from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.operator_state_store import OperatorStateStore
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskAttempt:
-    """An attempt of a subtask to write its part of an epoch. `attempt`: Spark's task attempt id."""
-
-    epoch: int
-    run: Run
-    subtask: int
-    attempt: int
-
-    @property
-    def directory(self) -> EpochDirectory:
-        """The directory of the attempt's files."""
-        return EpochDirectory(self.epoch, self.run.number)
 
 
 class EpochFiles:
@@ -56,20 +41,10 @@ class EpochFiles:
         """Remember the id of the store. Each state file contains the id."""
         self._store_id = store_id
 
-    def write(
-        self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange, by: SubtaskAttempt
-    ) -> StateHandle:
-        """Write a state file; durable on return. `rows` belong to `key_groups` and are sorted by
-        `_key_group`, then key."""
+    def written_by(self, attempt: SubtaskAttempt) -> AttemptFiles:
+        """The writer of an attempt's files. Call `open` before."""
         assert self._store_id is not None, "open the store first"
-        header = StateFileHeader(
-            kind=kind,
-            store_id=self._store_id,
-            epoch=by.epoch,
-            subtask=by.subtask,
-            key_groups=key_groups,
-        )
-        return self._states.write(rows, header, str(by.directory), by.attempt)
+        return AttemptFiles(attempt, self._store, self._store_id, self._unique)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of `handle` in `key_groups`. The call reads and verifies the file before the
@@ -86,33 +61,58 @@ class EpochFiles:
         handles of the same file."""
         return self._states.read_each(handles, key_groups)
 
+    def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
+        """The operator states of the handles, verified. Raises ObjectMissingError,
+        CorruptObjectError."""
+        return self._operator_states.read_all(handles)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFiles:
+    """Writes the files of an attempt; each file is durable when the method returns."""
+
+    attempt: SubtaskAttempt
+    _store: ObjectStore
+    _store_id: str
+    _unique: Callable[[], str]
+
+    def write(self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        """Write a state file. `rows` belong to `key_groups` and are sorted by `_key_group`, then
+        key."""
+        by = self.attempt
+        header = StateFileHeader(kind, self._store_id, by.epoch, by.subtask, key_groups)
+        files = StateFileStore(self._store, self._unique)
+        return files.write(rows, header, str(by.directory), by.attempt)
+
+    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        """Write rows as a snapshot file."""
+        return self.write("snapshot", rows, key_groups)
+
     def write_database(
         self,
         folder: Path,
         contents: DatabaseContents,
         uploaded: Mapping[str, FilePart],
         key_groups: KeyGroupRange,
-        by: SubtaskAttempt,
     ) -> StateHandle:
-        """Write a database from a local folder; durable on return. See DatabaseFileStore."""
+        """Write a database from a local folder. See DatabaseFileStore."""
+        by = self.attempt
         place = DatabasePlace(str(by.directory), by.epoch, by.subtask, by.attempt, key_groups)
-        return self.databases.write(folder, contents, uploaded, place)
+        databases = DatabaseFileStore(self._store, self._unique)
+        return databases.write(folder, contents, uploaded, place)
 
     def write_operator_state(
-        self, data: bytes, broadcast: Mapping[str, str], by: SubtaskAttempt
+        self, data: bytes, broadcast: Mapping[str, str]
     ) -> OperatorStateHandle:
-        """Write the operator state of a subtask; durable on return. `broadcast`: see
-        OperatorStateHandle."""
-        return self._operator_states.write(data, by.directory, by.subtask, by.attempt, broadcast)
+        """Write the operator state of the subtask. `broadcast`: see OperatorStateHandle."""
+        by = self.attempt
+        states = OperatorStateStore(self._store, self._unique)
+        return states.write(data, by.directory, by.subtask, by.attempt, broadcast)
 
-    def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
-        """The operator states of the handles, verified. Raises ObjectMissingError,
-        CorruptObjectError."""
-        return self._operator_states.read_all(handles)
-
-    def signs_of_life(self, by: SubtaskAttempt) -> SignsOfLife:
-        """The signs that keep the files of an attempt from the orphan sweep until a barrier names
-        the files. The sweep deletes the signs."""
+    def signs_of_life(self) -> SignsOfLife:
+        """The signs that keep the attempt's files from the orphan sweep until a barrier names the
+        files. The sweep deletes the signs."""
+        by = self.attempt
 
         def next_sign() -> SignOfLife:
             return SignOfLife(str(by.directory), by.subtask, by.attempt, self._unique())

@@ -229,11 +229,7 @@ def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
     first = int(np.argmax(kept.changelogs))
     has_many_handles = len(kept.handles) >= _MANY_HANDLES
     is_long = kept.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
-    outdated, changelogs, entries = (
-        kept.outdated.sum(),
-        kept.changelogs.sum(),
-        kept.entries.sum(),
-    )
+    outdated, changelogs, entries = (kept.outdated.sum(), kept.changelogs.sum(), kept.entries.sum())
     most_changelogs = _MANY_CHANGELOGS * len(kept.key_groups)
     is_due = outdated >= entries or changelogs >= most_changelogs
     if not has_many_handles and not (is_long and is_due):

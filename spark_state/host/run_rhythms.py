@@ -35,10 +35,6 @@ class RunRhythms:
     def __init__(self) -> None:
         self._rhythms: dict[str, _Rhythm] = {}
 
-    def __len__(self) -> int:
-        """The number of runs."""
-        return len(self._rhythms)
-
     def note_ended(self, run_ids: Iterable[str]) -> None:
         """Note runs that have ended, as a driver says."""
         for run_id in run_ids:

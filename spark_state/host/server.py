@@ -148,20 +148,15 @@ class StateHost:
         os._exit(HUNG_EXIT_CODE)
 
     def _run(
-        self,
-        connection: socket.socket,
-        stream: BinaryIO,
-        request: EpochRequest,
-        has_input: bool,
+        self, connection: socket.socket, stream: BinaryIO, request: EpochRequest, has_input: bool
     ) -> DurableEpoch:
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
         with self._sessions.subtask(request) as session:
-            claim = session.accept(request)
+            attempt = session.accept(request, lambda: _check_connected(connection))
             wire.send(stream, wire.Accepted(self._sessions.held_memory()))
             with closing(session.receive(request)) as received:
                 receive_input(connection, stream, has_input, received)
-                rows = received.all()
-                return session.run(request, claim, rows, lambda: _check_connected(connection))
+                return session.run(attempt, received.all())
 
 
 def receive_input(

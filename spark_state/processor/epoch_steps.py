@@ -77,8 +77,14 @@ def _handle_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> It
         set_current_key(key, key_group)
         output = handle_rows(shown_key, rows, timer_values)
         if output is None:
-            raise OutputRowError(
-                f"{type(run.processor).__name__}.handleInputRows returned None for key {key!r}; "
-                f"return an iterator of {run.row_form.output_name}, iter([]) for none"
-            )
+            raise no_output(run, f"handleInputRows returned None for key {key!r}")
         yield from output_of_key(key, output)
+
+
+def no_output(run: EpochRun, call: str) -> OutputRowError:
+    """Return the error for a call of the processor without output. `call`: the method that
+    returned None."""
+    return OutputRowError(
+        f"{type(run.processor).__name__}.{call}; return an iterator of {run.row_form.output_name}, "
+        "iter([]) for none"
+    )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
+from spark_state.keyed_state.timers import Timers
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
@@ -32,18 +33,6 @@ Declare = Callable[[StateKind, str, tuple[Any, ...], int | None], Any]
 DeclareOperatorState = Callable[[OperatorStateMode, str, tuple[Any, ...]], Any]
 
 _RESERVED = "$"
-
-
-class TimersOfKey(Protocol):
-    """Timers of the current key, in milliseconds since 1970. `keyed_state.timers.Timers` implements
-    the protocol."""
-
-    def register(self, expiry_ms: int) -> None: ...
-
-    def delete(self, expiry_ms: int) -> None: ...
-
-    def list(self) -> list[int]:
-        """Return the timers, earliest first."""
 
 
 class NoTimers:
@@ -72,7 +61,7 @@ class DeclaringHandle:
 
     - `declare(kind, name, schemas, ttl_ms)`: records or looks up a state. A map state has two
       schemas, for the user key and for the value. All other states have one schema.
-    - `timers`: timers of the API, TimersOfKey or TimersOfKeys.
+    - `timers`: timers of the API, Timers or ArrowTimers, or NoTimers.
     - `drop(name)`: deletes a state.
     - `declare_operator_state(mode, name, schemas)`: as `declare`, for a state without a key.
     """
@@ -89,31 +78,17 @@ class DeclaringHandle:
         self._drop = drop
         self._declare_operator_state = declare_operator_state
 
-    def getValueState(
-        self,
-        stateName: str,
-        schema: Any,
-        ttlDurationMs: int | None = None,
-    ) -> Any:
+    def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
         """Return the value state of this name. Call in `init` only."""
         return self._declare("value", stateName, (schema,), ttlDurationMs)
 
-    def getListState(
-        self,
-        stateName: str,
-        schema: Any,
-        ttlDurationMs: int | None = None,
-    ) -> Any:
+    def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
         """Return the list state of this name. `schema`: schema of an element. Call in `init`
         only."""
         return self._declare("list", stateName, (schema,), ttlDurationMs)
 
     def getMapState(
-        self,
-        stateName: str,
-        userKeySchema: Any,
-        valueSchema: Any,
-        ttlDurationMs: int | None = None,
+        self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
     ) -> Any:
         """Return the map state of this name. Call in `init` only."""
         return self._declare("map", stateName, (userKeySchema, valueSchema), ttlDurationMs)
@@ -159,7 +134,7 @@ class DeclaringHandle:
 class ProcessorHandle(DeclaringHandle):
     """PySpark's StatefulProcessorHandle, with operator state."""
 
-    _timers: TimersOfKey
+    _timers: Timers | NoTimers
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Register a timer of the current key, in ms since 1970. `handleExpiredTimer` is called in

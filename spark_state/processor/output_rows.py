@@ -22,8 +22,8 @@ from pyspark.sql import Row
 from spark_state.codecs.output_codecs import OUTPUT_FORMS
 from spark_state.errors import OutputRowError, StateValueError
 from spark_state.memory_share import MemoryShare, MemoryUse
-from spark_state.processor.input.spill_file import telling_where
 from spark_state.serializers import StructSerializer
+from spark_state.spill_file import telling_where
 
 _LIMITS = "spark.cowstate.outputMemoryMB, and spark.cowstate.maxMemoryMB if it is set"
 
@@ -114,10 +114,7 @@ class OutputSpool:
     temporary file holds the rest. Close after use. Raises StateHostError if the disk refuses
     bytes."""
 
-    def __init__(
-        self, schema: pa.Schema, memory_bytes: int, place: OutputPlace | None = None
-    ) -> None:
-        place = place or OutputPlace.unlimited()
+    def __init__(self, schema: pa.Schema, memory_bytes: int, place: OutputPlace) -> None:
         self._folder = place.folder or tempfile.gettempdir()
         self._memory = place.memory
         self._memory_bytes = memory_bytes

@@ -13,8 +13,7 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-from spark_state.errors import OutputRowError
-from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun, Step
+from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun, Step, no_output
 from spark_state.processor.schemas import timers_descriptor
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS, StateDescriptor
 
@@ -48,11 +47,7 @@ class FireTimers:
             run.backend.set_current_key(timer.key, timer.key_group)
             output = handle_timer(key, timer_values, ExpiredTimerInfo(timer.time_ms))
             if output is None:
-                raise OutputRowError(
-                    f"{type(run.processor).__name__}.handleExpiredTimer returned None for key "
-                    f"{timer.key!r}; return an iterator of {run.row_form.output_name}, iter([]) "
-                    "for none"
-                )
+                raise no_output(run, f"handleExpiredTimer returned None for key {timer.key!r}")
             yield from run.row_form.output_of_key(timer.key, output)
             timers.delete(timer.time_ms)
 

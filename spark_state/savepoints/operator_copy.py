@@ -16,9 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
@@ -26,7 +25,7 @@ from checkpoint_store.files.working_directory import working_directory
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
@@ -54,22 +53,23 @@ class OperatorCopy:
         own = key_group_range_of_subtask(
             self.history.metadata.max_parallelism, barrier.parallelism, barrier.subtask
         )
-        by = SubtaskAttempt(barrier.epoch, barrier.run, barrier.subtask, barrier.attempt)
+        by = SubtaskAttempt(barrier.run, barrier.epoch, barrier.subtask, barrier.attempt)
+        files = self.target.files.written_by(by)
         handles = tuple(
             handle
             for key_groups in _slices(barrier.handles, own)
-            for handle in self._rows_of(barrier, key_groups, by)
+            for handle in self._rows_of(barrier, key_groups, files)
         )
         return replace(
             barrier,
             handles=handles,
             base=(),
             base_epoch=None,
-            operator_state=self._operator_state(barrier, by),
+            operator_state=self._operator_state(barrier, files),
         )
 
     def _rows_of(
-        self, barrier: Barrier, key_groups: KeyGroupRange, by: SubtaskAttempt
+        self, barrier: Barrier, key_groups: KeyGroupRange, files: AttemptFiles
     ) -> tuple[StateHandle, ...]:
         handles = tuple(
             replace(handle, key_groups=common)
@@ -77,7 +77,7 @@ class OperatorCopy:
             if (common := handle.key_groups.intersection(key_groups)) is not None
         )
         with self._restored(barrier, handles, key_groups) as backend:
-            return backend.snapshot().write(_TargetFiles(self.target, by))
+            return backend.snapshot().write(files)
 
     @contextmanager
     def _restored(
@@ -121,12 +121,12 @@ class OperatorCopy:
         type_names = (field.dataType.simpleString() for field in schema)
         return KeyColumns(tuple(keys.names), tuple(keys.types), tuple(type_names))
 
-    def _operator_state(self, barrier: Barrier, by: SubtaskAttempt) -> Any:
+    def _operator_state(self, barrier: Barrier, files: AttemptFiles) -> Any:
         held = barrier.operator_state
         if held is None:
             return None
         (data,) = self.source.files.read_operator_states([held])
-        return self.target.files.write_operator_state(data, dict(held.broadcast), by)
+        return files.write_operator_state(data, dict(held.broadcast))
 
 
 def _begun_in_rocksdb(
@@ -147,18 +147,6 @@ def _begun_in_rocksdb(
     databases = DatabaseRestore(restore, home)
     new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, home)
     return databases.backend(new), databases.rest
-
-
-@dataclass(frozen=True, slots=True)
-class _TargetFiles:
-    """The RowFiles of a subtask in the target."""
-
-    target: CompletedCheckpointStore
-    by: SubtaskAttempt
-
-    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """Write rows as a snapshot file, durable on return."""
-        return self.target.files.write("snapshot", rows, key_groups, self.by)
 
 
 def _first_database(handles: Sequence[StateHandle]) -> StateHandle | None:

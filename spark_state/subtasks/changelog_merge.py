@@ -48,7 +48,7 @@ class ChangelogMerge:
             return [Written(self.key_groups, (), {})]
         key_names = self.attempt.spec.processor.key_columns.names
         rows = merged_changes(key_names, self.kinds, changelogs)
-        file = self.attempt.write_changelog(rows, self.key_groups)
+        file = self.attempt.files.write("changelog", rows, self.key_groups)
         counts = rows_by_key_group(rows, self.key_groups)
         return [Written(self.key_groups, (file,), {file.name: counts})]
 

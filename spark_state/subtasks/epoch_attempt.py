@@ -1,41 +1,28 @@
-"""An attempt at an epoch of a subtask: request, written files, and time of each step."""
+"""An attempt at an epoch: the value that travels from the request to the files and barrier."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-import pyarrow as pa
-
-from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle
-from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.sign_of_life import SignsOfLife
-from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
-from spark_state.checkpointing.fence import Claim
-from spark_state.subtasks.epoch_request import (
-    CheckpointSettings,
-    EpochRequest,
-    EpochTask,
-    OperatorSpec,
-)
+from checkpoint_store.operators.epoch_files import AttemptFiles
+from spark_state.subtasks.epoch_request import CheckpointSettings, EpochRequest, OperatorSpec
 
 Phase = Literal["restore", "process", "write", "publish"]
 
 
 @dataclass(frozen=True, slots=True)
 class EpochAttempt:
-    """An attempt at an epoch. `check` raises when the task is gone or fenced; `checkpoints`: the
-    store for the attempt's files."""
+    """An accepted request to run an epoch. `by`: the claim to the subtask; `checkpoints`: the
+    store for the attempt's files; `check` raises when the task is gone or fenced."""
 
     request: EpochRequest
-    claim: Claim
+    by: SubtaskAttempt
     checkpoints: CompletedCheckpointStore
     check: Callable[[], None]
     _seconds: dict[Phase, float] = field(default_factory=dict)
@@ -45,48 +32,13 @@ class EpochAttempt:
         return self.request.spec
 
     @property
-    def task(self) -> EpochTask:
-        return self.request.task
-
-    @property
     def settings(self) -> CheckpointSettings:
         return self.request.spec.checkpoints
 
-    def write_changelog(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """Write the changes of the epoch, or of several epochs up to this epoch; durable on
-        return."""
-        return self.checkpoints.files.write("changelog", rows, key_groups, self._by)
-
-    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """Write rows as a snapshot file, see RowFiles; durable on return."""
-        return self.checkpoints.files.write("snapshot", rows, key_groups, self._by)
-
-    def write_database(
-        self,
-        folder: Path,
-        contents: DatabaseContents,
-        uploaded: Mapping[str, FilePart],
-        key_groups: KeyGroupRange,
-    ) -> StateHandle:
-        """Write a database, see SnapshotFiles; durable on return."""
-        return self.checkpoints.files.write_database(
-            folder, contents, uploaded, key_groups, self._by
-        )
-
-    def write_operator_state(
-        self, data: bytes, broadcast: Mapping[str, str]
-    ) -> OperatorStateHandle:
-        """Write the object of the subtask's operator state, durable on return."""
-        return self.checkpoints.files.write_operator_state(data, broadcast, self._by)
-
-    def signs_of_life(self) -> SignsOfLife:
-        """Return the signs of life for the attempt's files, against the orphan sweep."""
-        return self.checkpoints.files.signs_of_life(self._by)
-
     @property
-    def _by(self) -> SubtaskAttempt:
-        claim = self.claim
-        return SubtaskAttempt(claim.epoch, claim.run, self.task.subtask, claim.attempt)
+    def files(self) -> AttemptFiles:
+        """The writer of the attempt's files."""
+        return self.checkpoints.files.written_by(self.by)
 
     @contextmanager
     def timed(self, step: Phase) -> Iterator[None]:

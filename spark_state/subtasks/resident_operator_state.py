@@ -15,11 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint_store.epochs.checkpoint_share import CheckpointShare
-from checkpoint_store.epochs.completed_checkpoint import (
-    CompletedCheckpoint,
-    OperatorStateHandle,
-)
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.operator_state.broadcast_checksum import check_broadcast_agrees
 from spark_state.operator_state.operator_state_backend import (
@@ -28,6 +24,7 @@ from spark_state.operator_state.operator_state_backend import (
 )
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.subtasks.epoch_attempt import EpochAttempt
+from spark_state.subtasks.epoch_start import EpochStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +46,21 @@ class ResidentOperatorState:
         self._sealed: _Equal | None = None
         self._before: _Equal | None = None
 
-    def bring_to(
-        self,
-        base: CheckpointShare | None,
-        attempt: EpochAttempt,
-        other_store: CompletedCheckpointStore | None = None,
-    ) -> None:
-        """Bring the state to the start of the attempt's epoch. `other_store`: the store of the
-        base's objects if the base is not in the operator's store.
-
-        Raises BroadcastStateError if the subtasks of the base hold different broadcast states.
-        """
-        store = other_store or attempt.checkpoints
-        if base is not None and base.summary.broadcast is None:
-            handles = _handles(store.whole(base))
+    def bring_to(self, base: EpochStart, attempt: EpochAttempt) -> None:
+        """Bring the state to the start of the attempt's epoch. Raises BroadcastStateError if the
+        subtasks of the base hold different broadcast states."""
+        checkpoint, store = base.checkpoint, base.store
+        if checkpoint is not None and checkpoint.summary.broadcast is None:
+            handles = _handles(store.whole(checkpoint))
             check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
-        if base is not None and base.run == attempt.claim.run and other_store is None:
-            own = base.barrier_of(attempt.task.subtask).operator_state
+        if base.lineage is not None and base.lineage.run == attempt.by.run:
+            own = base.lineage.barrier_of(attempt.by.subtask).operator_state
             if not self._has(own):
                 self._read(own, attempt)
+        elif checkpoint is None or not checkpoint.summary.has_operator_state:
+            self._deal((), attempt, store)
         else:
-            has_any = base is not None and base.summary.has_operator_state
-            handles = _handles(store.whole(base)) if base is not None and has_any else ()
-            self._deal(handles, attempt, store)
+            self._deal(_handles(store.whole(checkpoint)), attempt, store)
         self._start = self.backend.mark()
 
     def rollback(self) -> None:
@@ -86,7 +75,8 @@ class ResidentOperatorState:
         snapshot = self.backend.snapshot()
         if not snapshot.names:
             return None
-        return attempt.write_operator_state(snapshot.to_bytes(), self.backend.broadcast_checksums())
+        checksums = self.backend.broadcast_checksums()
+        return attempt.files.write_operator_state(snapshot.to_bytes(), checksums)
 
     def seal(self, handle: OperatorStateHandle | None) -> None:
         """End the epoch: the state now equals this object."""
@@ -121,7 +111,7 @@ class ResidentOperatorState:
         read = iter(store.files.read_operator_states(present))
         nothing = OperatorStateBackend().snapshot().to_bytes()
         snapshots = [nothing if handle is None else next(read) for handle in handles]
-        subtask, parallelism = attempt.task.subtask, attempt.spec.parallelism
+        subtask, parallelism = attempt.by.subtask, attempt.spec.parallelism
         self._restored(OperatorStateBackend.restore(snapshots, subtask, parallelism, STATE_FORMS))
         self._base, self._is_dealt = None, bool(present)
 

@@ -8,17 +8,11 @@ noted files, or no files are noted (I6).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from checkpoint_store.epochs.checkpoint_share import CheckpointShare
-from checkpoint_store.epochs.completed_checkpoint import (
-    StateSchema,
-    SubtaskTime,
-)
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.kept_state import Counts, RowsOfFiles
 from spark_state.checkpointing.restore_plan import (
     Extend,
@@ -35,57 +29,9 @@ from spark_state.keyed_state.state_rows import no_rows, rows_by_key_group
 from spark_state.processor.schemas import state_descriptor
 from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.epoch_request import BackendSettings, OperatorSpec
+from spark_state.subtasks.epoch_start import EpochStart
 from spark_state.subtasks.host_memory import SubtaskMemory
 from spark_state.subtasks.subtask_backends import Backend, SubtaskBackends
-
-
-@dataclass(frozen=True, slots=True)
-class EpochStart:
-    """The start of an epoch for one subtask.
-
-    `handles`: files of the subtask's state; `barriers`: ids of the base's barriers for these key
-    groups (I4); `epoch` and `run_number`: of the base; `states`: schemas in the barriers; `times`:
-    times in the barriers of all subtasks of the base, see watermarks; `other_store`: the store of
-    the files, None for the operator's own store.
-    """
-
-    handles: Handles = ()
-    barriers: tuple[str, ...] = ()
-    epoch: int | None = None
-    run_number: int | None = None
-    states: tuple[StateSchema, ...] = ()
-    times: tuple[SubtaskTime, ...] = ()
-    other_store: CompletedCheckpointStore | None = None
-
-    @classmethod
-    def of(
-        cls, checkpoint: CheckpointShare | None, key_groups: KeyGroupRange, max_parallelism: int
-    ) -> EpochStart:
-        """Return the start from a checkpoint (None: from an empty state) for these key groups."""
-        if checkpoint is None:
-            return cls()
-        barriers = checkpoint.barriers_for(key_groups, max_parallelism)
-        return cls(
-            handles=checkpoint.handles_for(key_groups),
-            barriers=tuple(barrier.barrier_id for barrier in barriers),
-            epoch=checkpoint.epoch,
-            run_number=checkpoint.run.number,
-            states=tuple(state for barrier in barriers for state in barrier.states),
-            times=checkpoint.times(),
-        )
-
-    @classmethod
-    def of_other_store(
-        cls,
-        checkpoint: CheckpointShare,
-        store: CompletedCheckpointStore,
-        key_groups: KeyGroupRange,
-        max_parallelism: int,
-    ) -> EpochStart:
-        """Return the start from another operator's state. The other operator's times do not apply
-        to this query, and the other barriers belong to another lineage."""
-        there = cls.of(checkpoint, key_groups, max_parallelism)
-        return cls(handles=there.handles, states=there.states, other_store=store)
 
 
 class ResidentState:
@@ -130,7 +76,7 @@ class ResidentState:
                 restore = BackendRestore(
                     base.handles,
                     [*_announced(base, attempt.spec)],
-                    (base.other_store or attempt.checkpoints).files.databases,
+                    base.store.files.databases,
                     attempt.check,
                 )
                 backend, rest = self._backends.restored(attempt.request, self.key_groups, restore)
@@ -172,8 +118,7 @@ class ResidentState:
     ) -> RowsOfFiles:
         """Apply files of the base; return for each file the number of rows in each key group."""
         rows: dict[str, Counts] = {}
-        store = base.other_store or attempt.checkpoints
-        for handle, batches in store.files.read_each(handles, self.key_groups):
+        for handle, batches in base.store.files.read_each(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             # Files without rows for this subtask get an entry, too.

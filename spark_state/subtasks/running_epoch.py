@@ -13,6 +13,7 @@ from types import FrameType
 from spark_state.processor.running_call import RunningCall
 from spark_state.subtasks.epoch_request import EpochRequest
 from spark_state.subtasks.subtask_backends import Backend
+from spark_state.subtasks.unnamed_files import UnnamedFiles
 
 
 @dataclass(slots=True)
@@ -20,13 +21,15 @@ class RunningEpoch:
     """A running attempt, from the moment when its thread begins to work.
 
     `processor`: name of the processor's class, and `backend`: the keyed states, both set when the
-    processor begins; `call`: the running method of the processor.
+    processor begins; `call`: the running method of the processor; `unnamed`: the attempt's files,
+    set when the processor has ended.
     """
 
     request: EpochRequest
     processor: str = ""
     backend: Backend | None = None
     call: RunningCall = field(default_factory=RunningCall)
+    unnamed: UnnamedFiles | None = None
     _thread: int = field(default_factory=threading.get_ident)
     _begun: float = field(default_factory=time.monotonic)
 

@@ -23,13 +23,16 @@ from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.run_errors import EpochsLostError, RunOverError
 from spark_state.errors import ConfigurationError, FencedError
+from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.epoch_request import (
     NEVER_RUN,
     CheckpointSettings,
     EpochRequest,
     EpochTask,
     OperatorSpec,
+    RestoreSource,
 )
+from spark_state.subtasks.epoch_start import EpochStart
 from spark_state.subtasks.maintenance import Maintenance
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
@@ -87,10 +90,15 @@ class PublishedEpoch:
     is_completed: bool
 
 
-def asked_by(request: EpochRequest) -> AskedKeyGroups:
-    """Return the key groups of the request's subtask."""
-    spec = request.spec
-    return AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, request.task.subtask)
+def _asked_by(attempt: EpochAttempt) -> AskedKeyGroups:
+    """Return the key groups of the attempt's subtask."""
+    spec = attempt.spec
+    return AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, attempt.by.subtask)
+
+
+def _opened(url: str, settings: CheckpointSettings) -> RetryingObjectStore:
+    opened = open_object_store(url, settings.store_options)
+    return RetryingObjectStore(opened, settings.store_retry_seconds)
 
 
 class StoreBegunAnewError(FencedError):
@@ -105,12 +113,9 @@ class StoreSession:
     """
 
     def __init__(self, request: EpochRequest, maintenance: Maintenance) -> None:
-        self._store = RetryingObjectStore(
-            open_object_store(request.store_url, request.spec.checkpoints.store_options),
-            request.spec.checkpoints.store_retry_seconds,
-        )
+        self._store = _opened(request.store_url, request.spec.checkpoints)
         self.checkpoints = CompletedCheckpointStore(self._store)
-        self.metadata = self.checkpoints.open(store_metadata(request))
+        self.checkpoints.open(store_metadata(request))
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._run: Run | None = None
@@ -162,51 +167,44 @@ class StoreSession:
             self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
             return run
 
-    def base_of(
-        self, request: EpochRequest, run: Run, published: PublishedEpoch | None
-    ) -> CheckpointShare | None:
-        """Return the subtask's share of the checkpoint that the request's epoch starts from; None
-        for an empty state.
+    def base_of(self, attempt: EpochAttempt, published: PublishedEpoch | None) -> EpochStart:
+        """Return the start of the attempt's epoch.
 
-        `published`: the last barrier of the calling subtask in this run, None if there is none.
-        Raises PartialEpochError (I5), FencedError if a later run has begun (I9), OvertakenRunError,
+        `published`: the last barrier of the calling subtask, None if there is none. Raises
+        PartialEpochError (I5), FencedError if a later run has begun (I9), OvertakenRunError,
         ContradictingRunsError, EpochsLostError, and ConfigurationError if the state of earlier
         epochs is missing.
         """
-        spec, task, epoch = request.spec, request.task, request.task.epoch
-        resident_epoch = None if published is None else published.barrier.epoch
+        asked = _asked_by(attempt)
+        if published is not None and published.barrier.run != attempt.by.run:
+            published = None
+        base = self._completed_before(attempt, published, asked)
+        if base is not None:
+            self._check_follows(base, attempt)
+            return EpochStart.of(self.checkpoints, base, asked)
+        self._check_may_begin(attempt, published)
+        source = attempt.settings.restore_from
+        if source is None:
+            return EpochStart(self.checkpoints)
+        return self._taken_over(source, attempt.settings, asked)
+
+    def _completed_before(
+        self, attempt: EpochAttempt, published: PublishedEpoch | None, asked: AskedKeyGroups
+    ) -> CheckpointShare | None:
+        """Return the newest completed checkpoint before the epoch; None if there is none."""
+        run, epoch = attempt.by.run, attempt.by.epoch
         try:
-            if published is not None and resident_epoch == epoch - 1:
-                self._look_now_and_then(run, epoch)
-                own = published.barrier if published.is_completed else None
-                base = self.checkpoints.completed_at(epoch - 1, run, spec.parallelism, own)
-            else:
-                base = self.checkpoints.latest_share_before(epoch, run, asked_by(request))
+            if published is None or published.barrier.epoch != epoch - 1:
+                return self.checkpoints.latest_share_before(epoch, run, asked)
+            self._look_now_and_then(run, epoch)
+            own = published.barrier if published.is_completed else None
+            return self.checkpoints.completed_at(epoch - 1, run, attempt.spec.parallelism, own)
         except RunOverError as error:
             # Spark planned this epoch for this run, so Spark has committed the run's earlier
             # epochs. The next run must know, because the newer run may have written the same
             # epochs.
             self.checkpoints.starts.note_reached(run.run_id, epoch)
             raise FencedError(str(error)) from error
-        if base is not None and base.barriers[0].restored and base.epoch != epoch - 1:
-            raise ConfigurationError(
-                f"{self.url} was restored from a savepoint of epoch {base.epoch}, but the query is "
-                f"at epoch {epoch}: the rows of the batches between would be lost. Let batch "
-                f"{base.epoch} be the last one of its checkpoint, see {HOW_TO_GO_BACK}, or restore "
-                f"a savepoint of epoch {epoch - 1}"
-            )
-        if base is not None and base.run != run:
-            self._check_newest(task, base)
-        had_state = resident_epoch is not None and resident_epoch < epoch
-        never_ran = task.start is not None and task.start.may_begin_with_nothing(epoch)
-        lost = had_state or not (never_ran or spec.checkpoints.start_empty)
-        if base is None and epoch > 0 and lost:
-            raise ConfigurationError(
-                f"the query is at epoch {epoch}, but {self.url} holds no state of the "
-                f"epochs before: {_cause(task)} To begin with empty state all "
-                "the same, set spark.cowstate.startEmpty to true and start the query again"
-            )
-        return base
 
     def _look_now_and_then(self, run: Run, epoch: int) -> None:
         """Raise RunOverError if a newer run has begun, even far behind this epoch. Looks once in
@@ -217,32 +215,47 @@ class StoreSession:
             self._looked_at = epoch
         self.checkpoints.starts.check_newest(run)
 
-    def _check_newest(self, task: EpochTask, base: CheckpointShare) -> None:
-        """Raise EpochsLostError if the base of a run's first epoch is older than the newest epoch
-        that Spark has committed."""
-        newest = None if task.start is None else task.start.newest_epoch
+    def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
+        """Raise an error unless the epoch may follow its base: EpochsLostError if the base of a
+        run's first epoch is older than the newest epoch that Spark has committed."""
+        epoch, start = attempt.by.epoch, attempt.request.task.start
+        if base.barriers[0].restored and base.epoch != epoch - 1:
+            raise ConfigurationError(
+                f"{self.url} was restored from a savepoint of epoch {base.epoch}, but the query is "
+                f"at epoch {epoch}: the rows of the batches between would be lost. Let batch "
+                f"{base.epoch} be the last one of its checkpoint, see {HOW_TO_GO_BACK}, or restore "
+                f"a savepoint of epoch {epoch - 1}"
+            )
+        newest = None if start is None or base.run == attempt.by.run else start.newest_epoch
         if newest is not None and base.epoch < newest:
             raise EpochsLostError(self.url, newest, base.epoch)
 
-    def restored_from(
-        self, request: EpochRequest
-    ) -> tuple[CheckpointShare, CompletedCheckpointStore] | None:
-        """Return the checkpoint for an empty store to begin with, and the store of the files; None
-        to begin with nothing. Raises ConfigurationError if the checkpoint no longer exists."""
-        settings = request.spec.checkpoints
-        source = settings.restore_from
-        if source is None:
-            return None
-        opened = open_object_store(source.url, settings.store_options)
-        other = CompletedCheckpointStore(RetryingObjectStore(opened, settings.store_retry_seconds))
-        checkpoint = other.latest_share_before(source.epoch + 1, None, asked_by(request))
+    def _check_may_begin(self, attempt: EpochAttempt, published: PublishedEpoch | None) -> None:
+        """Raise ConfigurationError unless the epoch may start without a checkpoint."""
+        task, epoch = attempt.request.task, attempt.by.epoch
+        had_state = published is not None and published.barrier.epoch < epoch
+        never_ran = task.start is not None and task.start.may_begin_with_nothing(epoch)
+        if epoch > 0 and (had_state or not (never_ran or attempt.settings.start_empty)):
+            raise ConfigurationError(
+                f"the query is at epoch {epoch}, but {self.url} holds no state of the "
+                f"epochs before: {_cause(task)} To begin with empty state all "
+                "the same, set spark.cowstate.startEmpty to true and start the query again"
+            )
+
+    def _taken_over(
+        self, source: RestoreSource, settings: CheckpointSettings, asked: AskedKeyGroups
+    ) -> EpochStart:
+        """Return the start from another operator's state. Raises ConfigurationError if the
+        checkpoint no longer exists."""
+        other = CompletedCheckpointStore(_opened(source.url, settings))
+        checkpoint = other.latest_share_before(source.epoch + 1, None, asked)
         if checkpoint is None or checkpoint.epoch != source.epoch:
             raise ConfigurationError(
                 f"epoch {source.epoch} of {source.url}, which {self.url} was to begin with, is not "
                 "there any more: start the query again, or name another epoch in "
                 "spark.cowstate.restoreFrom"
             )
-        return checkpoint, other
+        return EpochStart.of(other, checkpoint, asked).taken_over()
 
     def complete(self, barrier: Barrier) -> None:
         """Write the manifest of the epoch if this barrier was the last (aligned)."""
@@ -267,7 +280,8 @@ class StoreSession:
             if time.monotonic() >= self._next_sweep:
                 try_chore(self._sweep, number, self.url, lambda: self._sweep_orphans(spec), None)
         finally:
-            self._retaining = False
+            with self._lock:
+                self._retaining = False
 
     def _retain(self, settings: CheckpointSettings) -> int:
         return self.checkpoints.retain(settings.min_epochs_to_retain)

@@ -24,11 +24,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.working_directory import remove_what_killed_processes_left
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.errors import StateHostError
-from spark_state.executor import (
-    Executor,
-    remove_directories_of_gone_executors,
-    working_for,
-)
+from spark_state.executor import Executor, remove_directories_of_gone_executors, working_for
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.backend_restore import BackendRestore
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend

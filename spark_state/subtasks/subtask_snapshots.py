@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -26,18 +27,18 @@ from spark_state.checkpointing.kept_state import (
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles
-from spark_state.checkpointing.snapshot_policy import (
-    Merge,
-    due,
-    may_be_due,
-    part_due,
-)
+from spark_state.checkpointing.snapshot_policy import Merge, due, may_be_due, part_due
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.subtasks.changelog_merge import ChangelogMerge
 from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.maintenance import Maintenance
-from spark_state.subtasks.pending_snapshot import PendingSnapshot, Replaced, SnapshotWriting
+from spark_state.subtasks.pending_snapshot import (
+    PendingSnapshot,
+    Replaced,
+    SnapshotWriting,
+    Writing,
+)
 from spark_state.subtasks.subtask_backends import Backend
 from spark_state.subtasks.unnamed_files import UnnamedFiles
 
@@ -106,12 +107,14 @@ class SubtaskSnapshots:
         if self._pause_epochs:
             self._pause_epochs -= 1
             return
-        if self._pending is not None or not self._may_be_due(handles, attempt, backend):
+        least = attempt.settings.min_epochs_for_snapshot
+        if self._pending is not None or not may_be_due(
+            handles, len(backend), least, adds=_adds(attempt)
+        ):
             return
         kept = self._kept(handles, backend, attempt)
         own = tuple(handle for handle in handles if handle.name not in self._restored)
         of_run = self._kept(own, backend, attempt)
-        least = attempt.settings.min_epochs_for_snapshot
         next_step = due(kept, of_run, self._single(handles, attempt), least)
         if isinstance(next_step, Merge):
             self._begin_merge(next_step, handles, attempt, backend)
@@ -132,38 +135,28 @@ class SubtaskSnapshots:
         ranges = self._taken(backend, wanted, held, attempt, is_awaited)
         if ranges is None:
             return
-        # Parts queue by subtask: otherwise the subtasks of a store in one host would wait in a row.
-        part_queue = f"{self._url} subtask {attempt.task.subtask}"
-        threads, queue = (
-            (self._maintenance.parts, part_queue)
-            if is_awaited
-            else (self._maintenance.snapshots, self._url)
-        )
         entries = np.array(backend.entries_by_key_group(), np.int64)
-        self._pending = PendingSnapshot(
-            SnapshotWriting(ranges, attempt, self._key_groups, entries),
-            Replaced.all(held),
-            UnnamedFiles(attempt, self._maintenance.clock),
-            lambda job: threads.submit(queue, job),
-            is_awaited=is_awaited,
-        )
+        writing = SnapshotWriting(ranges, attempt.files, self._key_groups, entries)
+        self._submit(writing, Replaced.all(held), attempt, is_awaited=is_awaited)
 
     def _begin_merge(
         self, merge: Merge, held: Handles, attempt: EpochAttempt, backend: Backend
     ) -> None:
         kinds = {state.name: state.kind for state in backend.descriptors}
-        changelogs = held[merge.first : merge.end]
-        self._pending = PendingSnapshot(
-            ChangelogMerge(self._key_groups, changelogs, attempt, kinds),
-            Replaced(held, merge.first, merge.end),
-            UnnamedFiles(attempt, self._maintenance.clock),
-            lambda job: self._maintenance.snapshots.submit(self._url, job),
-            is_awaited=False,
-        )
+        writing = ChangelogMerge(self._key_groups, held[merge.first : merge.end], attempt, kinds)
+        replaced = Replaced(held, merge.first, merge.end)
+        self._submit(writing, replaced, attempt, is_awaited=False)
 
-    def _may_be_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> bool:
-        least = attempt.settings.min_epochs_for_snapshot
-        return may_be_due(handles, len(backend), least, adds=_adds(attempt))
+    def _submit(
+        self, writing: Writing, replaced: Replaced, attempt: EpochAttempt, *, is_awaited: bool
+    ) -> None:
+        threads, queue = self._maintenance.snapshots, self._url
+        if is_awaited:
+            # Parts queue by subtask: otherwise the subtasks of a store would wait in a row.
+            threads, queue = self._maintenance.parts, f"{self._url} subtask {attempt.by.subtask}"
+        unnamed = UnnamedFiles(attempt, self._maintenance.clock)
+        begin = partial(threads.submit, queue)
+        self._pending = PendingSnapshot(writing, replaced, unnamed, begin, is_awaited)
 
     def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
         """Return the changelogs at the end of the chain that may be merged: of this run, so no
@@ -183,7 +176,7 @@ class SubtaskSnapshots:
                 handle.kind == "changelog"
                 and handle.name not in named_before
                 and directory is not None
-                and directory.run_number == attempt.claim.run.number
+                and directory.run_number == attempt.by.run.number
             )
 
         return tuple(takewhile(is_single, reversed(handles)))[::-1]
@@ -230,7 +223,7 @@ class SubtaskSnapshots:
         due."""
         pending = self._pending
         if pending is not None:
-            pending.unnamed.show_alive(lambda job: self._maintenance.signs.submit(self._url, job))
+            pending.unnamed.show_alive(partial(self._maintenance.signs.submit, self._url))
 
     def _note_failure(self) -> None:
         self._pause_epochs = 2 ** min(self.failed, _MOST_DOUBLINGS) - 1

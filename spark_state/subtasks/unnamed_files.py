@@ -27,9 +27,9 @@ class UnnamedFiles:
 
     def __init__(self, attempt: EpochAttempt, clock: Callable[[], float]) -> None:
         self._url = attempt.request.store_url
-        self._subtask = attempt.task.subtask
+        self._subtask = attempt.by.subtask
         self._grace_seconds = attempt.settings.orphan_grace_seconds
-        self._signs = attempt.signs_of_life()
+        self._signs = attempt.files.signs_of_life()
         self._clock = clock
         self._begun = self._shown = self._tried = clock()
         self._putting: Future[None] | None = None

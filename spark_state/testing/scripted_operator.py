@@ -327,13 +327,12 @@ class ScriptedOperator:
     def _run(self, subtask: int, table: pa.Table) -> list[Row]:
         session = self._sessions[subtask]
         self._attempt += 1
-        request = self._request(subtask)
-        claim = session.accept(request)
+        attempt = session.accept(self._request(subtask), lambda: None)
         groups: list[Any] = table.column(len(self._rows.schema)).to_pylist()
         own = {*session.key_groups, control_key_group(subtask)}
         mine = table.filter(pa.array([group in own for group in groups], pa.bool_()))
         names = self._output.names
-        with session.run(request, claim, mine, lambda: None).output as spool:
+        with session.run(attempt, mine).output as spool:
             return [
                 Row(**dict(zip(names, row.values(), strict=True)))
                 for batch in spool.read()

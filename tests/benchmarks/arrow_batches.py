@@ -60,8 +60,7 @@ def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
     assert host.session is not None
     request = host.request(epoch, 0)
     start = time.thread_time()
-    claim = host.session.accept(request)
-    durable = host.session.run(request, claim, table, lambda: None)
+    durable = host.session.run(host.session.accept(request, lambda: None), table)
     seconds = time.thread_time() - start
     durable.output.close()
     return seconds

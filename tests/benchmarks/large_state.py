@@ -126,7 +126,7 @@ class Case:
             session = host.session
             assert session is not None
             request = host.request(self._epoch, 1 << 30)
-            attempt = session._attempt(request, session.accept(request), lambda: None)
+            attempt = session.accept(request, lambda: None)
             begun, cpu_begun = time.perf_counter(), time.process_time()
             session._bring_to_base(attempt)
             taken = time.perf_counter() - begun, time.process_time() - cpu_begun

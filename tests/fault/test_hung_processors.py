@@ -19,7 +19,6 @@ from spark_state.host import client
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import connect
 from spark_state.subtasks import subtask_session
-from tests.support.operators.executors import stand_in_executor
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import RunningTotals
 
@@ -54,12 +53,6 @@ class HangingOnce(RunningTotals):
             self._marker.touch()
             self._how()
         yield from super().handleInputRows(key, iter(seen), timerValues)
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    with stand_in_executor() as running:
-        yield running
 
 
 class Tasks:

@@ -8,7 +8,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import connect
 from spark_state.subtasks.epoch_request import BackendSettings
-from tests.support.operators.executors import stand_in_executor
 from tests.support.operators.subtasks import Host, operator, table_of
 
 pytestmark = [
@@ -35,12 +33,6 @@ pytestmark = [
 LIMIT_MB = 16
 ROWS = 200_000
 KEYS = 50
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    with stand_in_executor() as running:
-        yield running
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from spark_state.processor.input.key_grouping import (
     sorted_by_key,
 )
 from spark_state.processor.input.merged_runs import merged_runs
-from spark_state.processor.input.spill_file import SpillFile
+from spark_state.spill_file import SpillFile
 
 _STRUCT = pa.struct([("a", pa.string()), ("b", pa.float64())])
 _TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

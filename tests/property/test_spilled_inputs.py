@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state import ArrowStatefulProcessor
 from spark_state.processor.input.spilled_rows import SpilledRows
-from spark_state.subtasks.epoch_request import EpochRequest
+from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.subtask_session import DurableEpoch, SubtaskSession
 from spark_state.testing import ScriptedOperator, ScriptedPandasOperator
 
@@ -42,12 +42,10 @@ class _Spilling:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def run(
-        self, request: EpochRequest, claim: Any, table: pa.Table, check: Callable[[], None]
-    ) -> DurableEpoch:
+    def run(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         if not table.num_rows:
-            return self._session.run(request, claim, table, check)
-        plan = request.spec.processor.run_plan
+            return self._session.run(attempt, table)
+        plan = attempt.spec.processor.run_plan
         part_bytes = self._chance.choice([1, 100, 10_000])
         spilled = SpilledRows(plan.inputs, plan.event_times, tempfile.gettempdir(), part_bytes)
         first = 0
@@ -56,7 +54,7 @@ class _Spilling:
             spilled.spill(table.slice(first, length))
             first += length
         try:
-            return self._session.run(request, claim, spilled, check)
+            return self._session.run(attempt, spilled)
         finally:
             spilled.close()
 

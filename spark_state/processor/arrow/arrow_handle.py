@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -12,19 +12,9 @@ from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.processor.arrow.calls_of_rows import ForManyKeys
 from spark_state.processor.arrow.keyed_batch import Keys
 from spark_state.processor.arrow.states import ArrowState, ArrowTimers, arrow_state
-from spark_state.processor.handles import DeclaringHandle
+from spark_state.processor.handles import DeclaringHandle, NoTimers
 from spark_state.processor.serving_handles import served_states, serving_handle
 from spark_state.state_descriptor import StateDescriptor
-
-
-class TimersOfKeys(Protocol):
-    """Timers of many keys. `states.ArrowTimers` implements the protocol."""
-
-    def register(self, keys: Keys, times_ms: Any) -> None: ...
-
-    def delete(self, keys: Keys, times_ms: Any) -> None: ...
-
-    def list(self, keys: Keys) -> pa.ListArray[Any]: ...
 
 
 class ArrowProcessorHandle(DeclaringHandle, ForManyKeys):
@@ -35,7 +25,7 @@ class ArrowProcessorHandle(DeclaringHandle, ForManyKeys):
         "registerTimer": "registerTimers(keys, timesMs)",
         "deleteTimer": "deleteTimers(keys, timesMs)",
     }
-    _timers: TimersOfKeys
+    _timers: ArrowTimers | NoTimers
 
     def registerTimers(self, keys: Keys, timesMs: Any) -> None:
         """Register a timer for each key. `timesMs`: whole numbers in ms since 1970, one for each

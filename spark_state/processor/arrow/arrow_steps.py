@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_state.errors import ConfigurationError, OutputRowError
+from spark_state.errors import ConfigurationError
 from spark_state.keyed_state.keyed_state_backend import Due
 from spark_state.processor.arrow.keyed_batch import ExpiredTimers, KeyedBatch, Keys, keyed_batch
 from spark_state.processor.blocks import BlockSize, blocks
-from spark_state.processor.epoch_steps import EpochRun
+from spark_state.processor.epoch_steps import EpochRun, no_output
 from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, KEYED_ROWS
 from spark_state.processor.timed_steps import UntilMs
 
@@ -93,8 +93,5 @@ def _expired(run: EpochRun, due: Sequence[Due]) -> ExpiredTimers:
 
 def _checked(run: EpochRun, method: str, output: Any) -> Iterator[Any]:
     if output is None:
-        raise OutputRowError(
-            f"{type(run.processor).__name__}.{method} returned None; return an iterator of pyarrow "
-            "Tables, iter([]) for none"
-        )
+        raise no_output(run, f"{method} returned None")
     return iter(output)

@@ -19,7 +19,7 @@ _ROWS_PER_BATCH = 65_536
 class ArrowTables:
     """`pyarrow.Table`s, for input and output. See RowForm."""
 
-    output_name = "Tables"
+    output_name = "pyarrow Tables"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
         """See RowForm. The Arrow steps call this method for the rows of broadcast streams only."""

@@ -35,10 +35,7 @@ _OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}
 class ArrowValueState(ForManyKeys):
     """State with one value per key."""
 
-    calls_of_rows = _OF_STATES | {
-        "get": "get_many(keys)",
-        "update": "put_many(keys, values)",
-    }
+    calls_of_rows = _OF_STATES | {"get": "get_many(keys)", "update": "put_many(keys, values)"}
 
     def __init__(
         self, table: KeyedStateTable[Value], serializer: StructSerializer, set_key: SetKey
@@ -49,21 +46,13 @@ class ArrowValueState(ForManyKeys):
 
     def get_many(self, keys: Keys) -> pa.StructArray:
         """Return the value of each key; null for a key without a value."""
-        set_key, get = self._set_key, self._table.get
-        states = []
-        for key, key_group in with_groups(keys):
-            set_key(key, key_group)
-            states.append(get())
-        return self._serializer.to_arrow(states)
+        get = self._table.get
+        return self._serializer.to_arrow([get() for _ in _each(keys, self._set_key)])
 
     def exists_many(self, keys: Keys) -> pa.Array[Any]:
         """Return for each key True if the key has a value, as a boolean array."""
-        set_key, get = self._set_key, self._table.get
-        present = []
-        for key, key_group in with_groups(keys):
-            set_key(key, key_group)
-            present.append(get() is not None)
-        return pa.array(present, pa.bool_())
+        get = self._table.get
+        return pa.array([get() is not None for _ in _each(keys, self._set_key)], pa.bool_())
 
     def put_many(self, keys: Keys, values: Any) -> None:
         """Set the value of each key. If a key occurs twice, the last value stays.
@@ -71,15 +60,13 @@ class ArrowValueState(ForManyKeys):
         Raises StateValueError naming state, column and types.
         """
         states = values_of(values, self._serializer, len(keys))
-        set_key, put = self._set_key, self._table.put
-        for (key, key_group), state in zip(with_groups(keys), states, strict=True):
-            set_key(key, key_group)
+        put = self._table.put
+        for _, state in zip(_each(keys, self._set_key), states, strict=True):
             put(state)
 
     def clear_many(self, keys: Keys) -> None:
         """Remove the value of each key, if any."""
-        for key, key_group in with_groups(keys):
-            self._set_key(key, key_group)
+        for _ in _each(keys, self._set_key):
             self._table.remove()
 
 
@@ -103,8 +90,7 @@ class ArrowListState(ForManyKeys):
     def get_many(self, keys: Keys) -> pa.ListArray[Any]:
         """Return the list of each key, a list of structs; empty for a key without a list."""
         counts, elements = [], []
-        for key, key_group in with_groups(keys):
-            self._set_key(key, key_group)
+        for _ in _each(keys, self._set_key):
             of_key = self._table.elements()
             counts.append(len(of_key))
             elements += [element for _, element in of_key]
@@ -117,23 +103,22 @@ class ArrowListState(ForManyKeys):
     def put_many(self, keys: Keys, lists: Any) -> None:
         """Set the list of each key. An empty list removes the key's list. Raises as
         `append_many`."""
-        for key, key_group, elements in self._lists(keys, lists):
-            self._set_key(key, key_group)
+        for elements in self._lists(keys, lists):
             self._table.clear()
             self._table.append(elements)
 
     def append_many(self, keys: Keys, lists: Any) -> None:
         """Append to the list of each key. `lists`: a ListArray of structs, such as a result of
         `KeyedBatch.by_key`. Raises StateValueError naming state, column and types."""
-        for key, key_group, elements in self._lists(keys, lists):
-            self._set_key(key, key_group)
+        for elements in self._lists(keys, lists):
             self._table.append(elements)
 
     def clear_many(self, keys: Keys) -> None:
         """Remove the list of each key, if any."""
         _clear(self._table, keys, self._set_key)
 
-    def _lists(self, keys: Keys, lists: Any) -> Iterator[tuple[Value, int, list[Value]]]:
+    def _lists(self, keys: Keys, lists: Any) -> Iterator[list[Value]]:
+        """Yield the elements for each key, which is then the current key."""
         owner = self._element.owner
         if isinstance(lists, pa.ChunkedArray):
             lists = lists.combine_chunks()
@@ -146,10 +131,8 @@ class ArrowListState(ForManyKeys):
         lengths = pc.list_value_length(lists).fill_null(0).to_pylist()
         flat = lists.flatten()
         elements = iter(values_of(flat, self._element, len(flat)))
-        return (
-            (key, key_group, [*islice(elements, length)])
-            for (key, key_group), length in zip(with_groups(keys), lengths, strict=True)
-        )
+        for _, length in zip(_each(keys, self._set_key), lengths, strict=True):
+            yield [*islice(elements, length)]
 
 
 class ArrowMapState(ForManyKeys):
@@ -175,10 +158,7 @@ class ArrowMapState(ForManyKeys):
 
     def get_many(self, keys: Keys, user_keys: Any) -> pa.StructArray:
         """Return the value of each pair; null for a pair without a value."""
-        values = []
-        for key, key_group, user_key in self._pairs(keys, user_keys):
-            self._set_key(key, key_group)
-            values.append(self._table.get(user_key))
+        values = [self._table.get(user_key) for user_key in self._pairs(keys, user_keys)]
         return self._serializer.value.to_arrow(values)
 
     def put_many(self, keys: Keys, user_keys: Any, values: Any) -> None:
@@ -187,24 +167,19 @@ class ArrowMapState(ForManyKeys):
         Raises StateValueError naming state, column and types.
         """
         new = values_of(values, self._serializer.value, len(keys))
-        for (key, key_group, user_key), value in zip(
-            self._pairs(keys, user_keys), new, strict=True
-        ):
-            self._set_key(key, key_group)
+        for user_key, value in zip(self._pairs(keys, user_keys), new, strict=True):
             self._table.put(user_key, value)
 
     def remove_many(self, keys: Keys, user_keys: Any) -> None:
         """Remove each pair, if any."""
-        for key, key_group, user_key in self._pairs(keys, user_keys):
-            self._set_key(key, key_group)
+        for user_key in self._pairs(keys, user_keys):
             self._table.remove(user_key)
 
     def items_many(self, keys: Keys) -> pa.Array[Any]:
         """Return the map of each key, user keys in order; empty for a key without a map."""
         counts, user_keys, values = [], [], []
         thaw = self._serializer.keys.thaw
-        for key, key_group in with_groups(keys):
-            self._set_key(key, key_group)
+        for _ in _each(keys, self._set_key):
             entries = self._table.elements()
             counts.append(len(entries))
             user_keys += [thaw(user_key) for user_key, _ in entries]
@@ -224,13 +199,12 @@ class ArrowMapState(ForManyKeys):
         """Remove the map of each key, if any."""
         _clear(self._table, keys, self._set_key)
 
-    def _pairs(self, keys: Keys, user_keys: Any) -> Iterator[tuple[Value, int, Value]]:
+    def _pairs(self, keys: Keys, user_keys: Any) -> Iterator[Value]:
+        """Yield the user key of each pair; the pair's key is then the current key."""
         named = values_of(user_keys, self._serializer.key, len(keys))
         frozen = self._serializer.keys.freeze_all(named)
-        return (
-            (key, key_group, user_key)
-            for (key, key_group), user_key in zip(with_groups(keys), frozen, strict=True)
-        )
+        for _, user_key in zip(_each(keys, self._set_key), frozen, strict=True):
+            yield user_key
 
 
 class ArrowTimers:
@@ -241,25 +215,29 @@ class ArrowTimers:
         self._set_key = set_key
 
     def register(self, keys: Keys, times_ms: Any) -> None:
-        for key, key_group, time_ms in _timers(keys, times_ms):
-            self._set_key(key, key_group)
+        for time_ms in self._timers(keys, times_ms):
             if self._table.get(time_ms) is None:
                 self._table.put(time_ms, ())
 
     def delete(self, keys: Keys, times_ms: Any) -> None:
-        for key, key_group, time_ms in _timers(keys, times_ms):
-            self._set_key(key, key_group)
+        for time_ms in self._timers(keys, times_ms):
             self._table.remove(time_ms)
 
     def list(self, keys: Keys) -> pa.ListArray[Any]:
         counts: list[int] = []
         times: list[int] = []
-        for key, key_group in with_groups(keys):
-            self._set_key(key, key_group)
+        for _ in _each(keys, self._set_key):
             of_key = [time_ms for time_ms, _ in self._table.elements()]
             counts.append(len(of_key))
             times += of_key
         return pa.ListArray.from_arrays(_offsets(counts), pa.array(times, pa.int64()))
+
+    def _timers(self, keys: Keys, times_ms: Any) -> Iterator[int]:
+        """Yield the time for each key, which is then the current key."""
+        times = numbers_of(times_ms, "timers")
+        check_length(len(times), len(keys), "timers")
+        for _, time_ms in zip(_each(keys, self._set_key), times.to_pylist(), strict=True):
+            yield time_ms
 
 
 ArrowState = ArrowValueState | ArrowListState | ArrowMapState
@@ -286,26 +264,19 @@ def values_of(given: Any, serializer: StructSerializer, length: int) -> list[Val
     return list(values)
 
 
-def _timers(keys: Keys, times_ms: Any) -> Iterator[tuple[Value, int, int]]:
-    times = numbers_of(times_ms, "timers")
-    check_length(len(times), len(keys), "timers")
-    return (
-        (key, key_group, time_ms)
-        for (key, key_group), time_ms in zip(with_groups(keys), times.to_pylist(), strict=True)
-    )
+def _each(keys: Keys, set_key: SetKey) -> Iterator[None]:
+    """Make each key the current key in turn."""
+    for key, key_group in with_groups(keys):
+        set_key(key, key_group)
+        yield
 
 
 def _exists(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> pa.Array[Any]:
-    present = []
-    for key, key_group in with_groups(keys):
-        set_key(key, key_group)
-        present.append(table.exists())
-    return pa.array(present, pa.bool_())
+    return pa.array([table.exists() for _ in _each(keys, set_key)], pa.bool_())
 
 
 def _clear(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> None:
-    for key, key_group in with_groups(keys):
-        set_key(key, key_group)
+    for _ in _each(keys, set_key):
         table.clear()
 
 

@@ -25,14 +25,9 @@ from spark_state.processor.input.epoch_inputs import (
     RowsByKey,
 )
 from spark_state.processor.input.event_times import EventTimes
-from spark_state.processor.input.key_grouping import (
-    InputLayout,
-    KeyedInput,
-    grouped,
-    sorted_by_key,
-)
+from spark_state.processor.input.key_grouping import InputLayout, KeyedInput, grouped, sorted_by_key
 from spark_state.processor.input.merged_runs import merged_runs, runs_together
-from spark_state.processor.input.spill_file import SpillFile
+from spark_state.spill_file import SpillFile
 
 _SORTED = (KEYED_ROWS, INITIAL_ROWS)
 

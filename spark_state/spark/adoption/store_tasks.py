@@ -17,6 +17,7 @@ from pyspark import TaskContext
 
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.document import encode_handle
 from checkpoint_store.files.key_group_range import (
     KeyGroupRange,
@@ -29,7 +30,6 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
@@ -109,8 +109,8 @@ def write_subtask(
             own.start, target.metadata.max_parallelism, target.parallelism
         )
         for part, of_part in _files(target, parts, own):
-            by = SubtaskAttempt(target.epoch, target.run, subtask, context.taskAttemptId())
-            handle = checkpoints.files.write("snapshot", part, of_part, by)
+            by = SubtaskAttempt(target.run, target.epoch, subtask, context.taskAttemptId())
+            handle = checkpoints.files.written_by(by).write_snapshot(part, of_part)
             yield _written(
                 subtask=subtask,
                 handle=json.dumps(encode_handle(handle)),

@@ -21,12 +21,12 @@ from checkpoint_store.epochs.completed_checkpoint import (
     SubtaskTime,
 )
 from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.epochs.subtask_groups import HUNDREDS, SubtaskGroups
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.taken_back import CHECKPOINT
 
@@ -103,8 +103,9 @@ class LoneSubtask:
         mine = {group: value for group, value in changes.items() if group in own}
         handles = () if base is None else base.handles_for(own)
         if mine:
-            by = SubtaskAttempt(epoch, self.run, self.subtask, attempt)
-            handles = (*handles, self.checkpoints.files.write("changelog", table_of(mine), own, by))
+            by = SubtaskAttempt(self.run, epoch, self.subtask, attempt)
+            files = self.checkpoints.files.written_by(by)
+            handles = (*handles, files.write("changelog", table_of(mine), own))
         most = self.operator.max_parallelism
         barrier = Barrier(
             barrier_id=uuid4().hex,

@@ -18,13 +18,13 @@ from checkpoint_store.epochs.completed_checkpoint import (
 )
 from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from tests.support.operators.epoch_reports import NOTHING_DONE
 
 MAX_PARALLELISM = 8
@@ -90,9 +90,9 @@ class ScriptedOperator:
             mine = {**restored(self.checkpoints, base, [own]), **mine}
             handles = ()
         if mine:
-            by = SubtaskAttempt(epoch, self.run, subtask, attempt)
-            written = self.checkpoints.files.write(kind, self.table(mine), own, by)
-            handles = (*handles, written)
+            by = SubtaskAttempt(self.run, epoch, subtask, attempt)
+            files = self.checkpoints.files.written_by(by)
+            handles = (*handles, files.write(kind, self.table(mine), own))
         bases = () if base is None else base.barriers_for(own, MAX_PARALLELISM)
         barrier = Barrier(
             barrier_id=f"{self.run.run_id}/{epoch}/{subtask}/{attempt}",

@@ -233,11 +233,11 @@ class Host:
         """Run an epoch over this table. Returns the output."""
         assert self.session is not None
         request = self.request(epoch, attempt or epoch + 1)
-        claim = self.session.accept(request)
+        accepted = self.session.accept(request, check)
         with closing(self.session.receive(request)) as received:
             for batch in table.to_batches(max_chunksize=self.rows_per_batch):
                 received.add(batch)
-            durable = self.session.run(request, claim, received.all(), check)
+            durable = self.session.run(accepted, received.all())
         self.report = durable.report
         with durable.output as spool:
             return {

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.errors import (
     CorruptObjectError,
     StateNotFoundError,
@@ -21,7 +22,6 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
@@ -398,8 +398,8 @@ class KeyedOperator:
         """Write a row of each key to every state: `count` holds the number, `last` the number as
         text."""
         base = self.checkpoints.latest_before(epoch)
-        by = SubtaskAttempt(epoch, self.run, 0, 1)
-        handle = self.checkpoints.files.write("changelog", self._table(counts), ALL, by)
+        by = SubtaskAttempt(self.run, epoch, 0, 1)
+        handle = self.checkpoints.files.written_by(by).write("changelog", self._table(counts), ALL)
         bases = () if base is None else base.barriers
         barrier = Barrier(
             barrier_id=f"{self.run.run_id}/{epoch}",

@@ -8,13 +8,13 @@ import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunName
+from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import UNPUBLISHED
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
 from tests.support.stores.fake_object_store import DictObjectStore
 
@@ -29,9 +29,9 @@ def objects() -> DictObjectStore:
 
 def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
     """Write a file of a writer killed before its barrier."""
-    by = SubtaskAttempt(epoch, operator.run, 0, 1)
+    by = SubtaskAttempt(operator.run, epoch, 0, 1)
     rows = state_table({0: 9})
-    return operator.checkpoints.files.write("changelog", rows, KeyGroupRange(0, 3), by)
+    return operator.checkpoints.files.written_by(by).write("changelog", rows, KeyGroupRange(0, 3))
 
 
 def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjectStore) -> None:

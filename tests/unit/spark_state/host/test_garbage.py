@@ -9,17 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_state.host.garbage import FrozenGarbage
-
-
-class Clock:
-    """A clock that the test sets, and that moves on by `step` seconds at each look."""
-
-    def __init__(self) -> None:
-        self.now, self.step = 0.0, 0.0
-
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
+from tests.support.manual_clock import ManualClock
 
 
 class Cycle:
@@ -28,9 +18,9 @@ class Cycle:
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
+def clock() -> Iterator[ManualClock]:
     threshold = gc.get_threshold()
-    yield Clock()
+    yield ManualClock()
     gc.unfreeze()
     gc.set_threshold(*threshold)
 
@@ -47,7 +37,7 @@ def frozen_cycle(garbage: FrozenGarbage) -> weakref.ref[Cycle]:
     return reference
 
 
-def test_frozen_garbage_is_freed_when_it_is_due(clock: Clock) -> None:
+def test_frozen_garbage_is_freed_when_it_is_due(clock: ManualClock) -> None:
     garbage = FrozenGarbage(clock)
     garbage.begin()
     reference = frozen_cycle(garbage)
@@ -60,7 +50,7 @@ def test_frozen_garbage_is_freed_when_it_is_due(clock: Clock) -> None:
     assert gc.get_freeze_count() > 0
 
 
-def test_a_long_collection_is_followed_by_a_long_pause(clock: Clock) -> None:
+def test_a_long_collection_is_followed_by_a_long_pause(clock: ManualClock) -> None:
     garbage = FrozenGarbage(clock)
     clock.now, clock.step = 61, 2.0
     assert garbage.collect_if_due()  # each look at the clock takes two seconds

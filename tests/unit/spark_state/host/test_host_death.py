@@ -15,16 +15,10 @@ from typing import Any
 import pytest
 
 from spark_state.errors import StateHostError
-from spark_state.executor import Executor, running_executor
+from spark_state.executor import Executor
 from spark_state.host import host_death
 from spark_state.host.client import run_epoch
-from spark_state.host.host_death import (
-    HeldMemory,
-    HostDeath,
-    WatchedHost,
-    counted_in,
-    counters,
-)
+from spark_state.host.host_death import HeldMemory, HostDeath, WatchedHost, counted_in, counters
 from spark_state.host.launcher import connect
 from spark_state.processor.pickles import dumps
 from tests.support.operators.subtasks import Host, operator, table_of
@@ -109,15 +103,6 @@ def dies(how: Callable[[], Any]) -> type[RunningTotals]:
             how()
 
     return Dying
-
-
-@pytest.fixture
-def executor() -> Any:
-    """A process in the place of an executor's JVM."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield running_executor(process.pid)
-    process.kill()
-    process.wait()
 
 
 def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -> str:

@@ -16,20 +16,12 @@ import pytest
 from spark_state.errors import ConfigurationError, FencedError, MemoryLimitError
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.host.sessions import Sessions
+from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.pending_snapshot import PendingSnapshot, Replaced, Written
 from spark_state.subtasks.unnamed_files import UnnamedFiles
+from tests.support.manual_clock import ManualClock
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import LongTexts
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -38,7 +30,7 @@ class Queries:
     as much with longer texts, and the undo data of an epoch in addition."""
 
     folder: Path
-    clock: Clock = field(default_factory=Clock)
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.clock)
@@ -156,7 +148,7 @@ class TestWhatIsKept:
             queries.sessions.subtask(first) as session,
             pytest.raises(ConfigurationError, match="twice in epoch 0"),
         ):
-            session.accept(first)
+            session.accept(first, lambda: None)
 
     def test_a_request_that_is_refused_says_nothing_of_its_run(self, queries: Queries) -> None:
         queries.run("a", run_id="run 1")
@@ -188,7 +180,8 @@ class TestWhatIsKept:
         assert session.state.handles is not None
         assert session._newest is not None
         request = queries.hosts["a"].request(0, 1)
-        attempt = session._attempt(request, session._newest, lambda: None)
+        checkpoints = queries.hosts["a"].checkpoints
+        attempt = EpochAttempt(request, session._newest, checkpoints, lambda: None)
         writing, future = ScriptedWriting(), Future[list[Written]]()
         if job != "waiting":
             future.set_running_or_notify_cancel()
@@ -230,6 +223,6 @@ def test_runs_without_a_store_are_forgotten() -> None:
     runs.note_ended(["gone", "never met"])
     assert runs.has_ended("gone", now=0)
     runs.forget_others(["kept"])
-    assert len(runs) == 2
+    assert {*runs._rhythms} == {"kept", "served"}
     assert not runs.has_ended("kept", now=1)
     assert not runs.has_ended("served", now=1_000)

@@ -17,24 +17,18 @@ from spark_state.executor import private_directory, running_executor
 from spark_state.host import sessions as sessions_module
 from spark_state.host.sessions import Sessions
 from spark_state.subtasks.epoch_request import BackendSettings
+from tests.support.manual_clock import ManualClock
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.stores.hosted_file_system import HostedFileSystem
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def sessions(clock: Clock) -> Iterator[Sessions]:
+def sessions(clock: ManualClock) -> Iterator[Sessions]:
     held = Sessions(clock)
     yield held
     held.close()
@@ -67,7 +61,7 @@ def test_a_store_is_opened_again_with_other_options(sessions: Sessions, tmp_path
         return Host(replace(spec, checkpoints=checkpoints), run_id=run_id)
 
     with sessions.subtask(with_options("run-1", host="here").request(0, 1)) as first:
-        first.accept(with_options("run-1", host="here").request(0, 1))
+        first.accept(with_options("run-1", host="here").request(0, 1), lambda: None)
     with sessions.subtask(with_options("run-1", host="here").request(0, 2)) as same:
         assert same is first
     moved = with_options("run-2", host="there")
@@ -80,7 +74,7 @@ def test_a_store_is_opened_again_with_other_options(sessions: Sessions, tmp_path
 
 
 def test_local_copies_of_an_ended_query_go_while_the_host_lives(
-    clock: Clock, tmp_path: Path
+    clock: ManualClock, tmp_path: Path
 ) -> None:
     executor = running_executor(os.getpid())
     assert executor is not None
@@ -89,7 +83,7 @@ def test_local_copies_of_an_ended_query_go_while_the_host_lives(
     sessions = Sessions(clock, executor)
     with sessions.subtask(host.request(0, 1)) as session:
         request = host.request(0, 1)
-        epoch = session.run(request, session.accept(request), table_of([("a", 1)], 8), lambda: None)
+        epoch = session.run(session.accept(request, lambda: None), table_of([("a", 1)], 8))
         epoch.output.close()
     copies = private_directory(tmp_path, executor) / "copies"
     assert len([*copies.iterdir()]) == 1
@@ -103,7 +97,7 @@ def test_local_copies_of_an_ended_query_go_while_the_host_lives(
 
 
 def test_stores_that_are_unused_are_dropped_while_others_are_busy(
-    sessions: Sessions, clock: Clock, tmp_path: Path
+    sessions: Sessions, clock: ManualClock, tmp_path: Path
 ) -> None:
     stopped, busy = Host(operator(tmp_path / "stopped")), Host(operator(tmp_path / "busy"))
     with sessions.subtask(stopped.request(0, 1)):
@@ -117,7 +111,7 @@ def test_stores_that_are_unused_are_dropped_while_others_are_busy(
 
 
 def test_an_epoch_longer_than_the_idle_time_is_not_dropped_when_it_ends(
-    sessions: Sessions, clock: Clock, tmp_path: Path
+    sessions: Sessions, clock: ManualClock, tmp_path: Path
 ) -> None:
     host = Host(operator(tmp_path))
     with sessions.subtask(host.request(0, 1)):
@@ -168,13 +162,13 @@ def test_a_store_that_was_deleted_and_begun_anew_takes_new_runs(
 ) -> None:
     host = Host(operator(tmp_path), run_id="run-1")
     with sessions.subtask(host.request(0, 1)) as before:
-        before.accept(host.request(0, 1))
+        before.accept(host.request(0, 1), lambda: None)
     shutil.rmtree(tmp_path / "query")
     anew = Host(operator(tmp_path, max_parallelism=max_parallelism), run_id=run_id)
     with sessions.subtask(anew.request(0, 1)) as session:
         assert session is not before
         assert len(session.key_groups) == max_parallelism
-        assert session.accept(anew.request(0, 1)).run.number == 1
+        assert session.accept(anew.request(0, 1), lambda: None).by.run.number == 1
     assert (tmp_path / "query" / "totals" / "store.json").exists()
 
 

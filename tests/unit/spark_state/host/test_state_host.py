@@ -35,7 +35,6 @@ from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import clean_environment, connect
 from spark_state.processor.pickles import dumps
-from tests.support.operators.executors import stand_in_executor
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import FailingAt
 
@@ -43,12 +42,6 @@ pytestmark = pytest.mark.process
 
 # The id in an ACL entry that names no user.
 ANYBODY = 0xFFFFFFFF
-
-
-@pytest.fixture
-def executor() -> Iterator[Executor]:
-    with stand_in_executor() as running:
-        yield running
 
 
 def hosts_of(executor: Executor) -> list[psutil.Process]:
@@ -380,9 +373,6 @@ def test_a_host_that_dies_says_which_epoch_and_where_its_state_is(
 
     host = Host(operator(tmp_path))
     spec = host.spec.processor
-    host.spec = replace(
-        host.spec,
-        processor=replace(spec, pickled_processor=dumps(Dying())),
-    )
+    host.spec = replace(host.spec, processor=replace(spec, pickled_processor=dumps(Dying())))
     with pytest.raises(StateHostError, match=rf"died in epoch 0 .*{tmp_path}/query/totals"):
         run(executor, host, 0, [("a", 1)])

@@ -177,7 +177,7 @@ def test_a_row_that_does_not_match_is_refused(row: Any, message: str) -> None:
 
 def test_a_spool_gives_back_what_it_got_in_order() -> None:
     batches = [pa.record_batch({"id": pa.array(range(n), pa.int64())}) for n in (3, 0, 5)]
-    with OutputSpool(batches[0].schema, 1 << 20) as spool:
+    with OutputSpool(batches[0].schema, 1 << 20, OutputPlace.unlimited()) as spool:
         for batch in batches:
             spool.append(batch)
         assert spool.rows == 8
@@ -185,7 +185,7 @@ def test_a_spool_gives_back_what_it_got_in_order() -> None:
 
 
 def test_an_empty_spool_reads_as_nothing() -> None:
-    with OutputSpool(SCHEMA, 1 << 20) as spool:
+    with OutputSpool(SCHEMA, 1 << 20, OutputPlace.unlimited()) as spool:
         assert list(spool.read()) == []
 
 
@@ -199,7 +199,7 @@ def test_a_spool_moves_to_a_file_beyond_its_memory(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", remember)
     batch = pa.record_batch({"id": pa.array(range(1000), pa.int64())})
-    with OutputSpool(batch.schema, 20_000) as spool:
+    with OutputSpool(batch.schema, 20_000, OutputPlace.unlimited()) as spool:
         spool.append(batch)
         assert not spooled[0]._rolled
         for _ in range(9):

@@ -219,10 +219,7 @@ class TestFormOfRows:
     ROWS = (("a", 1), ("b", 2), ("a", 10), ("c", 100))
 
     def test_frames_give_what_rows_give(self) -> None:
-        by_rows, by_frames = (
-            spec_of(RunningTotals()),
-            spec_of(TotalsOfFrames(), row_form=FRAMES),
-        )
+        by_rows, by_frames = (spec_of(RunningTotals()), spec_of(TotalsOfFrames(), row_form=FRAMES))
         rows, frames = new_backend(), new_backend()
         for _ in range(2):
             table = table_of(self.ROWS, 8)

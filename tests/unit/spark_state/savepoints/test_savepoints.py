@@ -24,7 +24,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.epoch_files import EpochFiles
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins
 from checkpoint_store.operators.operator_errors import (
     NoSavepointError,
@@ -38,6 +38,7 @@ from spark_state.savepoints import savepoint as module
 from spark_state.subtasks.epoch_request import BackendSettings, RestoreSource
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, OpenHost, Totals, operator
+from tests.support.operators.watched_files import watch_files
 
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(50)]
@@ -448,16 +449,12 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
         damaged = max(store.glob("epochs/*/changelog-00001-*"))
         damaged.write_bytes(damaged.read_bytes()[:-1])
     else:
-        written = EpochFiles.write
 
-        def fail(
-            self: CompletedCheckpointStore, kind: Any, table: Any, key_groups: Any, by: Any
-        ) -> Any:
-            if by.subtask == 1:
+        def fail(files: AttemptFiles) -> None:
+            if files.attempt.subtask == 1:
                 raise OSError("No space left on device")
-            return written(self, kind, table, key_groups, by)
 
-        monkeypatch.setattr(EpochFiles, "write", fail)
+        watch_files(monkeypatch, before=fail)
     with pytest.raises((CorruptObjectError, OSError)):
         savepoint(str(store), str(tmp_path / "saved"))
     monkeypatch.undo()

@@ -187,7 +187,7 @@ def test_spilled_rows_have_the_same_watermarks_and_late_rows(opened: Callable[..
         for row in range(table.num_rows):
             spilled.spill(table.slice(row, 1))
         request = other.request(epoch, epoch + 1)
-        durable = other.session.run(request, other.session.accept(request), spilled, lambda: None)
+        durable = other.session.run(other.session.accept(request, lambda: None), spilled)
         spilled.close()
         with durable.output as spool:
             output = {row.pop("key"): tuple(row.values()) for row in rows_of(spool)}

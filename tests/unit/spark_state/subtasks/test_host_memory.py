@@ -18,11 +18,11 @@ import pytest
 from pyspark.sql import Row
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state import spill_file
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import MemoryLimitError, StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
-from spark_state.processor.input import spill_file
 from spark_state.processor.input.spilled_rows import SpilledRows
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.rocksdb.local_copies import DatabaseHome
@@ -375,9 +375,7 @@ class TestAfterTheEpoch:
         host.spec = replace(host.spec, processor=reading)
         counted: list[int] = []
         host.run(
-            3,
-            rows(3_000, keys=3_000),
-            check=lambda: counted.append(memory_of(host).state.bytes),
+            3, rows(3_000, keys=3_000), check=lambda: counted.append(memory_of(host).state.bytes)
         )
         assert max(counted) > 3 << 20
         assert memory_of(host).state.bytes < 1 << 20

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.operators.epoch_files import EpochFiles
+from checkpoint_store.operators.epoch_files import AttemptFiles, EpochFiles
 from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing import snapshot_policy
 from spark_state.subtasks import changelog_merge
 from spark_state.subtasks.epoch_request import BackendSettings
 from tests.support.operators.subtasks import Host, OpenHost, operator
+from tests.support.operators.watched_files import watch_files
 from tests.support.processors.processors import KeepsTotalsAndValues
 
 MANY_KEYS = [f"key {number}" for number in range(20_000)]
@@ -202,20 +203,17 @@ def test_a_snapshot_that_fails_after_a_merge_is_tried_again_itself(
 ) -> None:
     """Another merge would only fail again."""
     host, expected, tried = open_host(), Expected(), []
-    write_state = EpochFiles.write
 
     def refuse_merge(*_: Any) -> Any:
         tried.append("merge")
         raise OSError(5, "the disk is broken")
 
-    def refuse_snapshot(store: Any, kind: Any, rows: Any, key_groups: Any, by: Any) -> Any:
-        if kind == "snapshot":
-            tried.append("snapshot")
-            raise OSError(122, "the quota is used up")
-        return write_state(store, kind, rows, key_groups, by)
+    def refuse_snapshot(_: AttemptFiles) -> None:
+        tried.append("snapshot")
+        raise OSError(122, "the quota is used up")
 
     monkeypatch.setattr(changelog_merge, "merged_changes", refuse_merge)
-    monkeypatch.setattr(EpochFiles, "write", refuse_snapshot)
+    watch_files(monkeypatch, "snapshot", before=refuse_snapshot)
     for _ in expected.run(host, MANY + 12):
         pass
     assert tried == ["merge", "snapshot", "snapshot", "snapshot"]

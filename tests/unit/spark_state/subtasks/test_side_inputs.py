@@ -164,7 +164,7 @@ def test_spilled_inputs_come_in_the_same_order_and_to_the_same(open_host: OpenHo
         kept = [spilled.spill(table.slice(row, 1)) for row in reversed(range(table.num_rows))]
         assert any(kept) == (epoch == 0)
         request = host.request(epoch, epoch + 1)
-        durable = host.session.run(request, host.session.accept(request), spilled, lambda: None)
+        durable = host.session.run(host.session.accept(request, lambda: None), spilled)
         spilled.close()
         assert durable.report.rows_in == epoch + 1
         with durable.output as spool:

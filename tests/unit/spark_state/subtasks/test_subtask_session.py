@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,9 @@ from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs.run_errors import ContradictingRunsError
-from spark_state.errors import (
-    ConfigurationError,
-    FencedError,
-    StateMigrationError,
-    StateValueError,
-)
+from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
 from spark_state.subtasks.epoch_request import BackendSettings
-from tests.support.operators.subtasks import OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost, operator
 from tests.support.processors.processors import FailingAt, KeepsValues, RunningTotals
 
 pytestmark = pytest.mark.usefixtures("each_backend")
@@ -121,24 +117,28 @@ def test_a_host_refuses_older_runs_attempts_and_epochs(open_host: OpenHost) -> N
         host.epoch(2, ROWS_A, attempt=11)
 
 
+@contextmanager
+def late_epoch(zombie: Host, attempt: int) -> Iterator[None]:
+    """Let a zombie run epoch 1, but hold it back, before it writes, until the block has ended."""
+    stuck, free = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        stuck.set()
+        assert free.wait(30)
+
+    late = threading.Thread(target=zombie.epoch, args=(1, [("a", 1000)], attempt, wait))
+    late.start()
+    assert stuck.wait(30)
+    yield
+    free.set()
+    late.join()
+
+
 def test_a_zombie_attempt_that_publishes_late_is_never_picked_up(open_host: OpenHost) -> None:
     zombie, host = open_host(), open_host()
     host.epoch(0, ROWS_A)
-    stuck, free = threading.Event(), threading.Event()
-
-    def wait_once() -> None:
-        if not stuck.is_set():
-            stuck.set()
-            assert free.wait(30)
-
-    late = threading.Thread(
-        target=lambda: zombie.epoch(1, [("a", 1000)], attempt=2, check=wait_once)
-    )
-    late.start()
-    assert stuck.wait(30)
-    assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
-    free.set()
-    late.join()
+    with late_epoch(zombie, attempt=2):
+        assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
     assert host.epoch(2, ROWS_A, attempt=4) == {"a": (3, 3)}
     assert open_host().epoch(3, ROWS_A, attempt=5) == {"a": (4, 4)}
 
@@ -154,20 +154,8 @@ def test_a_zombie_that_publishes_last_does_not_win_a_restart(open_host: OpenHost
 def test_a_zombie_of_an_older_run_does_not_win_a_restart(open_host: OpenHost) -> None:
     old, new = open_host(run_id="run-1"), open_host(run_id="run-2")
     old.epoch(0, ROWS_A)
-    stuck, free = threading.Event(), threading.Event()
-
-    def wait_before_the_changelog() -> None:
-        stuck.set()
-        assert free.wait(30)
-
-    late = threading.Thread(
-        target=lambda: old.epoch(1, [("a", 1000)], attempt=99, check=wait_before_the_changelog)
-    )
-    late.start()
-    assert stuck.wait(30)
-    new.epoch(1, ROWS_A)
-    free.set()
-    late.join()
+    with late_epoch(old, attempt=99):
+        new.epoch(1, ROWS_A)
     # Both runs have epoch 1 with other contents: the next run must know which run Spark committed.
     with pytest.raises(ContradictingRunsError, match="runs 1 and 2"):
         open_host(run_id="run-3").epoch(2, ROWS_A)

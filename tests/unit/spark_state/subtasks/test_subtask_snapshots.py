@@ -6,18 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.epoch_files import EpochFiles
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.checkpointing import snapshot_policy
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, OpenHost, operator
+from tests.support.operators.watched_files import watch_files
 
 ROWS_A = [("a", 1)]
 
@@ -96,15 +96,11 @@ class SlowSnapshots:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Semaphore(0)
         self.let_go = threading.Event()
-        original = EpochFiles.write
+        watch_files(monkeypatch, "snapshot", before=self._wait)
 
-        def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
-            if kind == "snapshot":
-                self.begun.release()
-                assert self.let_go.wait(60)
-            return original(store, kind, table, key_groups, by)
-
-        monkeypatch.setattr(EpochFiles, "write", write_state)
+    def _wait(self, _: AttemptFiles) -> None:
+        self.begun.release()
+        assert self.let_go.wait(60)
 
 
 @pytest.fixture
@@ -176,15 +172,12 @@ class SlowWrites:
     let_go: threading.Event = field(default_factory=threading.Event)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        original = EpochFiles.write
+        watch_files(monkeypatch, "snapshot", before=self._wait)
 
-        def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
-            if kind == "snapshot" and self.slow(store._store.url, by.subtask):
-                self.begun.release()
-                assert self.let_go.wait(120)
-            return original(store, kind, table, key_groups, by)
-
-        monkeypatch.setattr(EpochFiles, "write", write_state)
+    def _wait(self, files: AttemptFiles) -> None:
+        if self.slow(files._store.url, files.attempt.subtask):
+            self.begun.release()
+            assert self.let_go.wait(120)
 
     def not_waited_for(self, epoch: Callable[[], object]) -> None:
         """Run an epoch, and check that the epoch ends before `let_go` is set."""
@@ -296,14 +289,10 @@ def test_a_part_does_not_keep_its_epoch_from_running_again(open_host: OpenHost) 
 def test_a_part_that_cannot_be_written_does_not_stop_the_query(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = EpochFiles.write
+    def refuse(_: AttemptFiles) -> None:
+        raise OSError(28, "No space left on device")
 
-    def write_state(self: Any, kind: str, table: Any, key_groups: Any, by: Any) -> Any:
-        if kind == "snapshot":
-            raise OSError(28, "No space left on device")
-        return original(self, kind, table, key_groups, by)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(EpochFiles, "write", write_state)
+    watch_files(monkeypatch, "snapshot", before=refuse)
     settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
     for epoch in range(5):
         host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
@@ -373,14 +362,11 @@ def test_a_failing_snapshot_is_tried_again_and_reported(
 ) -> None:
     settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
     host = open_host(checkpoints=settings)
-    original = EpochFiles.write
     tried: list[int] = []
 
-    def write_state(self: Any, kind: str, table: Any, key_groups: Any, by: Any) -> Any:
-        if kind == "snapshot":
-            tried.append(by.epoch)
-            raise OSError(122, "the quota is used up")
-        return original(self, kind, table, key_groups, by)  # type: ignore[arg-type]
+    def refuse(files: AttemptFiles) -> None:
+        tried.append(files.attempt.epoch)
+        raise OSError(122, "the quota is used up")
 
     def told() -> int | None:
         assert host.report is not None
@@ -388,7 +374,7 @@ def test_a_failing_snapshot_is_tried_again_and_reported(
 
     failed = []
     with monkeypatch.context() as patch:
-        patch.setattr(EpochFiles, "write", write_state)
+        watch_files(patch, "snapshot", before=refuse)
         for epoch in range(20):
             assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
             host.finish_maintenance()

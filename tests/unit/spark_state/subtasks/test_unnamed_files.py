@@ -13,11 +13,12 @@ import pytest
 
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.files.sign_of_life import SignsOfLife
-from checkpoint_store.operators.epoch_files import EpochFiles
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.errors import StateHostError
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
+from tests.support.operators.watched_files import watch_files
 
 ROWS = [("a", 1)]
 GRACE = 86_400
@@ -48,6 +49,11 @@ class Days:
             os.utime(path, (modified, modified))
         self.show_alive()
         self.host.checkpoints.sweep_orphans(GRACE, time.time())
+
+    def pass_in_steps(self, _: AttemptFiles) -> None:
+        """Let more than the grace period pass, with signs of life in between."""
+        for _step in range(12):
+            self.pass_by(GRACE / 8)
 
     def show_alive(self) -> None:
         assert self.host.session is not None
@@ -109,16 +115,7 @@ def test_a_snapshot_that_waits_for_days_is_kept_from_the_sweep_and_named(
 def test_a_snapshot_that_is_written_for_days_keeps_its_files(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = EpochFiles.write
-
-    def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
-        handle = original(store, kind, table, key_groups, by)
-        if kind == "snapshot":
-            for _ in range(12):
-                days.pass_by(GRACE / 8)
-        return handle
-
-    monkeypatch.setattr(EpochFiles, "write", write_state)
+    watch_files(monkeypatch, "snapshot", after=days.pass_in_steps)
     host = days.open()
     days.begin_snapshot()
     assert host.epoch(2, ROWS) == {"a": (3, 3)}
@@ -191,15 +188,12 @@ def test_an_epoch_whose_own_files_may_be_gone_publishes_no_barrier(
 ) -> None:
     host = days.open()
     host.epoch(0, ROWS)
-    original = EpochFiles.write
 
-    def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
-        handle = original(store, kind, table, key_groups, by)
+    def pass_unseen(_: AttemptFiles) -> None:
         days.now += GRACE
-        return handle
 
     with monkeypatch.context() as patch:
-        patch.setattr(EpochFiles, "write", write_state)
+        watch_files(patch, after=pass_unseen)
         with pytest.raises(StateHostError, match="epoch 1 is not published"):
             host.epoch(1, ROWS)
     assert host.epoch(1, ROWS, attempt=3) == {"a": (2, 2)}
@@ -209,15 +203,7 @@ def test_an_epoch_that_writes_for_days_keeps_its_files(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = days.open()
-    original = EpochFiles.write
-
-    def write_state(store: Any, kind: Any, table: Any, key_groups: Any, by: Any) -> Any:
-        handle = original(store, kind, table, key_groups, by)
-        for _ in range(12):
-            days.pass_by(GRACE / 8)
-        return handle
-
     with monkeypatch.context() as patch:
-        patch.setattr(EpochFiles, "write", write_state)
+        watch_files(patch, after=days.pass_in_steps)
         assert host.epoch(0, ROWS) == {"a": (1, 1)}
     assert days.restarted(1) == {"a": (2, 2)}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,6 +20,9 @@ from spark_state.errors import StateHostError
 
 _ROWS_PER_BATCH = 16_384
 _LIMIT = "spark.cowstate.maxMemoryMB"
+
+TellingWhere = Callable[[str], AbstractContextManager[None]]
+"""Raises an error that names the directory, if the local disk refuses bytes."""
 
 
 @contextmanager
@@ -36,22 +40,25 @@ def telling_where(what: str, limit: str, folder: str) -> Iterator[None]:
         ) from error
 
 
+_telling_where_input_went = partial(telling_where, "the input", _LIMIT)
+
+
 class SpillFile:
     """Tables in a file without a name in `folder`. Write all tables before the call of `tables`.
 
-    Raises StateHostError if the disk refuses bytes.
+    `telling` raises the error if the disk refuses bytes.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        with telling_where("the input", _LIMIT, folder):
+    def __init__(self, folder: str, telling: TellingWhere = _telling_where_input_went) -> None:
+        self._telling = partial(telling, folder)
+        with self._telling():
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close
         self._ends: list[int] = []
         self._mapped: mmap.mmap | None = None
 
     def write(self, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
         """Write one table, which consists of `parts`."""
-        with telling_where("the input", _LIMIT, self._folder):
+        with self._telling():
             with pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema) as writer:
                 for part in parts:
                     writer.write_table(part, max_chunksize=_ROWS_PER_BATCH)
