@@ -12,7 +12,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +22,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
 from spark_state.processor.handles import DeclaredStates, record_states
@@ -31,14 +30,12 @@ from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, by_key, in_arrow
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import (
+    ParsedSchemas,
     arrow_schema,
     check_nullable,
-    column_schema,
-    operator_state_meta_info,
-    state_descriptor,
+    key_columns,
 )
 from spark_state.processor.timed_steps import timers_of
-from spark_state.spark.input.keyed_input import key_columns
 from spark_state.spark.input.operator_call import (
     Api,
     OperatorCall,
@@ -65,7 +62,6 @@ from spark_state.spark.session.operator_configuration import (
 from spark_state.spark.session.pandas_settings import block_size, pandas_form
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.worker_interpreter import use_driver_interpreter
-from spark_state.state_descriptor import StateDescriptor, StateKind
 from spark_state.subtasks.epoch_request import OperatorSpec
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
@@ -291,25 +287,10 @@ def _states(
     spark: SparkSession, processor: Any, mode: TimeMode, api: ProcessorApi
 ) -> DeclaredStates:
     pickled = pickle.loads(_pickle(processor))
-    states = record_states(pickled, _ParsedSchemas(), mode.value, api.handle_type)
+    states = record_states(pickled, ParsedSchemas(_struct), mode.value, api.handle_type)
     if spark.conf.get(_ENCODING_KEY) == "avro":
         check_nullable(states.keyed)
     return states
-
-
-@dataclass(frozen=True, slots=True)
-class _ParsedSchemas:
-    """See Describe. The active session parses DDL text."""
-
-    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        parsed = [_struct(schema, f"state {name!r}") for schema in schemas]
-        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
-
-    def operator(
-        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
-    ) -> OperatorStateMetaInfo:
-        parsed = [_struct(schema, f"operator state {name!r}") for schema in schemas]
-        return operator_state_meta_info(mode, name, parsed)
 
 
 def _struct(schema: StructType | str, what: str) -> StructType:

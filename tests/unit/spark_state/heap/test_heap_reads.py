@@ -15,7 +15,7 @@ from spark_state.keyed_state import full_snapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
-from spark_state.testing.keyed_state_backend_contract import WrittenFiles
+from tests.support.operators.keyed_state_backend_contract import WrittenFiles
 from tests.support.operators.subtasks import ParsedSchemas
 
 KEYS = 1000
