@@ -248,7 +248,7 @@ class HeapElementTable(Generic[E, V]):
 
     def snapshot(
         self, key_groups: KeyGroupRange
-    ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
+    ) -> CopyOnWriteStateTableSnapshot[Key, Elements[E, V]]:
         """Take a snapshot of the elements of `key_groups`, without copying the elements."""
         return self._maps.snapshot(key_groups)
 

@@ -37,8 +37,8 @@ _MOST_BUCKETS_OF_ENTRY = 16
 # No decision depends on the choice of entries, so all tables share one random sequence.
 _CHANCE = Random(0)
 
-Map = CopyOnWriteStateMap[Any, None, Any]
-Entry = StateMapEntry[Any, None, Any]
+Map = CopyOnWriteStateMap[Any, Any]
+Entry = StateMapEntry[Any, Any]
 
 
 def bytes_of_values(maps: Collection[Map], looked_at: int = FEW) -> int:

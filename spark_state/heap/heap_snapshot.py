@@ -43,7 +43,7 @@ class _Taken:
     """A table with the table's entries at one moment."""
 
     table: HeapTable
-    snapshot: CopyOnWriteStateTableSnapshot[Key, None, Any]
+    snapshot: CopyOnWriteStateTableSnapshot[Key, Any]
 
     def rows(self, key_group: int) -> Iterator[tuple[Key, Any]]:
         """Yield the rows of a key group, see RowsOfKeyGroup."""
@@ -51,7 +51,7 @@ class _Taken:
         if entries is None:
             return
         rows_of = self.table.rows_of
-        for key, _namespace, state in entries:
+        for key, state in entries:
             for row in rows_of(state):
                 yield key, row
         entries.release()

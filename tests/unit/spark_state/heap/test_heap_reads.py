@@ -28,7 +28,7 @@ def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend,
     return backend, backend.state(ParsedSchemas().keyed(kind, "state", schemas))
 
 
-def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any, Any]]:
+def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any]]:
     """Return all entry objects of the maps."""
     table: Any = backend._tables["state"]
     maps = table._maps._maps if isinstance(table, HeapElementTable) else table._entries
