@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from cowstate.cli.error_notes import notes_of
 from cowstate.command_session import command_session
 from spark_state.errors import CowstateError
 
@@ -77,7 +76,7 @@ def run_and_print(
         except Py4JJavaError as error:
             reason = error.java_exception.toString()
             told = error_class(f"the files of {options.checkpoint} cannot be used: {reason}")
-            for note in notes_of(error):
+            for note in getattr(error, "__notes__", ()):
                 told.add_note(note)
             raise told from error
     print(json.dumps(content) if options.json_report else text)

@@ -235,6 +235,6 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
         stream=stream,
         chains=worst_chains(legs),
         picture=picture,
-        store=store_contents(operator_store, key_column="tailnum"),
+        store=store_contents(operator_store),
         differences=differences(legs, expected),
     )

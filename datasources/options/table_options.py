@@ -21,19 +21,19 @@ from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.tables.unnamed_files import LEAST_GRACE_SECONDS
 from datasources.options.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
 from datasources.options.option_values import (
-    Choice,
-    Integer,
-    IntegerOrChoice,
     a_boolean,
     a_column,
     a_duration,
+    a_first_version,
     a_json_object,
     a_positive_size,
     a_size,
     a_table_url,
     a_text,
     a_time,
+    choice,
     column_list,
+    integer,
 )
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.setting_values import MAX_PARALLELISM_LIMIT
@@ -412,16 +412,16 @@ _Parse = Callable[[str, str], Any]
 _ON_ALL: dict[str, _Parse] = {
     "path": a_table_url,
     "storageOptions": a_json_object,
-    "storeRetrySeconds": Integer(1),
+    "storeRetrySeconds": integer(1),
 }
 _CHECKPOINT_CHOICES = ("operatorId", "storeName", "joinSide")
 _ON_READS: dict[str, _Parse] = {
     **_ON_ALL,
     "stateVarName": a_text,
-    "operatorId": Integer(0),
+    "operatorId": integer(0),
     "storeName": a_text,
-    "joinSide": Choice(("left", "right")),
-    "numPartitions": Integer(1, MAX_PARALLELISM_LIMIT),
+    "joinSide": choice("left", "right"),
+    "numPartitions": integer(1, MAX_PARALLELISM_LIMIT),
 }
 _OPTIONS: dict[str, dict[str, _Parse]] = {
     "writes": {
@@ -430,23 +430,23 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "sequenceBy": a_column,
         "deleteWhen": a_text,
         "ignoreNullUpdates": a_boolean,
-        "maxParallelism": Integer(1, MAX_PARALLELISM_LIMIT),
+        "maxParallelism": integer(1, MAX_PARALLELISM_LIMIT),
         "mergeSchema": a_boolean,
-        "onDuplicate": Choice(("error", "first", "last")),
-        "onNullKey": Choice(("error", "drop", "keep")),
+        "onDuplicate": choice("error", "first", "last"),
+        "onNullKey": choice("error", "drop", "keep"),
         "takeOver": a_boolean,
-        "minVersionsToRetain": Integer(2),
+        "minVersionsToRetain": integer(2),
         "autoCompactBytes": a_size,
-        "orphanGraceSeconds": Integer(LEAST_GRACE_SECONDS),
+        "orphanGraceSeconds": integer(LEAST_GRACE_SECONDS),
     },
     "batch reads": {
         **_ON_READS,
-        "versionAsOf": Integer(0),
+        "versionAsOf": integer(0),
         "timestampAsOf": a_time,
         "readChangeFeed": a_boolean,
         "preimages": a_boolean,
-        "startingVersion": Integer(0),
-        "endingVersion": Integer(0),
+        "startingVersion": integer(0),
+        "endingVersion": integer(0),
         "startingTimestamp": a_time,
         "endingTimestamp": a_time,
         "columns": column_list,
@@ -455,13 +455,13 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
     },
     "streams": {
         **_ON_READS,
-        "startingVersion": IntegerOrChoice(Integer(0), Choice(("earliest", "latest"))),
+        "startingVersion": a_first_version,
         "startingTimestamp": a_time,
-        "maxVersionsPerTrigger": Integer(1),
+        "maxVersionsPerTrigger": integer(1),
         "maxBytesPerTrigger": a_positive_size,
-        "maxFilesPerTrigger": Integer(1),
+        "maxFilesPerTrigger": integer(1),
         "failOnDataLoss": a_boolean,
-        "checkpointingMode": Choice(("exactly_once", "at_least_once")),
+        "checkpointingMode": choice("exactly_once", "at_least_once"),
         "readChangeFeed": a_boolean,
         "preimages": a_boolean,
         "pollIntervalSeconds": a_duration,

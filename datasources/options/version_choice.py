@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.interface_words import OPTIONS, in_words_of
 from checkpoint_store.open_history import open_history
-from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.states.version_times import VersionTimes
-from datasources.options.table_options import ReaderOptions
+from datasources.options.table_options import ReaderOptions, StreamOptions
 
 
-class Located(Protocol):
-    """Part of the options that locates a state."""
-
-    @property
-    def url(self) -> str:
-        """The URL of the table, of the operator's store or of the checkpoint."""
-
-    @property
-    def storage_options(self) -> Mapping[str, Any]:
-        """The options for fsspec."""
-
-    @property
-    def store_retry_seconds(self) -> int:
-        """The number of seconds for which a failing call to the store is tried again."""
-
-    @property
-    def state(self) -> str | ProviderStore | None:
-        """The state of an operator, or the store of a checkpoint; None: the only state or store."""
-
-
-def history_of(options: Located) -> StateHistory:
+def history_of(options: ReaderOptions | StreamOptions) -> StateHistory:
     """Open the state that the options name.
 
     Raises NotAStoreError, StateNotFoundError, StoreNotFoundError, StateChoiceError, and the errors
@@ -50,7 +28,7 @@ def history_of(options: Located) -> StateHistory:
         )
 
 
-def is_written(options: Located) -> bool:
+def is_written(options: ReaderOptions | StreamOptions) -> bool:
     """True if the state has a version. Raises the errors of the object store."""
     try:
         return bool(history_of(options).versions())

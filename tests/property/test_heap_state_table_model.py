@@ -126,7 +126,7 @@ class Script:
                 snapshot, held = self.snapshots.pop(0)
                 by_group = [snapshot.of_key_group(group) for group in KEY_GROUPS]
                 read = [entry for entries in by_group if entries is not None for entry in entries]
-                assert {key: state for key, state in read} == held
+                assert dict(read) == held
                 snapshot.release_all()
 
     def roll_back(self) -> None:

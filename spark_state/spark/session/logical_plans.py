@@ -20,6 +20,20 @@ def elements(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
+def entries_of(scala_map: Any) -> dict[Any, Any]:
+    """The entries of a Scala map."""
+    pairs, entries = scala_map.iterator(), {}
+    while pairs.hasNext():
+        pair = pairs.next()
+        entries[pair._1()] = pair._2()
+    return entries
+
+
+def class_of(plan: Any) -> str:
+    """The name of a node's class, without its package."""
+    return str(plan.getClass().getSimpleName())
+
+
 def analyzed_plan(df: DataFrame) -> Any:
     """The plan of a DataFrame, with all names resolved."""
     return df._jdf.queryExecution().analyzed()

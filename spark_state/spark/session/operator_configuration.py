@@ -92,7 +92,7 @@ def runs_on_spark_instead(settings: Mapping[str, str]) -> bool:
 
 def _value(key: str, settings: Mapping[str, str]) -> Any:
     setting = SETTING_OF[key]
-    return setting.parse(key, settings.get(f"{PREFIX}{key}", str(setting.default)))
+    return setting.values.parse(key, settings.get(f"{PREFIX}{key}", str(setting.default)))
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
@@ -126,7 +126,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     texts |= given
     if "store" not in texts:
         texts["store"] = _default_store(facts)
-    values = {setting.key: setting.parse(setting.key, texts[setting.key]) for setting in SETTINGS}
+    values = {each.key: each.values.parse(each.key, texts[each.key]) for each in SETTINGS}
     _refuse_contradictions(values, given)
     _check_installed(values["backend"])
     database = DatabaseSettings(**carried(DatabaseSettings, values))

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import SessionFacts
 
 _LOCAL = re.compile(r"local\[\s*(\d+|\*)")
@@ -92,8 +93,4 @@ def _processors(context: SparkContext) -> int:
 
 def settings_of(session: Any) -> dict[str, str]:
     """All settings of a session in the JVM."""
-    pairs, settings = session.conf().getAll().iterator(), {}
-    while pairs.hasNext():
-        pair = pairs.next()
-        settings[pair._1()] = pair._2()
-    return settings
+    return entries_of(session.conf().getAll())

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.errors import ObjectMissingError, StoreAccessError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -22,6 +23,7 @@ from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
+from checkpoint_store.provider.spark_checkpoint import query_id_of
 from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.session.planned_operators import operators_in
@@ -131,11 +133,13 @@ def operators_below(
     )
 
 
-def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
-    """The operators of a query that `enable` has numbered, by number. `settings`: the session's.
-
-    Raises CheckpointStoreError.
-    """
+def operators_of(checkpoint: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
+    """The operators that `enable` has numbered of the query with this checkpoint, by number.
+    `settings`: the session's. Raises CheckpointStoreError."""
+    try:
+        query_id = query_id_of(open_object_store(checkpoint))
+    except (ObjectMissingError, StoreAccessError):
+        return {}  # Spark says what is wrong with the location, or can read it itself
     root, operators = settings.get(STORE_KEY, LOCAL_STORE), {}
     options = store_options(settings)
     for operator in operators_below(root, query_id, RETRY_SECONDS, options):
