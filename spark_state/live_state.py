@@ -126,10 +126,8 @@ class LiveSnapshot:
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the values of a key's other columns, by name; `default` if the key does not exist.
-
         `key`: the value of the key column. For several key columns, a tuple in order or a dict by
-        name. Raises ConfigurationError for an invalid key.
-        """
+        name. Raises ConfigurationError for an invalid key."""
         shown = self._open
         state = shown.entries.get(shown.columns.to_key(key))
         return default if state is None else shown.columns.to_value(state)

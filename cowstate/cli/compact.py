@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_compact(commands: Commands) -> None:
-    """Add the command to the command line."""
     compact = commands.add_parser(
         "compact",
         help="fold the files of a table, so that it is read faster",

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_progress(commands: Commands) -> None:
-    """Add the command to the command line."""
     progress = commands.add_parser(
         "progress",
         help="print what the epochs of a query's operators did",

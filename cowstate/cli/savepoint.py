@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add_savepoint(commands: Commands) -> None:
-    """Add the command `savepoint` to the command line."""
     savepoint = commands.add_parser(
         "savepoint",
         help="write all that a query's operators have to a place of its own",
@@ -41,7 +40,6 @@ def add_savepoint(commands: Commands) -> None:
 
 
 def add_restore(commands: Commands) -> None:
-    """Add the command `restore` to the command line."""
     restore = commands.add_parser(
         "restore",
         help="make the store of a query's operators from a savepoint",

@@ -56,7 +56,6 @@ class StoppedQueryOptions:
 
     @property
     def checkpoint(self) -> str:
-        """The location of the checkpoint."""
         return self.session.checkpoint
 
 
@@ -66,10 +65,8 @@ def run_and_print(
     run: Callable[[SparkSession], Report],
     error_class: Callable[[str], CowstateError],
 ) -> None:
-    """Run the command `name` in a session, and print the report of `run`.
-
-    Raises the errors of `run`; for an error of the JVM, an `error_class` that names the checkpoint.
-    """
+    """Run the command `name` in a session, and print the report of `run`. Raises the errors of
+    `run`; for an error of the JVM, an `error_class` that names the checkpoint."""
     with command_session(name, options.master, options.settings) as spark:
         try:
             text, content = run(spark)

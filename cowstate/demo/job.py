@@ -163,10 +163,8 @@ class Interruption:
 
 
 def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> StreamOutcome:
-    """Show the progress of the query until the query ends or Ctrl-C asks to stop.
-
-    Raises StreamingQueryException if the query fails.
-    """
+    """Show the progress of the query until the query ends or Ctrl-C asks to stop. Raises
+    StreamingQueryException if the query fails."""
     started = time.monotonic()
     progress = EpochProgress()
     with Interruption() as interruption, tqdm(total=files, unit="epoch", desc="flights") as bar:

@@ -213,11 +213,9 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """Parse the options of a batch read, or of a stream if a batch read refuses the options.
-
-    Raises ConfigurationError: if an option is unknown to both, about the unknown option; otherwise
-    the stream's error if the options are a stream's, and the batch read's error if not.
-    """
+    """Parse the options of a batch read, or of a stream if a batch read refuses the options. Raises
+    ConfigurationError: if an option is unknown to both, about the unknown option; otherwise the
+    stream's error if the options are a stream's, and the batch read's error if not."""
     try:
         return parse_reader_options(options)
     except ConfigurationError as batch_error:
@@ -229,10 +227,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """True if a stream has all these options, and a batch read lacks some option.
-
-    If both have all options, option readChangeFeed decides for the stream.
-    """
+    """True if a stream has all these options, and a batch read lacks some option. If both have all
+    options, option readChangeFeed decides for the stream."""
     given = {_meant_name(name) for name in options} - _SPARK_OPTIONS
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
     return given <= names["streams"] and (
@@ -241,10 +237,8 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
-    """True if a table of the catalog shows other columns than the columns of its rows.
-
-    Nobody can write into such a table.
-    """
+    """True if a table of the catalog shows other columns than the columns of its rows. Nobody can
+    write into such a table."""
     if not are_of_catalog(options):
         return False
     return reads_other_columns(parse_read_options(options))
@@ -287,10 +281,8 @@ def missing_keys_error(url: str) -> ConfigurationError:
 
 
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
-    """Find a column by the name that a user gives, in any case, as in Spark.
-
-    Raises ConfigurationError, with a message that begins with `where`.
-    """
+    """Find a column by the name that a user gives, in any case, as in Spark. Raises
+    ConfigurationError, with a message that begins with `where`."""
     if name in columns:
         return name
     meant = [column for column in columns if column.lower() == name.lower()]

@@ -14,11 +14,8 @@ from datasources.options.table_options import ReaderOptions, StreamOptions
 
 
 def history_of(options: ReaderOptions | StreamOptions) -> StateHistory:
-    """Open the state that the options name.
-
-    Raises NotAStoreError, StateNotFoundError, StoreNotFoundError, StateChoiceError, and the errors
-    of the object store.
-    """
+    """Open the state that the options name. Raises NotAStoreError, StateNotFoundError,
+    StoreNotFoundError, StateChoiceError, and the errors of the object store."""
     with in_words_of(OPTIONS):
         return open_history(
             options.url,
@@ -64,10 +61,8 @@ def end_version(history: StateHistory, options: ReaderOptions) -> int:
 
 
 def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
-    """The first version that was committed at time `timestamp_ms` or later.
-
-    If no version is that late, the number of the next version.
-    """
+    """The first version that was committed at time `timestamp_ms` or later. If no version is that
+    late, the number of the next version."""
     versions = history.versions()
     if not versions:
         return 0
@@ -76,11 +71,9 @@ def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
 
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:
-    """The version before version `first`; None if `first` is the beginning.
-
-    The changes from `first` on are computed against the state of the version before. Raises
-    VersionNotRetainedError if the version before was deleted.
-    """
+    """The version before version `first`; None if `first` is the beginning. The changes from
+    `first` on are computed against the state of the version before. Raises VersionNotRetainedError
+    if the version before was deleted."""
     older = [version for version in versions if version < first]
     if older:
         return older[-1]

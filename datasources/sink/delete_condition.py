@@ -97,11 +97,9 @@ def _no_predicate(text: str, problem: str) -> ConfigurationError:
 
 
 class _Compiler:
-    """Compiler of the parts of a predicate into functions of rows.
-
-    Each function is tried at once on a row of nulls. So types that cannot be combined are found
-    early, and the error names the smallest part with such types.
-    """
+    """Compiler of the parts of a predicate into functions of rows. Each function is tried at once
+    on a row of nulls. So types that cannot be combined are found early, and the error names the
+    smallest part with such types."""
 
     def __init__(self, schema: pa.Schema) -> None:
         nulls = [pa.nulls(1, field.type) for field in schema]
@@ -121,7 +119,6 @@ class _Compiler:
         return value
 
     def value(self, node: _Node) -> _Value:
-        """Compile a part."""
         compile_part = _PARTS.get(type(node))
         extra = {name for name, argument in node.args.items() if argument} - _ARGUMENTS
         if compile_part is None or extra:
@@ -148,7 +145,6 @@ class _Compiler:
         return f": {', '.join(types)}" if types else ""
 
     def column(self, node: _Node) -> _Value:
-        """Compile the name of a column."""
         name = column_named(node.name, self._nulls.schema.names, f"{_OPTION} names")
         return lambda rows: rows.column(name)
 
@@ -164,7 +160,6 @@ class _Compiler:
         return _applied(function, self.value(node.this), self.value(node.expression))
 
     def is_null(self, node: _Node) -> _Value:
-        """Compile IS NULL."""
         if not isinstance(node.expression, sql.Null):
             raise ConfigurationError(f"{_OPTION}: {_text(node)} is not allowed here; {_ALLOWED}")
         return _applied(pc.is_null, self.value(node.this))
@@ -182,7 +177,6 @@ class _Compiler:
         return contained
 
     def between(self, node: _Node) -> _Value:
-        """Compile BETWEEN; both ends are inclusive."""
         value = self.value(node.this)
         low, high = self.value(node.args["low"]), self.value(node.args["high"])
         return _applied(

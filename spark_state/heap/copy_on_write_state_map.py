@@ -47,11 +47,8 @@ def chain(entry: Bucket[K, S]) -> Iterator[StateMapEntry[K, S]]:
 
 
 class CopyOnWriteStateMap(Generic[K, S]):
-    """A map from key to state. A state is never None: None means absent.
-
-    `copy_state` copies a state for `own_found`. `capacity` is the number of buckets at the start, a
-    power of two.
-    """
+    """A map from key to state. A state is never None: None means absent. `copy_state` copies a
+    state for `own_found`. `capacity` is the number of buckets at the start, a power of two."""
 
     def __init__(
         self, copy_state: Callable[[S], S] = deepcopy, capacity: int = DEFAULT_CAPACITY
@@ -95,11 +92,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return None
 
     def replace(self, entry: StateMapEntry[K, S], state: S) -> StateMapEntry[K, S]:
-        """Set the state of an entry and return the entry that now has the state.
-
-        The last operation on the map, `find` or `replace`, must have returned `entry`. If a
-        snapshot shares `entry`, the result is a copy of `entry`.
-        """
+        """Set the state of an entry and return the entry that now has the state. The last operation
+        on the map, `find` or `replace`, must have returned `entry`. If a snapshot shares `entry`,
+        the result is a copy of `entry`."""
         required = self.highest_required_snapshot_version
         if entry.entry_version < required:
             table = self._table_of(entry.hash)
@@ -109,12 +104,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def insert(self, key: K, state: S) -> StateMapEntry[K, S]:
-        """Set the state of a key without a state and return the new entry.
-
-        The last operation on the map must be a `find` that returned None for the key, or a `find`
-        of the key followed by the removal of the entry. The new entry can be used like a found
-        entry.
-        """
+        """Set the state of a key without a state and return the new entry. The last operation on
+        the map must be a `find` that returned None for the key, or a `find` of the key followed by
+        the removal of the entry. The new entry can be used like a found entry."""
         code = hash(key)
         version = self.state_map_version
         entry = StateMapEntry(key, code, state, None, version, version)
@@ -123,11 +115,8 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def own_found(self, entry: StateMapEntry[K, S]) -> StateMapEntry[K, S]:
-        """Make the state of a found entry changeable until the next snapshot.
-
-        Returns the entry that now has the state. The conditions for `entry` are the same as in
-        `replace`.
-        """
+        """Make the state of a found entry changeable until the next snapshot. Returns the entry
+        that now has the state. The conditions for `entry` are the same as in `replace`."""
         required = self.highest_required_snapshot_version
         if entry.state_version < required:
             return self.replace(entry, self._copy_state(entry.state))
@@ -149,11 +138,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
             self.remove_found(entry)
 
     def remove_found(self, entry: StateMapEntry[K, S]) -> S:
-        """Remove an entry and return the removed state, which a snapshot may share.
-
-        An operation on the map must have returned `entry`, and no later operation may have copied
-        or removed `entry`.
-        """
+        """Remove an entry and return the removed state, which a snapshot may share. An operation on
+        the map must have returned `entry`, and no later operation may have copied or removed
+        `entry`."""
         code = entry.hash
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         index = code & (len(table) - 1)
@@ -166,11 +153,8 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry.state
 
     def __iter__(self) -> Iterator[tuple[K, S]]:
-        """Yield (key, state) of every entry, for reading.
-
-        The caller may read and set states during the iteration. Raises RuntimeError when the caller
-        adds or removes an entry.
-        """
+        """Yield (key, state) of every entry, for reading. The caller may read and set states during
+        the iteration. Raises RuntimeError when the caller adds or removes an entry."""
         # Any operation on a growing map moves entries, so an iteration would meet some entries
         # twice.
         while self.incremental_rehash_table:
@@ -217,9 +201,7 @@ class CopyOnWriteStateMap(Generic[K, S]):
 
     def release_snapshot(self, version: int) -> None:
         """Forget the version of a snapshot, so the map copies no more entries for the snapshot.
-
-        Raises ValueError if the snapshot is not open.
-        """
+        Raises ValueError if the snapshot is not open."""
         with self._lock:
             if version not in self.snapshot_versions:
                 raise ValueError(f"snapshot {version} is not open: it was released before")

@@ -15,10 +15,8 @@ S = TypeVar("S")
 
 
 class CopyOnWriteStateTable(Generic[K, S]):
-    """The maps of a range of key groups. The first use of a key group creates the map.
-
-    `copy_state` is the argument of the same name of every map.
-    """
+    """The maps of a range of key groups. The first use of a key group creates the map. `copy_state`
+    is the argument of the same name of every map."""
 
     def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S] = deepcopy) -> None:
         self.key_groups = key_groups
@@ -71,10 +69,8 @@ class CopyOnWriteStateTable(Generic[K, S]):
 
 
 class CopyOnWriteStateTableSnapshot(Generic[K, S]):
-    """The snapshots of a table's maps, one per key group.
-
-    The reader of a key group releases the snapshot of the key group after the last row.
-    """
+    """The snapshots of a table's maps, one per key group. The reader of a key group releases the
+    snapshot of the key group after the last row."""
 
     def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, S]]) -> None:
         self._snapshots = snapshots

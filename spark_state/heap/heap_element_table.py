@@ -78,10 +78,8 @@ class _KeyBefore(Generic[E, V]):
 
 class HeapElementTable(Generic[E, V]):
     """The elements of one state, with the changes of the current and the last sealed epoch.
-
     `serializer` converts the rows of files, (element, value) or None, see StateEntries. `due_time`
-    returns the due time of an element; None if elements never become due.
-    """
+    returns the due time of an element; None if elements never become due."""
 
     def __init__(
         self,

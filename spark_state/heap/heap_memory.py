@@ -57,10 +57,8 @@ def bytes_of_elements(
     looked_at: int = FEW,
 ) -> int:
     """Estimate the bytes of the maps of a state with `elements` elements from about `looked_at`
-    keys.
-
-    `due_bytes` returns the bytes that the index of due times takes for an element and a value.
-    """
+    keys. `due_bytes` returns the bytes that the index of due times takes for an element and a
+    value."""
     sample = _some_entries(maps, looked_at)
     if not sample:
         return _bytes_of_buckets(maps)

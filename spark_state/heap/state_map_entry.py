@@ -9,12 +9,9 @@ S = TypeVar("S")
 
 
 class StateMapEntry(Generic[K, S]):
-    """An entry of a key.
-
-    `entry_version` and `state_version` are the versions of the map at the last change of the entry
-    and of the state. The two versions can differ: a copy of an entry can be private to the map
-    while a snapshot still shares the state.
-    """
+    """An entry of a key. `entry_version` and `state_version` are the versions of the map at the
+    last change of the entry and of the state. The two versions can differ: a copy of an entry can
+    be private to the map while a snapshot still shares the state."""
 
     __slots__ = ("entry_version", "hash", "key", "next", "state", "state_version")
 

@@ -97,10 +97,7 @@ Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[
 
 class StateMapEpochs(Generic[K, S]):
     """The map to which epochs are applied. One thread at a time may use this object; any thread may
-    read the epochs.
-
-    `entries` is the state after epoch `number`.
-    """
+    read the epochs. `entries` is the state after epoch `number`."""
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
         self._map: CopyOnWriteStateMap[K, S] = CopyOnWriteStateMap()

@@ -92,20 +92,16 @@ class OperatorStateBackend:
 
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
         """Register a split list: at another parallelism the items are dealt out to the subtasks.
-
         Raises StateMigrationError if a state of the name has another mode or schema, and
-        StateValueError for a type that state cannot hold.
-        """
+        StateValueError for a type that state cannot hold."""
         state = self.register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
 
     def union_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
-        """Register a union list: after a restore every subtask gets the items of all subtasks.
-
-        A subtask then replaces the items by its own items (`update`). Otherwise the next restore
-        returns each item once for every subtask. Raises as `list_state`.
-        """
+        """Register a union list: after a restore every subtask gets the items of all subtasks. A
+        subtask then replaces the items by its own items (`update`). Otherwise the next restore
+        returns each item once for every subtask. Raises as `list_state`."""
         state = self.register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state

@@ -175,11 +175,8 @@ class ScriptedOperator:
         processor: StatefulProcessor | ArrowStatefulProcessor | None = None,
         parallelism: int | None = None,
     ) -> None:
-        """Start the query again from the store, without the state in memory.
-
-        `processor`: another processor, or another version of the processor. `parallelism`: another
-        parallelism.
-        """
+        """Start the query again from the store, without the state in memory. `processor`: another
+        processor, or another version of the processor. `parallelism`: another parallelism."""
         if processor is not None:
             self._api.check_processor(processor)
             if self._initial is not None and not self._epoch:

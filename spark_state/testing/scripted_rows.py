@@ -43,7 +43,6 @@ class KeyedRows:
 
     @property
     def key_fields(self) -> list[StructField]:
-        """The fields of the key, in the order of the key."""
         return [self.schema[name] for name in self.keys]
 
     def check_has(self, name: str) -> None:
@@ -70,7 +69,6 @@ class KeyedRows:
         ]
 
     def key_groups(self, columns: Sequence[Any], max_parallelism: int) -> list[int]:
-        """Return the key group of each row."""
         types = [field.dataType.jsonValue() for field in self.key_fields]
         assignment = KeyGroupAssignment(types, max_parallelism)
         of_key = [columns[index].to_pylist() for index in self.layout.key_indexes]

@@ -70,11 +70,9 @@ def operator_input(
     configuration: OperatorConfiguration,
     api: ProcessorApi,
 ) -> OperatorInput:
-    """The input of the operator of a call. `api`: the API of the call's processor.
-
-    Raises the errors of check_not_behind_aggregation, upstream_watermarks, keyed_input,
-    event_times, check_broadcast and initial_rows.
-    """
+    """The input of the operator of a call. `api`: the API of the call's processor. Raises the
+    errors of check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
+    check_broadcast and initial_rows."""
     max_parallelism, times = configuration.max_parallelism, None
     if mode is TimeMode.NONE:
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)

@@ -91,11 +91,9 @@ def broadcast_rows(name: str, df: DataFrame, parallelism: int) -> SideRows:
 def initial_rows(
     grouped: DataFrame, initial_state: Any, key_fields: Sequence[StructField], max_parallelism: int
 ) -> SideRows:
-    """The rows of an initial state, for an operator on `grouped` with this key.
-
-    Raises ConfigurationError for a DataFrame that is streaming, belongs to another session or has
-    another key, and the errors of keyed_input.
-    """
+    """The rows of an initial state, for an operator on `grouped` with this key. Raises
+    ConfigurationError for a DataFrame that is streaming, belongs to another session or has another
+    key, and the errors of keyed_input."""
     spark, df = grouped.sparkSession, initial_state._df
     if not _is_of_session(df, spark):
         raise session_not_same("the initial state and the grouped DataFrame")

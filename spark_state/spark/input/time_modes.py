@@ -43,12 +43,9 @@ def time_mode_of(name: str) -> TimeMode:
 def event_times(
     upstream: UpstreamWatermarks, row_fields: Sequence[StructField], mode: TimeMode
 ) -> EventTimes:
-    """The positions of the event times in the rows of an operator.
-
-    `row_fields`: the columns of a row; the key group comes after these columns. In time mode
-    "EventTime", raises Spark's own error if several columns are event times, and ConfigurationError
-    if a stream has no watermark.
-    """
+    """The positions of the event times in the rows of an operator. `row_fields`: the columns of a
+    row; the key group comes after these columns. In time mode "EventTime", raises Spark's own error
+    if several columns are event times, and ConfigurationError if a stream has no watermark."""
     spark, is_streaming = upstream.df.sparkSession, upstream.df.isStreaming
     marked = [index for index, field in enumerate(row_fields) if DELAY_KEY in field.metadata]
     is_event_time = mode is TimeMode.EVENT_TIME and is_streaming

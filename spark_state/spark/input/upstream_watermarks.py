@@ -69,11 +69,8 @@ class _NotCarriedError(Exception):
 
 
 def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
-    """The watermarks above an operator on `df`.
-
-    Raises UnsupportedOperationError if there are several watermarks and the plan loses the
-    connection between rows and watermarks.
-    """
+    """The watermarks above an operator on `df`. Raises UnsupportedOperationError if there are
+    several watermarks and the plan loses the connection between rows and watermarks."""
     if not df.isStreaming:
         return UpstreamWatermarks(df, (), ())
     spark = df.sparkSession
@@ -125,11 +122,9 @@ def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
 
 
 def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
-    """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark.
-
-    Raises UnsupportedOperationError unless the rows have the watermark's column, and all rows count
-    for this watermark.
-    """
+    """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark. Raises
+    UnsupportedOperationError unless the rows have the watermark's column, and all rows count for
+    this watermark."""
     nodes = plan_nodes(df)
     watermarks = watermarks_of(nodes)
     marked = [field for field in df.schema.fields if DELAY_KEY in field.metadata]

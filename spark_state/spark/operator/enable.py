@@ -66,9 +66,7 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
 
 def disable(spark: SparkSession) -> None:
     """Give `transformWithState` and `transformWithStateInPandas` of this session back to Spark.
-
-    Queries that were planned before stay on cowstate.
-    """
+    Queries that were planned before stay on cowstate."""
     _check_session(spark)
     spark.conf.set(ENABLED_KEY, "false")
 

@@ -162,10 +162,7 @@ def _call(
 
 def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     """The operator of a call, or Spark's own if cowstate cannot run the call and the session allows
-    Spark.
-
-    `name`: the operator's name; the class name of the processor if None.
-    """
+    Spark. `name`: the operator's name; the class name of the processor if None."""
     call.check_grouped()
     spark = call.grouped._df.sparkSession
     try:

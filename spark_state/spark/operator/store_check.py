@@ -71,11 +71,8 @@ def _problem_of(
     retry_seconds: float,
     store_options: Mapping[str, Any],
 ) -> CheckpointStoreError | None:
-    """The error of using the store, None if there is none.
-
-    The error is returned. If a task raised the error, Spark would try the task again, and would add
-    tracebacks of two languages.
-    """
+    """The error of using the store, None if there is none. The error is returned. If a task raised
+    the error, Spark would try the task again, and would add tracebacks of two languages."""
     try:
         use(root, retry_seconds, store_options)
     except CheckpointStoreError as error:

@@ -22,11 +22,9 @@ _GUARDED = "_cowstate_guarded"
 
 
 def guard_offline_repartition(provider: str) -> None:
-    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class.
-
-    The guard raises UnsupportedOperationError before any change. All other calls go to Spark. Safe
-    to call again.
-    """
+    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class. The
+    guard raises UnsupportedOperationError before any change. All other calls go to Spark. Safe to
+    call again."""
     guard = partial(_guarded, provider)
     replace_once(StreamingCheckpointManager, "repartition", _GUARDED, guard)
 

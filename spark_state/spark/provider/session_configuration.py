@@ -51,10 +51,8 @@ _Builder = TypeVar("_Builder", bound=SparkSession.Builder)
 
 
 def jar_path() -> str:
-    """The path of the provider's jar, for `spark-submit --jars`.
-
-    Raises ConfigurationError when the jar was not built.
-    """
+    """The path of the provider's jar, for `spark-submit --jars`. Raises ConfigurationError when the
+    jar was not built."""
     if not _JAR.is_file():
         raise ConfigurationError(
             f"{_JAR} is missing: this copy was not installed by pip. Run `pip install -e .` in the "

@@ -40,10 +40,8 @@ _PATTERN_CHARACTERS = re.compile(r"[]{}*?\\[]")
 
 class ConnectFiles:
     """The metadata and the logs of a checkpoint on the server. Each call of `numbers` reads the
-    log.
-
-    `url`: the location as the server writes it; the given location if there is no metadata yet.
-    """
+    log. `url`: the location as the server writes it; the given location if there is no metadata
+    yet."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._reader = spark.read.format("binaryFile")
@@ -66,7 +64,6 @@ class ConnectFiles:
             return []
 
     def numbers(self, log: str) -> list[int]:
-        """See HadoopFiles."""
         texts = {
             str(row["path"]).rpartition("/")[2]: bytes(row["content"]).decode()
             for row in self._rows(f"{self._location}/{log}")

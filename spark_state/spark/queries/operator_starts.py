@@ -158,10 +158,8 @@ def told_starts(
     files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
     """The text for the tasks; and the operators whose next epoch an older run has written, or may
-    have written. If the query was taken back, takes its operators back, too.
-
-    `files`: the files of the checkpoint. Raises the errors of name_starts.
-    """
+    have written. If the query was taken back, takes its operators back, too. `files`: the files of
+    the checkpoint. Raises the errors of name_starts."""
     query_id = _query_id(files)
     reached = [Reached()] * len(operators) if query_id is None else stores.reached(query_id)
     # Read the logs after the stores, see the module.
@@ -299,7 +297,6 @@ def _answers(
 
 
 def store_of(inputs: OperatorInputs, query_id: str) -> Store:
-    """The store of an operator of a query."""
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
 

@@ -26,11 +26,8 @@ REMEMBERED_RUNS = 32
 
 @dataclass
 class QueryRun:
-    """A run of a query.
-
-    `session`: the query's Spark session, in the JVM; `operators`: with short retries; `is_failing`:
-    True if the last read failed and the log has the warning.
-    """
+    """A run of a query. `session`: the query's Spark session, in the JVM; `operators`: with short
+    retries; `is_failing`: True if the last read failed and the log has the warning."""
 
     session: Any
     operators: Sequence[StoredOperator]

@@ -67,12 +67,9 @@ def refuse_async_progress(options: Mapping[str, Any]) -> None:
 def checkpoint_location(
     options: Mapping[str, Any], root: str | None, name: str | None
 ) -> str | None:
-    """The location of a query's checkpoint; None if unknown before the start.
-
-    `options`: the writer's options, in upper or lower case; the last of equal names counts; `root`:
-    the session's value of LOCATIONS_KEY; `name`: the name of the query, unless an option has the
-    name.
-    """
+    """The location of a query's checkpoint; None if unknown before the start. `options`: the
+    writer's options, in upper or lower case; the last of equal names counts; `root`: the session's
+    value of LOCATIONS_KEY; `name`: the name of the query, unless an option has the name."""
     given = {key.lower(): str(value) for key, value in options.items() if value is not None}
     if _LOCATION in given:
         return given[_LOCATION]

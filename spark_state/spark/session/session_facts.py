@@ -92,5 +92,4 @@ def _processors(context: SparkContext) -> int:
 
 
 def settings_of(session: Any) -> dict[str, str]:
-    """All settings of a session in the JVM."""
     return entries_of(session.conf().getAll())

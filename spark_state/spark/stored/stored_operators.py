@@ -35,11 +35,9 @@ _NUMBERED = re.compile(r"operator-(\d+)")
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator's store. For a batch without an epoch, the epoch before counts.
-
-    `retry_seconds`: how long a failing call to the store is tried again; `store_options`: for the
-    client of the store.
-    """
+    """An operator's store. For a batch without an epoch, the epoch before counts. `retry_seconds`:
+    how long a failing call to the store is tried again; `store_options`: for the client of the
+    store."""
 
     name: str
     url: str
@@ -60,12 +58,10 @@ class StoredOperator:
 
     @cached_property
     def key_schema(self) -> StructType:
-        """The key columns."""
         return struct_from_json(self._history.metadata.key_schema_json)
 
     @property
     def key_names(self) -> list[str]:
-        """The names of the key columns."""
         return list(self.key_schema.names)
 
     def epoch_of(self, batch: int) -> int:
@@ -105,9 +101,7 @@ def operators_in_plan(
     plan: Any, query_id: str, retry_seconds: float | None = None
 ) -> tuple[StoredOperator, ...]:
     """The operators in the plan of a query, if this process has planned them; the last one first.
-
-    `retry_seconds`: None for each operator's own retry time.
-    """
+    `retry_seconds`: None for each operator's own retry time."""
     return tuple(
         StoredOperator(
             planned.operator,
