@@ -140,7 +140,7 @@ def name_starts(
     text, repeated = "", list[OperatorInputs]()
     if location is not None:
         files = HadoopFiles(spark, location)
-        stores = CalledStores(partial(_answers, context), files.url, operators)
+        stores = CalledStores(partial(called_near_stores, context), files.url, operators)
         text, repeated = told_starts(files, stores, operators)
     # If this thread runs a function of foreachBatch, the outer query has set the property, too.
     former = context.getLocalProperty(_STARTS)
@@ -286,9 +286,11 @@ class CalledStores:
         self.answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
 
 
-def _answers(
+def called_near_stores(
     context: SparkContext, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
+    """The results of a function for each of the arguments, see _in_task_or_here. Raises the first
+    error."""
     outcomes = _in_task_or_here(context, partial(_result_or_error, function), arguments)
     for _, error in outcomes:
         if error is not None:
