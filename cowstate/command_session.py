@@ -29,11 +29,8 @@ def command_session(
     name: str, master: str, settings: Mapping[str, str], *, shows_stages: bool = False
 ) -> Iterator[SparkSession]:
     """Yield the session of this process, or a new session that ends with the `with`.
-    `shows_stages`: show Spark's own progress bar, if there is a terminal.
-
-    Raises ConfigurationError if Spark does not start, and if `settings` has a misspelled key of
-    cowstate.
-    """
+    `shows_stages`: show Spark's own progress bar, if there is a terminal. Raises ConfigurationError
+    if Spark does not start, and if `settings` has a misspelled key of cowstate."""
     check_keys(settings)
     running = SparkSession.getActiveSession()
     if running is not None:

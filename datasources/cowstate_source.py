@@ -52,7 +52,6 @@ class CowStateDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "cowstate"
 
     @_told_shortly

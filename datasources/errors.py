@@ -74,11 +74,9 @@ class NullSequenceError(InputRowError):
 
 @dataclass(eq=False)
 class StateReplacedError(CowstateError):
-    """Another state at `url` than the state that a stream has read.
-
-    `fact`: a fixed property in which the two states differ. `former`: the value of `fact` in the
-    state that the stream has read. `present`: the value in the state now at the URL.
-    """
+    """Another state at `url` than the state that a stream has read. `fact`: a fixed property in
+    which the two states differ. `former`: the value of `fact` in the state that the stream has
+    read. `present`: the value in the state now at the URL."""
 
     url: str
     fact: str

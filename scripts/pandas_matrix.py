@@ -35,7 +35,6 @@ def python_with(pandas: str) -> Path:
 
 
 def main() -> None:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m scripts.pandas_matrix")
     parser.add_argument("--pandas", nargs="+", default=PANDAS, choices=PANDAS)
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")

@@ -56,5 +56,4 @@ def check(jar: Path, checksum: str) -> None:
 
 
 def sha256(jar: Path) -> str:
-    """The checksum of a jar."""
     return hashlib.sha256(jar.read_bytes()).hexdigest()

@@ -74,7 +74,6 @@ class Cell:
 
 
 def files() -> list[str]:
-    """The files of the provider's tests."""
     found_by = {pattern: sorted(ROOT.glob(pattern)) for pattern in TESTS}
     empty = [pattern for pattern, paths in found_by.items() if not paths]
     if empty:
@@ -136,7 +135,6 @@ def run(cell: Cell, workers: int, more: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m scripts.provider_matrix")
     parser.add_argument("--spark", nargs="+", default=SPARKS, choices=SPARKS)
     parser.add_argument("--java", nargs="+", type=int, default=JAVAS, choices=JAVAS)

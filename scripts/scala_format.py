@@ -41,7 +41,6 @@ def unformatted(*, write: bool) -> list[str]:
 
 
 def main() -> None:
-    """Entry point of the script."""
     is_check = sys.argv[1:] == ["--check"]
     names = unformatted(write=not is_check)
     print(*names, sep="\n", end="\n" if names else "")

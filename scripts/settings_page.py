@@ -31,7 +31,7 @@ def page_with_settings(page: str) -> str:
 def _row(setting: Setting) -> str:
     default = setting.default_shown or _shown_default(setting)
     key = f"`{PREFIX}{setting.key}`"
-    return f"| {key} | {default} | {setting.parse.allowed} | {setting.meaning} |\n"
+    return f"| {key} | {default} | {setting.values.allowed} | {setting.meaning} |\n"
 
 
 def _shown_default(setting: Setting) -> str:

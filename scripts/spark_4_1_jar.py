@@ -23,7 +23,6 @@ def sources() -> list[Path]:
 
 
 def main() -> None:
-    """Entry point."""
     jars = spark_of_pypi("4.1.*", ROOT / "build" / "spark-4.1")
     compile_jar(sources(), JAR, jars=jars)
     print(JAR)

@@ -95,7 +95,6 @@ def differences_of_readers(spark: SparkSession, name: str, way: str) -> list[str
 
 
 def main() -> None:
-    """Entry point."""
     spark_4_1_jar.main()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)

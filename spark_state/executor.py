@@ -69,11 +69,9 @@ def running_executor(pid: int) -> Executor | None:
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process started, in hundredths of a second of a clock that nobody sets.
-
-    On Linux the value is field 22 of /proc/<pid>/stat, the time since boot. Psutil's create_time
-    adds the time of boot, which changes whenever the system's clock is set.
-    """
+    """Return when a process started, in hundredths of a second of a clock that nobody sets. On
+    Linux the value is field 22 of /proc/<pid>/stat, the time since boot. Psutil's create_time adds
+    the time of boot, which changes whenever the system's clock is set."""
     stat_file = Path(f"/proc/{pid}/stat")
     if sys.platform != "linux":
         return int(psutil.Process(pid).create_time() * 100)
@@ -142,9 +140,7 @@ def socket_path(executor: Executor, name: str) -> Path:
 
 def private_directory(root: Path, executor: Executor) -> Path:
     """Return the private directory of an executor's hosts below `root`; create a missing directory.
-
-    Raises StateHostError if other users may use the path.
-    """
+    Raises StateHostError if other users may use the path."""
     parent = _parent(root)
     directory = parent / executor.directory_name
     for path in (parent, directory):
@@ -167,11 +163,9 @@ def _check_private(path: Path) -> None:
 
 
 def _is_private(path: Path) -> bool:
-    """Return True if a directory exists and only this user may use it.
-
-    Bits such as set-group-ID do not matter: a new directory inherits such bits. A default ACL may
-    name further rights, but the rights of the group mask the ACL's rights, and the group has none.
-    """
+    """Return True if a directory exists and only this user may use it. Bits such as set-group-ID do
+    not matter: a new directory inherits such bits. A default ACL may name further rights, but the
+    rights of the group mask the ACL's rights, and the group has none."""
     try:
         status = path.lstat()
     except FileNotFoundError:

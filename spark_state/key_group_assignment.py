@@ -183,11 +183,8 @@ def is_hashable_type(key_type: KeyType) -> bool:
 
 
 class KeyGroupAssignment:
-    """Assignment of keys with fixed column types to key groups.
-
-    `key_types`: types of the key columns in Spark's JSON form, in key order. `max_parallelism`:
-    number of key groups.
-    """
+    """Assignment of keys with fixed column types to key groups. `key_types`: types of the key
+    columns in Spark's JSON form, in key order. `max_parallelism`: number of key groups."""
 
     def __init__(self, key_types: Sequence[KeyType], max_parallelism: int) -> None:
         self._hashes = tuple(map(_hash_of, key_types))

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.state_file import DELETE
 from checkpoint_store.provider.provider_store import ProviderStore
-from checkpoint_store.state_reader import open_store
+from checkpoint_store.state_reader import StateReader, open_store
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
 from checkpoint_store.states.state_history import VersionInfo
 from spark_state.errors import ConfigurationError
@@ -51,28 +51,6 @@ if TYPE_CHECKING:
 CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 # Converting a batch holds the interpreter's lock for about a millisecond, and look-ups wait.
 ROWS_PER_BATCH = 1024
-
-
-class VersionReader(Protocol):
-    """Part of StateReader that a view needs. Used by one thread at a time."""
-
-    @property
-    def url(self) -> str:
-        """The store's URL, for messages."""
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """The key columns, in order."""
-
-    def info(self, version: int | None = None) -> VersionInfo:
-        """Return a version that can be read now; None means the newest version."""
-
-    def read(self, version: int) -> pa.Table:
-        """Return the state at a version."""
-
-    def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
-        """Return the changes of the versions after `start` up to `end`, in order, with
-        CHANGE_COLUMNS."""
 
 
 def live_view(
@@ -126,10 +104,8 @@ class LiveSnapshot:
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the values of a key's other columns, by name; `default` if the key does not exist.
-
         `key`: the value of the key column. For several key columns, a tuple in order or a dict by
-        name. Raises ConfigurationError for an invalid key.
-        """
+        name. Raises ConfigurationError for an invalid key."""
         shown = self._open
         state = shown.entries.get(shown.columns.to_key(key))
         return default if state is None else shown.columns.to_value(state)
@@ -196,7 +172,7 @@ class LiveView:
     thread tries again.
     """
 
-    def __init__(self, reader: VersionReader, poll_seconds: float = 1.0) -> None:
+    def __init__(self, reader: StateReader, poll_seconds: float = 1.0) -> None:
         if not poll_seconds > 0:
             raise ConfigurationError(f"poll_seconds is {poll_seconds}; it must be greater than 0")
         self._reader = reader
@@ -337,20 +313,20 @@ def _follow(view: weakref.ref[LiveView], stop: threading.Event, poll_seconds: fl
         del followed
 
 
-def _is_there(reader: VersionReader, info: VersionInfo) -> bool:
+def _is_there(reader: StateReader, info: VersionInfo) -> bool:
     try:
         return reader.info(info.version) == info
     except VersionNotRetainedError:
         return False
 
 
-def _load(reader: VersionReader, newest: VersionInfo) -> _Followed:
+def _load(reader: StateReader, newest: VersionInfo) -> _Followed:
     rows = reader.read(newest.version)
     return _Followed(newest, RowColumns.of(rows.schema, reader.key_names), rows)
 
 
 def _read_changes(
-    reader: VersionReader, shown: _Shown, newest: VersionInfo
+    reader: StateReader, shown: _Shown, newest: VersionInfo
 ) -> dict[Key, RowValue | None] | None:
     """Return the changes by key since the shown version; None if the whole state must be loaded."""
     try:

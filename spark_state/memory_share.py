@@ -29,10 +29,8 @@ class MemoryUse:
 
 class MemoryShare:
     """One user's share of the memory that several users hold together. Used by one thread at a
-    time.
-
-    `most_bytes`: most bytes that this user allows all users together to hold; None for no limit.
-    """
+    time. `most_bytes`: most bytes that this user allows all users together to hold; None for no
+    limit."""
 
     def __init__(self, use: MemoryUse, most_bytes: int | None) -> None:
         self._use = use

@@ -47,10 +47,8 @@ def _canonical_types(field: Any, codec: Codec) -> set[type]:
 
 class StructSerializer:
     """Serializer for values of one struct type: check, copy, write to Arrow, read from Arrow.
-
     `struct_type`: the Arrow struct. `owner`: name for errors ("state 'count'"). `forms`: forms of
-    nested structs and timestamps; by default as in state, with structs as plain tuples.
-    """
+    nested structs and timestamps; by default as in state, with structs as plain tuples."""
 
     def __init__(self, struct_type: pa.StructType, owner: str, forms: Forms = PLAIN_FORMS) -> None:
         self.struct_type = struct_type
@@ -63,9 +61,7 @@ class StructSerializer:
 
     def to_state(self, value: Any) -> tuple[Any, ...]:
         """Convert `value`, a sequence with one item per field, to a tuple in the canonical form.
-
-        Raises StateValueError naming the field, the value and the expected type.
-        """
+        Raises StateValueError naming the field, the value and the expected type."""
         if type(value) is tuple:
             if tuple(map(type, value)) in self._accepted:
                 return value

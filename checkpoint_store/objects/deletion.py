@@ -36,11 +36,9 @@ def check_min_to_retain(option: str, min_to_retain: int) -> None:
 
 
 def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:
-    """Delete groups of objects in the given order, and return the number of objects.
-
-    Callers give an object before the objects that it names. A deletion that stops half-way then
-    leaves orphans, and never a name without its object.
-    """
+    """Delete groups of objects in the given order, and return the number of objects. Callers give
+    an object before the objects that it names. A deletion that stops half-way then leaves orphans,
+    and never a name without its object."""
     for names in groups:
         if names:
             store.delete(names)
@@ -87,10 +85,7 @@ def sweep_orphans(
 ) -> list[str]:
     """Delete orphans last modified before `now - grace_seconds` (in seconds since 1970), and
     unpublished files begun before the same time. Return the deleted names. An object of unknown age
-    is kept.
-
-    The sweep reads all versions, so the sweep is not for the hot path.
-    """
+    is kept. The sweep reads all versions, so the sweep is not for the hot path."""
     # List old objects before needed objects, so that a file named in between counts as needed.
     limit = now - grace_seconds
     published = _modified_before(limit, objects.may_be_orphans())

@@ -90,11 +90,9 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """Objects by '/'-separated names under one URL.
-
-    All methods raise StoreAccessError if the store cannot be used as configured (permission,
-    credentials, read-only, no such bucket), and OSError for every failure that may pass.
-    """
+    """Objects by '/'-separated names under one URL. All methods raise StoreAccessError if the store
+    cannot be used as configured (permission, credentials, read-only, no such bucket), and OSError
+    for every failure that may pass."""
 
     @property
     def url(self) -> str:
@@ -214,7 +212,6 @@ class LocalObjectStore:
         return True
 
     def get(self, name: str) -> bytes:
-        """See ObjectStore."""
         with self._access():
             try:
                 path = self._path(name)
@@ -223,7 +220,6 @@ class LocalObjectStore:
                 raise ObjectMissingError(self.url, name) from error
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See ObjectStore."""
         with self._access():
             try:
                 path = self._path(name)
@@ -234,7 +230,6 @@ class LocalObjectStore:
                 raise ObjectMissingError(self.url, name) from error
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        """See ObjectStore."""
         infos = []
         for entry in self._scan(directory):
             with suppress(FileNotFoundError):
@@ -245,7 +240,6 @@ class LocalObjectStore:
         return infos
 
     def list_directories(self, directory: str) -> Sequence[str]:
-        """See ObjectStore."""
         return [
             f"{directory}/{entry.name}"
             for entry in self._scan(directory)
@@ -321,7 +315,6 @@ class FsspecObjectStore:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def put(self, name: str, data: bytes) -> None:
-        """See ObjectStore."""
         with self._access():
             try:
                 mode = "overwrite" if self.url in _without_conditional_create else "create"
@@ -338,7 +331,6 @@ class FsspecObjectStore:
                 self._filesystem().pipe_file(self._path(name), data)
 
     def get(self, name: str) -> bytes:
-        """See ObjectStore."""
         with self._access():
             try:
                 data: bytes = self._filesystem().cat_file(self._path(name))
@@ -347,7 +339,6 @@ class FsspecObjectStore:
             return data
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See ObjectStore."""
         with self._access():
             try:
                 data: bytes = self._filesystem().cat_file(
@@ -372,7 +363,6 @@ class FsspecObjectStore:
         return False
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        """See ObjectStore."""
         return [
             ObjectInfo(name, int(entry["size"]), _modified(entry))
             for name, entry in self._entries(directory, prefix)
@@ -380,7 +370,6 @@ class FsspecObjectStore:
         ]
 
     def list_directories(self, directory: str) -> Sequence[str]:
-        """See ObjectStore."""
         return [n for n, entry in self._entries(directory) if entry["type"] == "directory"]
 
     def _entries(self, directory: str, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -405,7 +394,6 @@ class FsspecObjectStore:
                 yield f"{directory}/{base}", entry
 
     def delete(self, names: Sequence[str]) -> None:
-        """See ObjectStore."""
         if len(names) > 1:
             with ThreadPoolExecutor(min(_DELETING_THREADS, len(names))) as pool:
                 for _ in pool.map(self._delete, names):

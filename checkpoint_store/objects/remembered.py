@@ -36,12 +36,10 @@ class Remembered(Generic[_K, _V]):
             return self._values.get(key)
 
     def put(self, key: _K, value: _V) -> None:
-        """Remember a value."""
         with self._lock:
             self._values[key] = value
 
     def forget(self, key: _K) -> None:
-        """Forget the value of a key, if one is remembered."""
         with self._lock:
             self._values.pop(key, None)
 

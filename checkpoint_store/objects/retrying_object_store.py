@@ -37,9 +37,7 @@ _log = logging.getLogger(__name__)
 
 class RetryingObjectStore:
     """The wrapped `store`, with each call tried again for `retry_seconds` after its first failure.
-
-    `clock` gives seconds; `sleep` waits for a number of seconds.
-    """
+    `clock` gives seconds; `sleep` waits for a number of seconds."""
 
     def __init__(
         self,
@@ -55,7 +53,6 @@ class RetryingObjectStore:
 
     @property
     def url(self) -> str:
-        """See ObjectStore."""
         return self._store.url
 
     def put(self, name: str, data: bytes) -> None:
@@ -83,23 +80,18 @@ class RetryingObjectStore:
             return False
 
     def get(self, name: str) -> bytes:
-        """See ObjectStore."""
         return self._call(f"reading {name}", lambda: self._store.get(name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See ObjectStore."""
         return self._call(f"reading {name}", lambda: self._store.get_range(name, start, length))
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        """See ObjectStore."""
         return self._call(f"listing {directory}", lambda: self._store.list(directory, prefix))
 
     def list_directories(self, directory: str) -> Sequence[str]:
-        """See ObjectStore."""
         return self._call(f"listing {directory}", lambda: self._store.list_directories(directory))
 
     def delete(self, names: Sequence[str]) -> None:
-        """See ObjectStore."""
         objects = names[0] if len(names) == 1 else f"{len(names)} objects"
         self._call(f"deleting {objects}", lambda: self._store.delete(names))
 

@@ -32,11 +32,8 @@ def write_synced(path: Path, data: bytes) -> None:
 
 def create_in(directory: Path, create: Callable[[], _T]) -> _T:
     """Call `create`, which creates something in `directory`. Make the directory first if it is
-    missing.
-
-    A deletion may remove the new directory as empty before `create` runs. Raises OSError if
-    deletions do so again and again.
-    """
+    missing. A deletion may remove the new directory as empty before `create` runs. Raises OSError
+    if deletions do so again and again."""
     for _ in range(_CREATE_TRIES):
         with suppress(FileNotFoundError):
             return create()

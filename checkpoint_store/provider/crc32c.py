@@ -25,10 +25,7 @@ pc: Any = pyarrow.compute
 
 def crc32c_of_rows(keys: Any, values: Any) -> Any:
     """Compute the checksum of each row, as int32. `keys` and `values` are binary arrays; a null
-    value stands for a removed row.
-
-    Raises ValueError if a row is not a whole number of words.
-    """
+    value stands for a removed row. Raises ValueError if a row is not a whole number of words."""
     sums = pa.repeat(pa.scalar(_ALL_BITS, pa.int64()), len(keys))
     for column in (keys, values):
         sums = _continued(sums, column)

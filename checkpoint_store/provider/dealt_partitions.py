@@ -20,11 +20,9 @@ from checkpoint_store.provider.spark_checkpoint import StorePartitions, partitio
 
 @dataclass(frozen=True, slots=True)
 class DealtPartitions:
-    """The partitions of a store, as the store's directories are now.
-
-    `stored`: the number noted by Spark, and the number of directories. `query`: the offset log.
-    `first`: partition 0, which has files of each rescale; None before the first listing.
-    """
+    """The partitions of a store, as the store's directories are now. `stored`: the number noted by
+    Spark, and the number of directories. `query`: the offset log. `first`: partition 0, which has
+    files of each rescale; None before the first listing."""
 
     stored: StorePartitions
     query: QueryPartitions

@@ -79,8 +79,6 @@ def read_changes(
 
 
 class _AfterBatch:
-    """A store after a batch."""
-
     def __init__(
         self, checkpoint: ObjectStore, files: ObjectStore, batch: int, store: tuple[int, str]
     ) -> None:

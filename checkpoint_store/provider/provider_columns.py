@@ -45,11 +45,8 @@ class ProviderColumns:
         cls, store_name: str, key_schema_json: str, value_schema_json: str, written_in: str
     ) -> ProviderColumns:
         """The columns of a store, from the schemas that Spark has written into the file
-        `written_in`.
-
-        Raises UnsupportedSparkTypeError; ValueError, KeyError or TypeError for a text without a
-        schema.
-        """
+        `written_in`. Raises UnsupportedSparkTypeError; ValueError, KeyError or TypeError for a text
+        without a schema."""
         taken = {name.lower() for name in ADDED_COLUMNS}
         keys, values = _fields(key_schema_json, taken), _fields(value_schema_json, taken)
         shape = StateShape(

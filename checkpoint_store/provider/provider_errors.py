@@ -31,10 +31,8 @@ class NotACheckpointError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreNotFoundError(CheckpointStoreError):
-    """A query has no such operator, or the operator has no such store.
-
-    `present`: the number of each operator, with the names of the operator's stores.
-    """
+    """A query has no such operator, or the operator has no such store. `present`: the number of
+    each operator, with the names of the operator's stores."""
 
     url: str
     operator: int
@@ -112,10 +110,8 @@ class UnreadableStateError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ChangesNotKnownError(CheckpointStoreError):
-    """The state of a version is there, but the changes of the version's batch are not.
-
-    `first`: the oldest version from which every version has changes; None if there is none.
-    """
+    """The state of a version is there, but the changes of the version's batch are not. `first`: the
+    oldest version from which every version has changes; None if there is none."""
 
     url: str
     directory: str

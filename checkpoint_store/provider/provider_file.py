@@ -62,11 +62,9 @@ class ProviderFile:
 
 
 def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) -> ProviderFile:
-    """Verify and decode the file `name`. `source`: for the errors.
-
-    Raises CorruptObjectError; UnsupportedFormatError for a format of a later release;
-    UnreadableStateError for an unknown type in a schema, or unknown checksums of rows.
-    """
+    """Verify and decode the file `name`. `source`: for the errors. Raises CorruptObjectError;
+    UnsupportedFormatError for a format of a later release; UnreadableStateError for an unknown type
+    in a schema, or unknown checksums of rows."""
     try:
         footer = _footer(data)
         _check_format(footer.metadata, source)

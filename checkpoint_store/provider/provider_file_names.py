@@ -115,11 +115,9 @@ class ProviderFileName:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The files from which a state is restored, in the order in which they apply.
-
-    `foreign`: the name of the file of Spark's HDFSBackedStateStoreProvider from which the lineage
-    begins. `missing`: a state on the way that has no file. If either is set, `files` is empty.
-    """
+    """The files from which a state is restored, in the order in which they apply. `foreign`: the
+    name of the file of Spark's HDFSBackedStateStoreProvider from which the lineage begins.
+    `missing`: a state on the way that has no file. If either is set, `files` is empty."""
 
     files: tuple[ProviderFileName, ...] = ()
     foreign: str | None = None

@@ -113,7 +113,6 @@ class ProviderHistory:
 
     @property
     def url(self) -> str:
-        """See StateHistory."""
         return self.checkpoint.url
 
     @property

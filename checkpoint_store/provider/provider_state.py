@@ -277,10 +277,8 @@ class PartitionReader:
         self, files: Sequence[ProviderFile], schemas: StateSchemas, keeps_all: bool = False
     ) -> Iterator[tuple[Any, Any]]:
         """Yield keys and values as arrays of structs: the rows that count after all files are
-        applied, or all rows. A row that removes its key has a null value.
-
-        Raises CorruptObjectError for a file whose rows have other types than `schemas`.
-        """
+        applied, or all rows. A row that removes its key has a null value. Raises CorruptObjectError
+        for a file whose rows have other types than `schemas`."""
         for file in files:
             if file.layout != schemas.layout:
                 raise self._corrupt(file.name, f"its schemas are not those of {schemas.written_in}")

@@ -23,21 +23,16 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 @dataclass(frozen=True)
 class QueryPartitions:
     """The numbers in the offset log, remembered once read: make a new object when the query may
-    have been rescaled.
-
-    Methods raise CorruptObjectError for a damaged entry, and UnsupportedFormatError for an entry of
-    a later Spark.
-    """
+    have been rescaled. Methods raise CorruptObjectError for a damaged entry, and
+    UnsupportedFormatError for an entry of a later Spark."""
 
     checkpoint: ObjectStore
     _read: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
 
     def after(self, batch: int) -> int:
-        """The number of partitions of the state after a batch.
-
-        An entry without a number shows that a rescale has begun; the next batch then has the
-        number. Raises ObjectMissingError if neither entry has a number.
-        """
+        """The number of partitions of the state after a batch. An entry without a number shows that
+        a rescale has begun; the next batch then has the number. Raises ObjectMissingError if
+        neither entry has a number."""
         for entry in (batch, batch + 1):
             noted = self.noted(entry)
             if noted is not None:

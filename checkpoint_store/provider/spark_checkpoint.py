@@ -50,10 +50,8 @@ def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:
 
 
 def committed_batches(checkpoint: ObjectStore) -> list[int]:
-    """The batches in Spark's commit log, ascending, at least one.
-
-    Raises NotACheckpointError if the log is empty.
-    """
+    """The batches in Spark's commit log, ascending, at least one. Raises NotACheckpointError if the
+    log is empty."""
     batches = [*listed_commits(checkpoint)]
     if not batches:
         raise NotACheckpointError(checkpoint.url)
@@ -109,7 +107,6 @@ def state_schemas(checkpoint: ObjectStore, operator: int, store_name: str) -> tu
 
 
 def schema_file_of(operator: int, store_name: str) -> str:
-    """The name of the file with the schemas of a store."""
     return f"{StorePartition(operator, 0, store_name).directory}/_metadata/schema"
 
 
@@ -150,11 +147,8 @@ class _Operator:
 
 def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
     """Read an operator from Spark's note at the begin of the query. An early release of Spark wrote
-    no note; then the directories tell the stores.
-
-    The files of an only store are in the partition's directory. Each of several stores has a
-    directory below the partition's.
-    """
+    no note; then the directories tell the stores. The files of an only store are in the partition's
+    directory. Each of several stores has a directory below the partition's."""
     directory = f"state/{operator}"
     name = _noted_in(operator)
     source = Source(checkpoint.url, name)

@@ -25,11 +25,9 @@ _NEWEST = 3
 
 
 def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
-    """Parse the schemas of key and value, as JSON. `source`: for the errors.
-
-    Raises CorruptObjectError, UnreadableStateError for a store with column families, and
-    UnsupportedFormatError for a version of a later Spark.
-    """
+    """Parse the schemas of key and value, as JSON. `source`: for the errors. Raises
+    CorruptObjectError, UnreadableStateError for a store with column families, and
+    UnsupportedFormatError for a version of a later Spark."""
     content = io.BytesIO(data)
     try:
         version = _text(content)

@@ -56,9 +56,7 @@ class MalformedRowError(CowstateError, ValueError):
 
 def decode_rows(rows: pa.BinaryArray, schema: StructType, name: str) -> pa.StructArray:
     """Decode each row to a struct, null where `rows` is null. `name`: the name of `rows` in errors.
-
-    Raises MalformedRowError.
-    """
+    Raises MalformedRowError."""
     if len(rows) == 0:
         return cast(pa.StructArray, pa.array([], schema.arrow))
     _, offsets, data = rows.buffers()
@@ -82,10 +80,8 @@ class _Spans:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """Positions of values in the buffer, in bytes; null for null values.
-
-    Values of variable length lie in `owners`, at least `least` bytes after the owner's begin.
-    """
+    """Positions of values in the buffer, in bytes; null for null values. Values of variable length
+    lie in `owners`, at least `least` bytes after the owner's begin."""
 
     positions: _Array
     owners: _Spans
@@ -105,7 +101,6 @@ class _Decoder:
         self._content = self._data.to_pybytes()
 
     def struct(self, spans: _Spans, schema: StructType, path: str) -> Any:
-        """Decode the structs at `spans`."""
         fields = len(schema.fields)
         bit_bytes = (fields + _BITS - 1) // _BITS * WORD_BYTES
         fixed_bytes = bit_bytes + fields * WORD_BYTES
@@ -123,7 +118,6 @@ class _Decoder:
         return _assembled(schema.arrow, spans.starts, [], children)
 
     def values(self, spark_type: SparkType, slots: _Slots, path: str) -> Any:
-        """Decode the values in `slots`."""
         match spark_type:
             case FixedType():
                 return _typed(
@@ -334,7 +328,6 @@ def _present(bits: _Array, place: _Array | int, positions: _Array) -> _Array:
 
 
 def _counted(count: int) -> _Array:
-    """The numbers 0, 1, ... count - 1."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
 
 

@@ -23,7 +23,6 @@ from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
 
 
 def encode_table(metadata: TableMetadata) -> bytes:
-    """Encode `table.json`."""
     body = {
         "table_id": metadata.table_id,
         "key_schema_json": metadata.key_schema_json,
@@ -119,7 +118,6 @@ def _decode_watermarks(body: Body) -> WriterWatermarks:
 
 
 def encode_compaction(compaction: TableCompaction) -> bytes:
-    """Encode a compaction."""
     body = {
         "version": compaction.version,
         "replaces": list(compaction.replaces),

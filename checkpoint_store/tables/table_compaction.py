@@ -60,11 +60,9 @@ class MergeBounds:
 
 
 def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: bool) -> int:
-    """The index of the first file to fold; the number of files if none are folded.
-
-    A file is folded unless it is more than twice as large as all newer files together. `whole`:
-    fold all files or none.
-    """
+    """The index of the first file to fold; the number of files if none are folded. A file is folded
+    unless it is more than twice as large as all newer files together. `whole`: fold all files or
+    none."""
     size, index = 0, len(state)
     while index:
         length = state[index - 1].length

@@ -50,10 +50,8 @@ def file_schema(
 
 def row_structs(columns: Sequence[Any], row_type: pa.DataType, present: Any) -> pa.Array[Any]:
     """Build the column `row` from columns (ChunkedArrays): a struct where `present` (a
-    BooleanArray) is true, else null.
-
-    Built from buffers, because a struct without fields gets no length from arrays.
-    """
+    BooleanArray) is true, else null. Built from buffers, because a struct without fields gets no
+    length from arrays."""
     children = [
         pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         for column in columns

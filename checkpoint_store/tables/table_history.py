@@ -44,22 +44,18 @@ class TableHistory:
 
     @property
     def url(self) -> str:
-        """See StateHistory."""
         return self.table.url
 
     @property
     def max_parallelism(self) -> int:
-        """See StateHistory."""
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory."""
         numbers = self.table.versions()
         self._compactions = self.table.compactions()
         return numbers
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory."""
         table_version = self._version(version)
         if table_version is None:
             raise self.absent(version, self.versions())
@@ -84,7 +80,6 @@ class TableHistory:
         return absent_version(self.url, version, versions, version_name(version))
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """See StateHistory."""
         return self.table.read_rows(handle, key_groups)
 
     def _version(self, number: int) -> TableVersion | None:

@@ -42,7 +42,6 @@ class TableOrphans:
         self._coming = coming
 
     def may_be_orphans(self) -> Iterable[ObjectInfo]:
-        """See SweptObjects."""
         writers = self._store.list_directories(object_names.DATA)
         listings = in_parallel(self._store.list_directories, writers)
         batches = [name for names in listings for name in names]
@@ -50,7 +49,6 @@ class TableOrphans:
             yield from as_young_as_newest([info for info in infos if _is_ours(info.name)])
 
     def needed(self) -> IsNeeded:
-        """See SweptObjects."""
         named = {file.name for compaction in self._table.compactions() for file in compaction.files}
         numbers = self._table.versions()
         if numbers and len(numbers) <= numbers[-1] - numbers[0]:
@@ -74,10 +72,8 @@ def _is_ours(name: str) -> bool:
 def _by_damaged(
     numbers: Sequence[int], versions: Sequence[TableVersion | CorruptObjectError | None]
 ) -> IsNeeded:
-    """Make a function: True if a damaged version may name the file.
-
-    The function decides by names and not by times, because restoring a backup changes the times.
-    """
+    """Make a function: True if a damaged version may name the file. The function decides by names
+    and not by times, because restoring a backup changes the times."""
     damaged = [n for n, read in enumerate(versions) if isinstance(read, CorruptObjectError)]
     if not damaged:
         return lambda name: False

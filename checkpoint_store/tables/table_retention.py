@@ -31,8 +31,6 @@ _MOST_AT_ONCE = 100
 
 
 class TableRetention:
-    """Retention of the table in `store`."""
-
     def __init__(self, store: ObjectStore, table: TableStore) -> None:
         self._store = store
         self._table = table

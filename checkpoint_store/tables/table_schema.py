@@ -29,11 +29,8 @@ def without_nullability(schema_json: str) -> str:
 
 def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
     """The schema of a table after rows of another schema are written. Both schemas come from
-    `without_nullability`.
-
-    `merge`: the rows may have columns that the table does not have. Raises TableSchemaError, which
-    names the column and both types.
-    """
+    `without_nullability`. `merge`: the rows may have columns that the table does not have. Raises
+    TableSchemaError, which names the column and both types."""
     of_table, of_rows = _types(table), _types(rows)
     for name, type_ in of_table.items():
         if name not in of_rows:

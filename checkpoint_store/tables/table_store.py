@@ -153,14 +153,11 @@ class TableStore:
 
     @property
     def url(self) -> str:
-        """The table's URL."""
         return self._store.url
 
     def metadata(self) -> TableMetadata | None:
-        """The options fixed when the table was created; None if there is no table.
-
-        Raises CorruptObjectError, UnsupportedFormatError.
-        """
+        """The options fixed when the table was created; None if there is no table. Raises
+        CorruptObjectError, UnsupportedFormatError."""
         if self._metadata is None:
             try:
                 data = self._store.get(object_names.TABLE)
@@ -228,10 +225,8 @@ class TableStore:
         return sorted(number for number in names if number is not None)
 
     def read_version(self, number: int) -> TableVersion | None:
-        """Read a version; None if the version is not there.
-
-        Raises CorruptObjectError, UnsupportedFormatError.
-        """
+        """Read a version; None if the version is not there. Raises CorruptObjectError,
+        UnsupportedFormatError."""
         name = layout.version_name(number)
         try:
             data = self._store.get(name)
@@ -313,10 +308,8 @@ class TableStore:
         )
 
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """Read the rows of `handle` in `key_groups`. The file is read and verified at once.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
+        """Read the rows of `handle` in `key_groups`. The file is read and verified at once. Raises
+        ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
         return self._files.read(handle, key_groups)
 
     def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:
@@ -464,10 +457,8 @@ class TableStore:
         return standing == "counts"
 
     def publish_compaction(self, compaction: TableCompaction) -> None:
-        """Let readers, and the next commit, use other files for the same state.
-
-        Raises LostFilesError if a file of the compaction is gone.
-        """
+        """Let readers, and the next commit, use other files for the same state. Raises
+        LostFilesError if a file of the compaction is gone."""
         self._check_there(compaction.files, "the compaction")
         name = CompactionName(compaction.version, self._unique())
         self._store.put(str(name), encode_compaction(compaction))

@@ -39,7 +39,6 @@ class TableMetadata:
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """All key groups."""
         return KeyGroupRange(0, self.max_parallelism - 1)
 
 

@@ -32,12 +32,9 @@ def shown_alive(
     until_commit: bool = False,
     at_once: bool = False,
 ) -> Iterator[None]:
-    """Put signs of life for the time of a `with`, and delete the signs at the end.
-
-    `until_commit`: if a sign was needed, a last sign stays, so that the files are young when the
-    commit begins. The orphan sweep deletes the last sign. `at_once`: put the first sign at the
-    beginning.
-    """
+    """Put signs of life for the time of a `with`, and delete the signs at the end. `until_commit`:
+    if a sign was needed, a last sign stays, so that the files are young when the commit begins. The
+    orphan sweep deletes the last sign. `at_once`: put the first sign at the beginning."""
     signs = SignsOfLife(store, next_sign)
     if at_once:
         with suppress(CheckpointStoreError):  # the commit looks for its files

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_adopt(commands: Commands) -> None:
-    """Add the command to the command line."""
     adopt = commands.add_parser(
         "adopt",
         help="let a stopped query go on with its state on cowstate, or back",

@@ -23,11 +23,8 @@ from spark_state.spark.stopped_query.change_record import ADOPTION
 
 def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) -> None:
     """Run the command. `to`: a key of adoption_plan.TARGETS. `store`: the new place of the state,
-    as `plan_adoption` takes the place.
-
-    Raises ConfigurationError and UnsupportedOperationError if the command refuses, and
-    AdoptionError.
-    """
+    as `plan_adoption` takes the place. Raises ConfigurationError and UnsupportedOperationError if
+    the command refuses, and AdoptionError."""
     target = AdoptionTarget(to, store)
     run_and_print(
         "cowstate adopt", options.session, lambda spark: _run(spark, options, target), AdoptionError

@@ -59,6 +59,17 @@ def add_stopped_query_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(stopped="the checkpoint is as it was")
 
 
+def add_storage_options(command: argparse.ArgumentParser, places: str) -> None:
+    """Add the option for the clients of stores. `places`: the stores, for the help."""
+    command.add_argument(
+        "--storage-options",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help=f"options for fsspec to reach {places}, as a JSON object",
+    )
+
+
 def add_session_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a command that runs in a Spark session and prints a report."""
     command.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_attach(commands: Commands) -> None:
-    """Add the command to the command line."""
     attach = commands.add_parser(
         "attach",
         help="let a query's operators go on from a checkpoint that was moved or taken back",

@@ -13,11 +13,9 @@ from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 
 @dataclass(frozen=True, slots=True)
 class AttachedOperator:
-    """An operator, and the epoch and run from which the operator goes on.
-
-    `belongs_to`: the location of the checkpoint to which the store belonged, None if not known;
-    `run`: the run that attached the store, None if there was none.
-    """
+    """An operator, and the epoch and run from which the operator goes on. `belongs_to`: the
+    location of the checkpoint to which the store belonged, None if not known; `run`: the run that
+    attached the store, None if there was none."""
 
     name: str
     stored: StoredRuns

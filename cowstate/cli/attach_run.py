@@ -34,11 +34,8 @@ class AttachOptions:
 
 
 def attach_and_print(options: AttachOptions) -> None:
-    """Run the command.
-
-    Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if the command refuses, and
-    the errors of the stores.
-    """
+    """Run the command. Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if the
+    command refuses, and the errors of the stores."""
     run_and_print(
         "cowstate attach", options.session, lambda spark: _run(spark, options), ConfigurationError
     )

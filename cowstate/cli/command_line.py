@@ -17,7 +17,6 @@ from cowstate.cli.adopt import add_adopt
 from cowstate.cli.attach import add_attach
 from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
-from cowstate.cli.error_notes import notes_of
 from cowstate.cli.jar import add_jar
 from cowstate.cli.progress import add_progress
 from cowstate.cli.rescale import add_rescale
@@ -49,6 +48,11 @@ def argument_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _notes(error: BaseException) -> Sequence[str]:
+    notes: Sequence[str] = getattr(error, "__notes__", ())
+    return notes
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
     parsed = argument_parser().parse_args(arguments)
@@ -56,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with in_words_of(COMMAND):
             code: int = parsed.run(parsed)
     except CowstateError as error:
-        print(f"cowstate: {error}", *notes_of(error), sep="\n", file=sys.stderr)
+        print(f"cowstate: {error}", *_notes(error), sep="\n", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupt:
         # A command that leaves something wrong behind says so in the notes.
-        told = "\n".join(notes_of(interrupt)) or parsed.stopped
+        told = "\n".join(_notes(interrupt)) or parsed.stopped
         print(f"cowstate: stopped; {told}", file=sys.stderr)
         return INTERRUPTED
     return code

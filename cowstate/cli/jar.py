@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 
 def add_jar(commands: Commands) -> None:
-    """Add the command to the command line."""
     jar = commands.add_parser(
         "jar",
         help="print the path of the state store provider's jar",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cowstate.cli.arguments import json_object, positive_number
+from cowstate.cli.arguments import add_storage_options, positive_number
 
 if TYPE_CHECKING:
     from cowstate.cli.arguments import Commands
 
 
 def add_progress(commands: Commands) -> None:
-    """Add the command to the command line."""
     progress = commands.add_parser(
         "progress",
         help="print what the epochs of a query's operators did",
@@ -33,13 +32,7 @@ def add_progress(commands: Commands) -> None:
         help="show the newest N epochs of each operator (default: 1)",
     )
     progress.add_argument("--subtasks", action="store_true", help="show each subtask, too")
-    progress.add_argument(
-        "--storage-options",
-        type=json_object,
-        default={},
-        metavar="JSON",
-        help="options for fsspec to reach the store, as a JSON object",
-    )
+    add_storage_options(progress, "the store")
     progress.add_argument("--json", action="store_true", help="print one JSON array")
     progress.set_defaults(run=_run, stopped="nothing was changed")
 

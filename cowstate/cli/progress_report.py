@@ -25,7 +25,6 @@ def as_json(progress: Sequence[OperatorProgress]) -> str:
 
 
 def as_text(progress: Sequence[OperatorProgress]) -> str:
-    """A table for each operator."""
     return "\n\n".join(_table([*epochs]) for _, epochs in groupby(progress, key=attrgetter("url")))
 
 

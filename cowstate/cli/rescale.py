@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def add_rescale(commands: Commands) -> None:
-    """Add the command to the command line."""
     rescale = commands.add_parser(
         "rescale",
         help="give a stopped query on the provider another number of partitions",

@@ -18,11 +18,8 @@ from spark_state.spark.rescaling.rescale import Rescale, RescaleError
 
 
 def rescale_and_print(options: StoppedQueryOptions, partitions: int | None) -> None:
-    """Run the command. `partitions`: None with `revert`.
-
-    Raises ConfigurationError and UnsupportedOperationError if the command refuses, and
-    RescaleError.
-    """
+    """Run the command. `partitions`: None with `revert`. Raises ConfigurationError and
+    UnsupportedOperationError if the command refuses, and RescaleError."""
     if options.revert == (partitions is not None):
         raise ConfigurationError(
             "--revert goes back to the former number of partitions: leave --partitions out"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cowstate.cli.arguments import json_object, natural_number
+from cowstate.cli.arguments import add_storage_options, natural_number
 
 if TYPE_CHECKING:
     from cowstate.cli.arguments import Commands
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add_savepoint(commands: Commands) -> None:
-    """Add the command `savepoint` to the command line."""
     savepoint = commands.add_parser(
         "savepoint",
         help="write all that a query's operators have to a place of its own",
@@ -41,7 +40,6 @@ def add_savepoint(commands: Commands) -> None:
 
 
 def add_restore(commands: Commands) -> None:
-    """Add the command `restore` to the command line."""
     restore = commands.add_parser(
         "restore",
         help="make the store of a query's operators from a savepoint",
@@ -61,13 +59,7 @@ def add_restore(commands: Commands) -> None:
 
 
 def _add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--storage-options",
-        type=json_object,
-        default={},
-        metavar="JSON",
-        help="options for fsspec to reach both places, as a JSON object",
-    )
+    add_storage_options(command, "both places")
     command.add_argument("--json", action="store_true", help="print one JSON array")
 
 
@@ -80,11 +72,11 @@ def _run_savepoint(arguments: argparse.Namespace) -> int:
         epoch=arguments.epoch,
         storage_options=arguments.storage_options,
     )
-    if arguments.json:
-        _print_json(written)
-        return 0
-    for each in written:
-        print(f"{each.url} has epoch {each.epoch} of {each.source}: {_amounts(each)}")
+    _print(
+        written,
+        lambda each: f"{each.url} has epoch {each.epoch} of {each.source}: {_amounts(each)}",
+        as_json=arguments.json,
+    )
     return 0
 
 
@@ -94,14 +86,14 @@ def _run_restore(arguments: argparse.Namespace) -> int:
     written = restore(
         arguments.savepoint, arguments.store, storage_options=arguments.storage_options
     )
-    if arguments.json:
-        _print_json(written)
-        return 0
-    for each in written:
-        print(
-            f"{each.url} goes on from epoch {each.epoch}: {_amounts(each)}. The last batch of the "
-            f"query's checkpoint must be {each.epoch}"
-        )
+    _print(
+        written,
+        lambda each: (
+            f"{each.url} goes on from epoch {each.epoch}: {_amounts(each)}. The last "
+            f"batch of the query's checkpoint must be {each.epoch}"
+        ),
+        as_json=arguments.json,
+    )
     return 0
 
 
@@ -109,5 +101,10 @@ def _amounts(written: Savepoint) -> str:
     return f"{written.entries:,} entries, {written.bytes:,} bytes, {written.subtasks} subtasks"
 
 
-def _print_json(written: Sequence[Savepoint]) -> None:
-    print(json.dumps([asdict(each) for each in written], indent=2))
+def _print(
+    written: Sequence[Savepoint], line: Callable[[Savepoint], str], *, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps([asdict(each) for each in written], indent=2))
+    else:
+        print(*map(line, written), sep="\n")

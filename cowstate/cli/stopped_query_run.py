@@ -15,7 +15,6 @@ from typing import TypeVar
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from cowstate.cli.error_notes import notes_of
 from cowstate.command_session import command_session
 from spark_state.errors import CowstateError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
@@ -70,7 +69,6 @@ class StoppedQueryOptions:
 
     @property
     def checkpoint(self) -> str:
-        """The location of the checkpoint."""
         return self.session.checkpoint
 
 
@@ -80,17 +78,15 @@ def run_and_print(
     run: Callable[[SparkSession], Report],
     error_class: Callable[[str], CowstateError],
 ) -> None:
-    """Run the command `name` in a session, and print the report of `run`.
-
-    Raises the errors of `run`; for an error of the JVM, an `error_class` that names the checkpoint.
-    """
+    """Run the command `name` in a session, and print the report of `run`. Raises the errors of
+    `run`; for an error of the JVM, an `error_class` that names the checkpoint."""
     with command_session(name, options.master, options.settings) as spark:
         try:
             text, content = run(spark)
         except Py4JJavaError as error:
             reason = error.java_exception.toString()
             told = error_class(f"the files of {options.checkpoint} cannot be used: {reason}")
-            for note in notes_of(error):
+            for note in getattr(error, "__notes__", ()):
                 told.add_note(note)
             raise told from error
     print(json.dumps(content) if options.json_report else text)

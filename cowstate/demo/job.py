@@ -163,10 +163,8 @@ class Interruption:
 
 
 def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> StreamOutcome:
-    """Show the progress of the query until the query ends or Ctrl-C asks to stop.
-
-    Raises StreamingQueryException if the query fails.
-    """
+    """Show the progress of the query until the query ends or Ctrl-C asks to stop. Raises
+    StreamingQueryException if the query fails."""
     started = time.monotonic()
     progress = EpochProgress()
     with Interruption() as interruption, tqdm(total=files, unit="epoch", desc="flights") as bar:
@@ -235,6 +233,6 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
         stream=stream,
         chains=worst_chains(legs),
         picture=picture,
-        store=store_contents(operator_store, key_column="tailnum"),
+        store=store_contents(operator_store),
         differences=differences(legs, expected),
     )

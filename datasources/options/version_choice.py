@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.interface_words import OPTIONS, in_words_of
 from checkpoint_store.open_history import open_history
-from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.states.version_times import VersionTimes
-from datasources.options.table_options import ReaderOptions
+from datasources.options.table_options import ReaderOptions, StreamOptions
 
 
-class Located(Protocol):
-    """Part of the options that locates a state."""
-
-    @property
-    def url(self) -> str:
-        """The URL of the table, of the operator's store or of the checkpoint."""
-
-    @property
-    def storage_options(self) -> Mapping[str, Any]:
-        """The options for fsspec."""
-
-    @property
-    def store_retry_seconds(self) -> int:
-        """The number of seconds for which a failing call to the store is tried again."""
-
-    @property
-    def state(self) -> str | ProviderStore | None:
-        """The state of an operator, or the store of a checkpoint; None: the only state or store."""
-
-
-def history_of(options: Located) -> StateHistory:
-    """Open the state that the options name.
-
-    Raises NotAStoreError, StateNotFoundError, StoreNotFoundError, StateChoiceError, and the errors
-    of the object store.
-    """
+def history_of(options: ReaderOptions | StreamOptions) -> StateHistory:
+    """Open the state that the options name. Raises NotAStoreError, StateNotFoundError,
+    StoreNotFoundError, StateChoiceError, and the errors of the object store."""
     with in_words_of(OPTIONS):
         return open_history(
             options.url,
@@ -50,7 +25,7 @@ def history_of(options: Located) -> StateHistory:
         )
 
 
-def is_written(options: Located) -> bool:
+def is_written(options: ReaderOptions | StreamOptions) -> bool:
     """True if the state has a version. Raises the errors of the object store."""
     try:
         return bool(history_of(options).versions())
@@ -86,10 +61,8 @@ def end_version(history: StateHistory, options: ReaderOptions) -> int:
 
 
 def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
-    """The first version that was committed at time `timestamp_ms` or later.
-
-    If no version is that late, the number of the next version.
-    """
+    """The first version that was committed at time `timestamp_ms` or later. If no version is that
+    late, the number of the next version."""
     versions = history.versions()
     if not versions:
         return 0
@@ -98,11 +71,9 @@ def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
 
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:
-    """The version before version `first`; None if `first` is the beginning.
-
-    The changes from `first` on are computed against the state of the version before. Raises
-    VersionNotRetainedError if the version before was deleted.
-    """
+    """The version before version `first`; None if `first` is the beginning. The changes from
+    `first` on are computed against the state of the version before. Raises VersionNotRetainedError
+    if the version before was deleted."""
     older = [version for version in versions if version < first]
     if older:
         return older[-1]

@@ -36,15 +36,12 @@ class AskedColumns:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns, in order."""
         return list(self.asked.names)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Select the asked columns of `rows`. No column may be missing.
-
-        A column of another type stays unchanged: Spark refuses the column, and shows both types.
-        Raises ConfigurationError for a null in a NOT NULL column.
-        """
+        """Select the asked columns of `rows`. No column may be missing. A column of another type
+        stays unchanged: Spark refuses the column, and shows both types. Raises ConfigurationError
+        for a null in a NOT NULL column."""
         columns: list[Any] = []
         for asked, stored in zip(self.asked, self.stored, strict=True):
             column: Any = rows[asked.name]
@@ -88,10 +85,8 @@ def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
 
 
 def asked_columns(url: str, schema: StructType) -> AskedColumns:
-    """The columns of the schema that Spark hands to a reader.
-
-    Raises UnsupportedOperationError for a type that PySpark does not take from a Python source.
-    """
+    """The columns of the schema that Spark hands to a reader. Raises UnsupportedOperationError for
+    a type that PySpark does not take from a Python source."""
     stored: Any = parse_spark_schema(schema.json()).arrow
     asked: list[pa.Field[Any]] = []
     for field in schema:

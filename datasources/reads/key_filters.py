@@ -125,9 +125,7 @@ def _is_same(value: object, other: object) -> bool:
 
 def _range_of(condition: Filter, literals: KeyValues) -> ValueRange:
     """A range with all values that a comparison allows, and maybe more: both ends are inclusive.
-
-    Raises TypeError for literals of several types.
-    """
+    Raises TypeError for literals of several types."""
     bounds: list[Any] = [bound_of(literal) for literal in literals]
     if not bounds or None in bounds:
         return ValueRange()
@@ -143,10 +141,8 @@ def _range_of(condition: Filter, literals: KeyValues) -> ValueRange:
 def key_groups_asked_for(
     values: Mapping[str, KeyValues], key_schema_json: str, max_parallelism: int
 ) -> list[int] | None:
-    """The key groups of all keys that can be made of `values`, by column name.
-
-    None if a key column has no values, or there are too many keys.
-    """
+    """The key groups of all keys that can be made of `values`, by column name. None if a key column
+    has no values, or there are too many keys."""
     fields = json.loads(key_schema_json)["fields"]
     if not fields or any(field["name"] not in values for field in fields):
         return None

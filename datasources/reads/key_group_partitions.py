@@ -18,11 +18,8 @@ def ranges_to_read(
     files: Iterable[StateHandle], max_parallelism: int, count: int | None
 ) -> list[KeyGroupRange]:
     """Ranges that together cover all key groups: about `count`, or a number by the size of the
-    files.
-
-    To read some rows of a database, a task downloads the whole database. So each database is in one
-    range, unless the caller wants a certain number of ranges.
-    """
+    files. To read some rows of a database, a task downloads the whole database. So each database is
+    in one range, unless the caller wants a certain number of ranges."""
     read = list(files)
     if count:
         return key_group_ranges(max_parallelism, count)
@@ -37,10 +34,8 @@ def ranges_to_read(
 
 def check_not_rescaled(history: StateHistory, version: int, partitions: int | None) -> None:
     """Check that a version has as many partitions as when the ranges were chosen: `partitions`.
-
     After a rescale, rows are in other key groups, and would be missed. None: the number never
-    changes. Raises ConfigurationError.
-    """
+    changes. Raises ConfigurationError."""
     if partitions is not None and (now := history.at(version).partitions) != partitions:
         raise ConfigurationError(
             f"{history.url} got {now} partitions instead of {partitions} while version {version} "

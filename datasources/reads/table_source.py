@@ -153,11 +153,9 @@ class EmptyTableReader(DataSourceReader):
     """Reader of a table of Spark's catalog before the table's first write."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """No partition."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """No rows."""
         return iter(())
 
 
@@ -188,10 +186,8 @@ def reader_of(plan: ReadPlan) -> TableReader:
 
 
 def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:
-    """Plan the read that the options mean, with the versions that exist now.
-
-    Raises ConfigurationError, VersionNotRetainedError.
-    """
+    """Plan the read that the options mean, with the versions that exist now. Raises
+    ConfigurationError, VersionNotRetainedError."""
     history = history_of(options)
     plan = ReadPlan(options, columns, end_version(history, options))
     if not options.read_change_feed:

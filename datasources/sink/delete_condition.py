@@ -97,11 +97,9 @@ def _no_predicate(text: str, problem: str) -> ConfigurationError:
 
 
 class _Compiler:
-    """Compiler of the parts of a predicate into functions of rows.
-
-    Each function is tried at once on a row of nulls. So types that cannot be combined are found
-    early, and the error names the smallest part with such types.
-    """
+    """Compiler of the parts of a predicate into functions of rows. Each function is tried at once
+    on a row of nulls. So types that cannot be combined are found early, and the error names the
+    smallest part with such types."""
 
     def __init__(self, schema: pa.Schema) -> None:
         nulls = [pa.nulls(1, field.type) for field in schema]
@@ -109,7 +107,7 @@ class _Compiler:
 
     def condition(self, node: _Node) -> _Value:
         """Compile a part whose values must be true, false or null."""
-        value = self._value(node)
+        value = self.value(node)
         value_type = value(self._nulls).type
         if pa.types.is_null(value_type):
             return _constant(pa.scalar(None, pa.bool_()))
@@ -120,7 +118,7 @@ class _Compiler:
             )
         return value
 
-    def _value(self, node: _Node) -> _Value:
+    def value(self, node: _Node) -> _Value:
         compile_part = _PARTS.get(type(node))
         extra = {name for name, argument in node.args.items() if argument} - _ARGUMENTS
         if compile_part is None or extra:
@@ -147,7 +145,6 @@ class _Compiler:
         return f": {', '.join(types)}" if types else ""
 
     def column(self, node: _Node) -> _Value:
-        """Compile the name of a column."""
         name = column_named(node.name, self._nulls.schema.names, f"{_OPTION} names")
         return lambda rows: rows.column(name)
 
@@ -157,34 +154,21 @@ class _Compiler:
         conditions = [self.condition(part) for part in node.flatten()]
         return lambda rows: reduce(function, (condition(rows) for condition in conditions))
 
-    def negated(self, node: _Node) -> _Value:
-        """Compile NOT."""
-        return _applied(pc.invert, self.condition(node.this))
-
-    def in_parentheses(self, node: _Node) -> _Value:
-        """Compile a part in parentheses."""
-        return self._value(node.this)
-
     def binary(self, node: _Node) -> _Value:
         """Compile a comparison of two values, or arithmetic."""
         function = _BINARY[type(node)]
-        return _applied(function, self._value(node.this), self._value(node.expression))
-
-    def minus(self, node: _Node) -> _Value:
-        """Compile a number with the other sign."""
-        return _applied(pc.negate_checked, self._value(node.this))
+        return _applied(function, self.value(node.this), self.value(node.expression))
 
     def is_null(self, node: _Node) -> _Value:
-        """Compile IS NULL."""
         if not isinstance(node.expression, sql.Null):
             raise ConfigurationError(f"{_OPTION}: {_text(node)} is not allowed here; {_ALLOWED}")
-        return _applied(pc.is_null, self._value(node.this))
+        return _applied(pc.is_null, self.value(node.this))
 
     def in_list(self, node: _Node) -> _Value:
         """Compile IN: true if a value of the list is equal; else null if a value is null, else
         false."""
-        sought = self._value(node.this)
-        others = [self._value(other) for other in node.expressions]
+        sought = self.value(node.this)
+        others = [self.value(other) for other in node.expressions]
 
         def contained(rows: Rows) -> Any:
             value = sought(rows)
@@ -193,9 +177,8 @@ class _Compiler:
         return contained
 
     def between(self, node: _Node) -> _Value:
-        """Compile BETWEEN; both ends are inclusive."""
-        value = self._value(node.this)
-        low, high = self._value(node.args["low"]), self._value(node.args["high"])
+        value = self.value(node.this)
+        low, high = self.value(node.args["low"]), self.value(node.args["high"])
         return _applied(
             pc.and_kleene,
             _applied(_not_less, value, low),
@@ -209,7 +192,7 @@ class _Compiler:
             raise ConfigurationError(
                 f"{_OPTION}: {_text(node)} needs a text as pattern; {_ALLOWED}"
             )
-        value = self._value(node.this)
+        value = self.value(node.this)
         return lambda rows: pc.match_like(value(rows), pattern.name)
 
 
@@ -244,14 +227,6 @@ def _literal(_: _Compiler, node: _Node) -> _Value:
         return _constant(pa.scalar(Decimal(text)))
     except (ArithmeticError, pa.ArrowException) as error:
         raise ConfigurationError(f"{_OPTION}: {text} is not a number of 38 digits") from error
-
-
-def _boolean(_: _Compiler, node: _Node) -> _Value:
-    return _constant(pa.scalar(bool(node.this), pa.bool_()))
-
-
-def _null(_: _Compiler, __: _Node) -> _Value:
-    return _constant(pa.scalar(None, pa.null()))
 
 
 def _typed_literal(_: _Compiler, node: _Node) -> _Value:
@@ -332,16 +307,16 @@ _PARTS: Mapping[type[Any], Callable[[_Compiler, Any], _Value]] = {
     **dict.fromkeys(_BINARY, _Compiler.binary),
     sql.And: _Compiler.connected,
     sql.Or: _Compiler.connected,
-    sql.Not: _Compiler.negated,
-    sql.Paren: _Compiler.in_parentheses,
-    sql.Neg: _Compiler.minus,
+    sql.Not: lambda compiler, node: _applied(pc.invert, compiler.condition(node.this)),
+    sql.Paren: lambda compiler, node: compiler.value(node.this),
+    sql.Neg: lambda compiler, node: _applied(pc.negate_checked, compiler.value(node.this)),
     sql.Is: _Compiler.is_null,
     sql.In: _Compiler.in_list,
     sql.Between: _Compiler.between,
     sql.Like: _Compiler.like,
     sql.Column: _Compiler.column,
     sql.Literal: _literal,
-    sql.Boolean: _boolean,
-    sql.Null: _null,
+    sql.Boolean: lambda _, node: _constant(pa.scalar(bool(node.this), pa.bool_())),
+    sql.Null: lambda _, __: _constant(pa.scalar(None, pa.null())),
     sql.Cast: _typed_literal,
 }

@@ -38,10 +38,8 @@ def event_time_columns(schema: StructType) -> tuple[EventTimeColumn, ...]:
 
 
 def watermark_ms(rows: pa.Table, columns: Iterable[EventTimeColumn]) -> int | None:
-    """The watermark of the rows in ms since 1970: the greatest event time minus the delay.
-
-    With several columns, the least of their watermarks. None if the rows have no event time.
-    """
+    """The watermark of the rows in ms since 1970: the greatest event time minus the delay. With
+    several columns, the least of their watermarks. None if the rows have no event time."""
     watermarks = []
     for column in columns:
         greatest = pc.max(rows[column.name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))

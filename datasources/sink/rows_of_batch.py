@@ -45,10 +45,8 @@ def in_sequence(
     opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> tuple[StateHandle, ...]:
     """Sort the rows of files: files in which the rows of a key have the order of their sequence.
-
     With sequenceBy and ignoreNullUpdates, each row counts unless the row is late, and lateness must
-    not depend on the task that wrote the row. Without these options the files stay unchanged.
-    """
+    not depend on the task that wrote the row. Without these options the files stay unchanged."""
     if opened.rows.sequence_by is None or not opened.rows.ignore_null_updates:
         return tuple(files)
     order: list[tuple[str, Literal["ascending", "descending"]]] = [

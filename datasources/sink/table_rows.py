@@ -52,11 +52,9 @@ _Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Plan for turning the rows of a write into rows of a table. Can be pickled.
-
-    `schema_json`: all columns, in Spark's JSON of a StructType. `key_types`: Spark's JSON names for
-    the types of the columns `key_names`. `sequence_by` is not a key column.
-    """
+    """Plan for turning the rows of a write into rows of a table. Can be pickled. `schema_json`: all
+    columns, in Spark's JSON of a StructType. `key_types`: Spark's JSON names for the types of the
+    columns `key_names`. `sequence_by` is not a key column."""
 
     schema_json: str
     key_names: tuple[str, ...]
@@ -82,7 +80,6 @@ class RowPlan:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """The columns of a file."""
         schema = self.schema
         return file_schema(
             [schema.field(name) for name in self.key_names],
@@ -92,12 +89,9 @@ class RowPlan:
 
 
 def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) -> RowPlan:
-    """Plan a write into a table. `schema_json`: all columns of the rows.
-
-    Raises ConfigurationError for columns and conditions that a table cannot have, TableSchemaError
-    for rows without a column that the table needs, and KeyGroupError for a key without a stable
-    hash.
-    """
+    """Plan a write into a table. `schema_json`: all columns of the rows. Raises ConfigurationError
+    for columns and conditions that a table cannot have, TableSchemaError for rows without a column
+    that the table needs, and KeyGroupError for a key without a stable hash."""
     key_fields = json.loads(metadata.key_schema_json)["fields"]
     if metadata.sequence_by is not None and "on_duplicate" in options.given:
         raise ConfigurationError(
@@ -127,10 +121,8 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
 
 def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
     """The rows of a file, with `plan.file_schema`. `table`: the rows in the order of arrival.
-
     Raises DuplicateKeyError, NullKeyError and NullSequenceError, and ConfigurationError if the
-    delete condition overflows.
-    """
+    delete condition overflows."""
     rows = _without_null_keys(_as_planned(table, plan), plan)
     _check_sequence(rows, plan)
     counting = _rows_that_count(rows, plan)

@@ -25,27 +25,22 @@ Ahead = Mapping[int, tuple[BarrierName, int]]
 
 @dataclass(frozen=True)
 class ChannelHistory:
-    """StateHistory of one subtask's key groups.
-
-    `ahead`: the subtask's barriers of epochs that need not be whole, oldest first, with their times
-    of publication (ms since 1970). Whole versions count only before the first of these epochs.
-    """
+    """StateHistory of one subtask's key groups. `ahead`: the subtask's barriers of epochs that need
+    not be whole, oldest first, with their times of publication (ms since 1970). Whole versions
+    count only before the first of these epochs."""
 
     operator: OperatorHistory
     ahead: Ahead
 
     @property
     def url(self) -> str:
-        """See StateHistory."""
         return self.operator.url
 
     @property
     def max_parallelism(self) -> int:
-        """See StateHistory."""
         return self.operator.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory."""
         return self.versions_with(self.operator.versions())
 
     def versions_with(self, whole: Sequence[int]) -> list[int]:
@@ -53,10 +48,8 @@ class ChannelHistory:
         return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. A version that is not whole has only the subtask's key groups.
-
-        Also raises VersionNotRetainedError if the barrier was deleted in the meantime.
-        """
+        """See StateHistory. A version that is not whole has only the subtask's key groups. Also
+        raises VersionNotRetainedError if the barrier was deleted in the meantime."""
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
@@ -69,19 +62,15 @@ class ChannelHistory:
         return self.operator.version_of(own, timestamp_ms)
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
-        """See StateHistory."""
         return absent_epoch(self, version, versions)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """See StateHistory."""
         return self.operator.read(handle, key_groups)
 
 
 def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) -> dict[int, Ahead]:
-    """`ChannelHistory.ahead` of the channels at these positions, by subtask, after epoch `after`.
-
-    A channel is left out if the barrier at its position does not exist any more.
-    """
+    """`ChannelHistory.ahead` of the channels at these positions, by subtask, after epoch `after`. A
+    channel is left out if the barrier at its position does not exist any more."""
     barriers: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
     directories = operator.published.epoch_directories() if positions else []

@@ -17,10 +17,8 @@ from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_rang
 
 @dataclass(frozen=True, slots=True)
 class ChannelPosition:
-    """Barrier up to which a channel was read.
-
-    A later attempt or run of the epoch publishes a different barrier.
-    """
+    """Barrier up to which a channel was read. A later attempt or run of the epoch publishes a
+    different barrier."""
 
     subtask: int
     epoch: int
@@ -87,7 +85,6 @@ def encode_positions(positions: Positions) -> dict[str, Any]:
 
 
 def decode_positions(channels: Mapping[str, Any]) -> Positions:
-    """Decode the positions of `encode_positions`."""
     return {
         int(subtask): ChannelPosition(int(subtask), **fields)
         for subtask, fields in channels.items()
@@ -99,11 +96,9 @@ def still_counts(
     end: Reached,
     checkpoint_at: Callable[[int], CompletedCheckpoint | None],
 ) -> bool:
-    """True if the changes that were read up to `position` are part of the changes up to `end`.
-
-    If not, the epoch was run again, and the channel's changes come again. `checkpoint_at` returns
-    the completed checkpoint of a version, or None if the version does not exist.
-    """
+    """True if the changes that were read up to `position` are part of the changes up to `end`. If
+    not, the epoch was run again, and the channel's changes come again. `checkpoint_at` returns the
+    completed checkpoint of a version, or None if the version does not exist."""
     later = end.ahead.get(position.subtask)
     if end.version is None or position.epoch > end.version:
         return later is not None and _leads_to(position, later)
@@ -121,10 +116,7 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
 
 def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory]) -> bool:
     """True if a later run that counts has begun with the position's epoch, or with an earlier
-    epoch.
-
-    Then the channel delivers the epoch again. `timeline`: see Lineage.epochs.
-    """
+    epoch. Then the channel delivers the epoch again. `timeline`: see Lineage.epochs."""
     return any(
         directory.run_number > position.run and directory.epoch <= position.epoch
         for directory in timeline

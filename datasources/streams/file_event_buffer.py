@@ -28,18 +28,15 @@ class FileEventBuffer(Generic[T]):
         self._file = tempfile.TemporaryFile(prefix="cowstate-")  # noqa: SIM115
 
     def put(self, event: ChannelEvent[T]) -> None:
-        """See EventBuffer."""
         data = pickle.dumps(event)
         self._file.write(_LENGTH.pack(len(data)))
         self._file.write(data)
 
     def replay(self) -> Iterator[ChannelEvent[T]]:
-        """See EventBuffer."""
         self._file.seek(0)
         while length := self._file.read(_LENGTH.size):
             event: ChannelEvent[T] = pickle.loads(self._file.read(*_LENGTH.unpack(length)))
             yield event
 
     def close(self) -> None:
-        """See EventBuffer."""
         self._file.close()

@@ -54,11 +54,8 @@ def barriers_after(
 
 class OperatorChannels:
     """Progress of an operator's channels. `aligned`: the newest aligned epoch, None if there is
-    none.
-
-    Waiting events are kept in memory up to `bound_bytes`, then in a buffer that `open_spill` opens.
-    Close the channels after use.
-    """
+    none. Waiting events are kept in memory up to `bound_bytes`, then in a buffer that `open_spill`
+    opens. Close the channels after use."""
 
     def __init__(
         self,

@@ -64,11 +64,9 @@ def readable_changes(
     *,
     preimages: bool,
 ) -> ReadableChanges:
-    """The changes after version `start` up to `end`, of a history with these `versions`.
-
-    If `start` is None, all rows of the oldest version count as its changes. A version that was
-    deleted after the listing counts as gone. Raises CorruptObjectError for a damaged version.
-    """
+    """The changes after version `start` up to `end`, of a history with these `versions`. If `start`
+    is None, all rows of the oldest version count as its changes. A version that was deleted after
+    the listing counts as gone. Raises CorruptObjectError for a damaged version."""
     between = [
         version for version in versions if (start is None or start < version) and version <= end
     ]

@@ -95,7 +95,6 @@ class TableFacts:
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> TableFacts:
-        """Decode the facts of `encode`."""
         return cls(
             tuple(facts["keys"]),
             facts["maxParallelism"],
@@ -151,7 +150,6 @@ def check_version_facts(
 
 
 def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:
-    """The watermarks in an offset, by writer."""
     return {int(writer): ms for writer, ms in offset.get("watermarks", {}).items()}
 
 

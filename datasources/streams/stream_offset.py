@@ -43,11 +43,8 @@ def _check_first(url: str, first: int, newest: int) -> None:
 
 def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
     """The offset before the first changes that `options` ask for. `versions`: the existing
-    versions.
-
-    Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false. Raises
-    ConfigurationError for a first version that is later than the next version.
-    """
+    versions. Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false.
+    Raises ConfigurationError for a first version that is later than the next version."""
     first = options.starting_version
     if first == "earliest":
         return offset_before(None)

@@ -31,6 +31,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -369,25 +370,11 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Raise the error."""
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
-    def initialOffset(self) -> Offset:  # noqa: N802
-        """Raise the error."""
-        raise self._error
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Raise the error."""
-        raise self._error
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Raise the error."""
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise the error."""
-        raise self._error
+    prepareForTriggerAvailableNow = initialOffset = latestOffset = _refuse  # noqa: N815
+    partitions = read = _refuse
 
 
 def table_stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:

@@ -139,7 +139,6 @@ def differs(spark: SparkSession, folder: Path, name: str) -> bool:
 
 
 def main() -> None:
-    """Entry point."""
     jar, folder = sys.argv[1], Path(sys.argv[2])
     if not pyspark.__version__.startswith("4.1."):
         sys.exit(f"PySpark is {pyspark.__version__}, and must be 4.1")

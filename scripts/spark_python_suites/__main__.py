@@ -86,7 +86,6 @@ def verdict_on(suite: str, outcomes: Sequence[Outcome]) -> Verdict:
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.spark_python_suites")
     parser.add_argument("--spark", default=version("pyspark"), help="the version, such as 4.3.0")
     parser.add_argument("--source", type=Path, help="a checkout of Spark of that version")
@@ -97,7 +96,6 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
     wanted = parsed(arguments)
     minor = wanted.spark.rpartition(".")[0]
     if minor not in SPARKS:

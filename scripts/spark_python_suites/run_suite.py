@@ -111,7 +111,6 @@ def enable_in_sessions(store: Path) -> None:
 
 
 def main() -> None:
-    """Entry point."""
     module, python_directory, outcomes = sys.argv[1:]
     store = Path(outcomes).with_name("store")
     store.mkdir()

@@ -38,7 +38,6 @@ SOURCES = HERE / "scala"
 
 
 def parsed() -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.spark_suites")
     parser.add_argument("--provider", choices=[COWSTATE, HDFS, "both"], default=COWSTATE)
     parser.add_argument("--spark", default=locked_versions()[-1], choices=locked_versions())
@@ -87,7 +86,6 @@ def show_setting(build: SparkBuild, chosen: Sequence[Provider]) -> None:
 
 
 def main() -> None:
-    """Entry point."""
     wanted = parsed()
     if wanted.lock:
         print(f"wrote {lock(wanted.lock)}")

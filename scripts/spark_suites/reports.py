@@ -56,7 +56,6 @@ def sums(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def line(texts: Sequence[str]) -> str:
-    """A line of a table."""
     return f"| {' | '.join(texts)} |"
 
 
@@ -73,6 +72,5 @@ def expected_failures(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def faults(verdicts: Sequence[Verdict]) -> list[str]:
-    """The faults of all verdicts, each with its suite."""
     texts = [f"{verdict.suite}: {fault}" for verdict in verdicts for fault in verdict.faults]
     return ["", f"{len(texts)} faults", *texts] if texts else ["", "no faults"]

@@ -64,7 +64,6 @@ def locked_versions() -> list[str]:
 
 
 def locks() -> list[Path]:
-    """All lock files."""
     return list(HERE.glob("jars-*.sha256"))
 
 

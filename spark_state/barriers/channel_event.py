@@ -13,10 +13,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord(Generic[T]):
-    """A record, or several records as one: the package does not read `value`.
-
-    `size_bytes`: size of the record while the record waits, estimated by its maker.
-    """
+    """A record, or several records as one: the package does not read `value`. `size_bytes`: size of
+    the record while the record waits, estimated by its maker."""
 
     channel: int
     value: T

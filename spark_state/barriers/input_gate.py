@@ -68,11 +68,9 @@ class BarrierHandler(Protocol):
 
 
 class InputGate(Generic[T]):
-    """Gate that applies a handler's decisions to the events of the channels.
-
-    `open_buffer()`: opens a buffer for waiting events; several buffers may be open at a time. Close
-    the gate after use: buffers may hold files.
-    """
+    """Gate that applies a handler's decisions to the events of the channels. `open_buffer()`: opens
+    a buffer for waiting events; several buffers may be open at a time. Close the gate after use:
+    buffers may hold files."""
 
     def __init__(self, handler: BarrierHandler, open_buffer: Callable[[], EventBuffer[T]]) -> None:
         self._handler = handler

@@ -57,12 +57,9 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class ScalarCodecs:
-    """Codecs of types without children, for `Forms.scalar`.
-
-    `integer(bits)`, `decimal(type)`: make the codecs of numbers. `naive`, `zoned`: codecs of
-    timestamps without and with a zone. `others`: codecs of all other types, each with a function
-    that recognises the type.
-    """
+    """Codecs of types without children, for `Forms.scalar`. `integer(bits)`, `decimal(type)`: make
+    the codecs of numbers. `naive`, `zoned`: codecs of timestamps without and with a zone. `others`:
+    codecs of all other types, each with a function that recognises the type."""
 
     integer: Callable[[int], Codec]
     decimal: Callable[[Any], Codec]
@@ -103,11 +100,8 @@ def codec_of(value_type: Any, forms: Forms) -> Codec:
 
 def plain(value: Any) -> Any:
     """Convert a NumPy scalar to the Python value, and pandas' Timestamp and Timedelta to Python's
-    types.
-
-    Raises ValueError for a time finer than a microsecond, which Python does not have, and TypeError
-    for pandas' NaT.
-    """
+    types. Raises ValueError for a time finer than a microsecond, which Python does not have, and
+    TypeError for pandas' NaT."""
     if type(value).__module__.startswith("pandas"):
         return _of_pandas(value)
     item = getattr(value, "item", None)

@@ -50,7 +50,6 @@ class Frame:
 
 
 def write_frame(stream: BinaryIO, frame: Frame) -> None:
-    """Write a frame, and flush."""
     header = json.dumps(frame.header).encode()
     stream.write(_HEADER_LENGTH.pack(len(header)) + header + _BODY_LENGTH.pack(len(frame.body)))
     stream.write(frame.body)

@@ -80,10 +80,8 @@ def _serve_connection(connection: socket.socket) -> None:
 
 
 def converse(stream: BinaryIO) -> None:
-    """Answer the requests of a connection until the peer closes the connection.
-
-    Raises EOFError at the end, and FrameError if the peer sends bytes without a frame.
-    """
+    """Answer the requests of a connection until the peer closes the connection. Raises EOFError at
+    the end, and FrameError if the peer sends bytes without a frame."""
     request = read_frame(stream)
     try:
         objects = opened_objects(request)

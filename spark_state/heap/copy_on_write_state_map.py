@@ -4,14 +4,14 @@ The map has a version number. Taking a snapshot raises the version and copies th
 entry older than the newest open snapshot (`entry_version < highest_required_snapshot_version`) is
 shared with a snapshot. Before a change of a shared entry, the map copies the entry and all shared
 entries in front of the entry in the same chain. The map copies a shared state only for a caller who
-wants to change the state (`own`); reading (`get`) copies nothing. A growing map moves a few buckets
-with every operation, so no operation pauses for the whole map.
+wants to change the state (`own_found`); reading (`get`) copies nothing. A growing map moves a few
+buckets with every operation, so no operation pauses for the whole map.
 
 Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
 
 One thread owns a map. Other threads may only call `release_snapshot` and read snapshots.
 
-Keys and namespaces are immutable. The low bits of their hashes must be spread, as in the hashes of
+Keys are immutable. The low bits of their hashes must be spread, as in the hashes of
 tuples and strings. The hash of an integer is the integer: bare consecutive integers leave long runs
 of empty buckets, and a growing map would walk a whole run in one operation.
 """
@@ -32,7 +32,6 @@ from spark_state.heap.copy_on_write_state_map_snapshot import (
 from spark_state.heap.state_map_entry import Bucket, StateMapEntry
 
 K = TypeVar("K")
-N = TypeVar("N")
 S = TypeVar("S")
 
 DEFAULT_CAPACITY = 128
@@ -40,25 +39,20 @@ MAXIMUM_CAPACITY = 1 << 30
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH = 4
 
 
-def chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
+def chain(entry: Bucket[K, S]) -> Iterator[StateMapEntry[K, S]]:
     """Yield the entries of a chain, from `entry` to the end."""
     while entry is not None:
         yield entry
         entry = entry.next
 
 
-class CopyOnWriteStateMap(Generic[K, N, S]):
-    """A map from (key, namespace) to state. A state is never None: None means absent.
-
-    `copy_state` copies a state for `own`. `capacity` is the number of buckets at the start, a power
-    of two. The namespace None is the void namespace.
-    """
+class CopyOnWriteStateMap(Generic[K, S]):
+    """A map from key to state. A state is never None: None means absent. `copy_state` copies a
+    state for `own_found`. `capacity` is the number of buckets at the start, a power of two."""
 
     def __init__(
         self, copy_state: Callable[[S], S] = deepcopy, capacity: int = DEFAULT_CAPACITY
     ) -> None:
-        if capacity < 1 or capacity & (capacity - 1) or capacity > MAXIMUM_CAPACITY:
-            raise ValueError(f"capacity {capacity} is no power of two up to {MAXIMUM_CAPACITY}")
         self._copy_state = copy_state
         self._lock = threading.Lock()
         self.state_map_version = 0
@@ -66,8 +60,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         # Read without the lock. If another thread has just released a snapshot, the value is too
         # high, and the map copies an entry that no snapshot shares any more.
         self.highest_required_snapshot_version = 0
-        self.primary_table: list[Bucket[K, N, S]] = [None] * capacity
-        self.incremental_rehash_table: list[Bucket[K, N, S]] = []
+        self.primary_table: list[Bucket[K, S]] = [None] * capacity
+        self.incremental_rehash_table: list[Bucket[K, S]] = []
         self.primary_table_size = 0
         self.incremental_rehash_table_size = 0
         self.rehash_index = 0
@@ -77,31 +71,30 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
     def __len__(self) -> int:
         return self.primary_table_size + self.incremental_rehash_table_size
 
-    def get(self, key: K, namespace: N) -> S | None:
+    def get(self, key: K) -> S | None:
         """Return the state for reading, None when absent. A snapshot may share the state."""
-        entry = self.find(key, namespace)
+        entry = self.find(key)
         return None if entry is None else entry.state
 
-    def find(self, key: K, namespace: N) -> Bucket[K, N, S]:
+    def find(self, key: K) -> Bucket[K, S]:
         """Return the entry for reading and for `replace`, None when absent. The entry is valid
         until the next operation on the map."""
-        code = hash(key) if namespace is None else hash((key, namespace))
+        code = hash(key)
         table = self.primary_table
         if self.incremental_rehash_table:
-            table = self._rehash_and_choose(code)
+            self._rehash_step()
+            table = self._table_of(code)
         entry = table[code & (len(table) - 1)]
         while entry is not None:
-            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+            if entry.hash == code and entry.key == key:
                 return entry
             entry = entry.next
         return None
 
-    def replace(self, entry: StateMapEntry[K, N, S], state: S) -> StateMapEntry[K, N, S]:
-        """Set the state of an entry and return the entry that now has the state.
-
-        The last operation on the map, `find` or `replace`, must have returned `entry`. If a
-        snapshot shares `entry`, the result is a copy of `entry`.
-        """
+    def replace(self, entry: StateMapEntry[K, S], state: S) -> StateMapEntry[K, S]:
+        """Set the state of an entry and return the entry that now has the state. The last operation
+        on the map, `find` or `replace`, must have returned `entry`. If a snapshot shares `entry`,
+        the result is a copy of `entry`."""
         required = self.highest_required_snapshot_version
         if entry.entry_version < required:
             table = self._table_of(entry.hash)
@@ -110,100 +103,48 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         entry.state_version = self.state_map_version
         return entry
 
-    def insert(self, key: K, namespace: N, state: S) -> StateMapEntry[K, N, S]:
-        """Set the state of a key without a state and return the new entry.
-
-        The last operation on the map must be a `find` that returned None for the key, or a `find`
-        of the key followed by the removal of the entry. The new entry can be used like a found
-        entry.
-        """
-        code = hash(key) if namespace is None else hash((key, namespace))
+    def insert(self, key: K, state: S) -> StateMapEntry[K, S]:
+        """Set the state of a key without a state and return the new entry. The last operation on
+        the map must be a `find` that returned None for the key, or a `find` of the key followed by
+        the removal of the entry. The new entry can be used like a found entry."""
+        code = hash(key)
         version = self.state_map_version
-        entry = StateMapEntry((key, namespace, code), state, None, version, version)
+        entry = StateMapEntry(key, code, state, None, version, version)
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         self._insert(table, code & (len(table) - 1), entry)
         return entry
 
-    def own(self, key: K, namespace: N) -> S | None:
-        """Return the state, None when absent. The caller may change the state until the next
-        snapshot."""
-        entry = self.find(key, namespace)
-        return None if entry is None else self.own_found(entry).state
-
-    def own_found(self, entry: StateMapEntry[K, N, S]) -> StateMapEntry[K, N, S]:
-        """Make the state of a found entry changeable until the next snapshot.
-
-        Returns the entry that now has the state. The conditions for `entry` are the same as in
-        `replace`.
-        """
+    def own_found(self, entry: StateMapEntry[K, S]) -> StateMapEntry[K, S]:
+        """Make the state of a found entry changeable until the next snapshot. Returns the entry
+        that now has the state. The conditions for `entry` are the same as in `replace`."""
         required = self.highest_required_snapshot_version
         if entry.state_version < required:
             return self.replace(entry, self._copy_state(entry.state))
         return entry
 
-    def contains(self, key: K, namespace: N) -> bool:
-        """Return True if there is a state. Copies nothing."""
-        return self.find(key, namespace) is not None
+    def put(self, key: K, state: S) -> None:
+        """Set the state. An undo may put a state back that a snapshot shares: callers must never
+        change a state that they have put back."""
+        entry = self.find(key)
+        if entry is None:
+            self.insert(key, state)
+        else:
+            self.replace(entry, state)
 
-    def put(self, key: K, namespace: N, state: S) -> None:
-        """Set the state."""
-        self.put_and_get_old(key, namespace, state)
-
-    def put_and_get_old(self, key: K, namespace: N, state: S) -> S | None:
-        """Set the state and return the previous state, None when there was none.
-
-        A snapshot may share the previous state. The map does not copy the previous state, because
-        callers keep the state only to undo the put. Callers must never change the previous state,
-        not even after putting the state back.
-        """
-        code = hash(key) if namespace is None else hash((key, namespace))
-        table = self.primary_table
-        if self.incremental_rehash_table:
-            table = self._rehash_and_choose(code)
-        index = code & (len(table) - 1)
-        entry = table[index]
-        while entry is not None:
-            if entry.hash == code and entry.key == key and entry.namespace == namespace:
-                required = self.highest_required_snapshot_version
-                if entry.entry_version < required:
-                    entry = self._copy_prefix(table, code, entry, required)
-                before = entry.state
-                entry.state = state
-                entry.state_version = self.state_map_version
-                return before
-            entry = entry.next
-        self._insert(
-            table,
-            index,
-            StateMapEntry(
-                (key, namespace, code), state, None, self.state_map_version, self.state_map_version
-            ),
-        )
-        return None
-
-    def remove(self, key: K, namespace: N) -> None:
+    def remove(self, key: K) -> None:
         """Remove the entry, if present."""
-        self.remove_and_get_old(key, namespace)
+        entry = self.find(key)
+        if entry is not None:
+            self.remove_found(entry)
 
-    def remove_and_get_old(self, key: K, namespace: N) -> S | None:
-        """Remove the entry and return the removed state, None when there was none.
-
-        As in `put_and_get_old`, the map does not copy the state, and callers must not change the
-        state.
-        """
-        entry = self.find(key, namespace)
-        return None if entry is None else self.remove_found(entry)
-
-    def remove_found(self, entry: StateMapEntry[K, N, S]) -> S:
-        """Remove an entry and return the removed state, as `remove_and_get_old` does.
-
-        An operation on the map must have returned `entry`, and no later operation may have copied
-        or removed `entry`.
-        """
+    def remove_found(self, entry: StateMapEntry[K, S]) -> S:
+        """Remove an entry and return the removed state, which a snapshot may share. An operation on
+        the map must have returned `entry`, and no later operation may have copied or removed
+        `entry`."""
         code = entry.hash
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         index = code & (len(table) - 1)
-        previous: Bucket[K, N, S] = None
+        previous: Bucket[K, S] = None
         of_chain = table[index]
         while of_chain is not entry:
             assert of_chain is not None, "the entry is in this chain"
@@ -211,12 +152,9 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         self._unlink(table, index, previous, entry)
         return entry.state
 
-    def __iter__(self) -> Iterator[tuple[K, N, S]]:
-        """Yield (key, namespace, state) of every entry, for reading.
-
-        The caller may read and set states during the iteration. Raises RuntimeError when the caller
-        adds or removes an entry.
-        """
+    def __iter__(self) -> Iterator[tuple[K, S]]:
+        """Yield (key, state) of every entry, for reading. The caller may read and set states during
+        the iteration. Raises RuntimeError when the caller adds or removes an entry."""
         # Any operation on a growing map moves entries, so an iteration would meet some entries
         # twice.
         while self.incremental_rehash_table:
@@ -225,17 +163,17 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         for index, entry in enumerate(self.primary_table):
             place = 0
             while entry is not None:
-                yield entry.key, entry.namespace, entry.state
+                yield entry.key, entry.state
                 if self.mod_count != expected:
                     raise RuntimeError(
                         "the map was changed while it was iterated: an entry was added or "
                         "removed; collect what to change first"
                     )
-                # `own` or `put` may have replaced this entry and the next entry by private copies.
+                # A put may have replaced this entry and the next entry by private copies.
                 place += 1
                 entry = next(islice(chain(self.primary_table[index]), place, None), None)
 
-    def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, N, S]:
+    def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, S]:
         """Take a snapshot of the current entries. Copies the bucket arrays and no entry."""
         buckets = self._buckets_of_snapshot()
         with self._lock:
@@ -247,11 +185,11 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             version, buckets, len(self), self.rehash_index, self.release_snapshot
         )
 
-    def _buckets_of_snapshot(self) -> list[Bucket[K, N, S]]:
+    def _buckets_of_snapshot(self) -> list[Bucket[K, S]]:
         """Copy the buckets in pieces, because no other thread runs while Python copies a list."""
         half, moved = len(self.primary_table), self.rehash_index
         rehashed = self.incremental_rehash_table
-        buckets: list[Bucket[K, N, S]] = []
+        buckets: list[Bucket[K, S]] = []
         for table, start, end in (
             (self.primary_table, moved, half),
             (rehashed, 0, moved),
@@ -263,18 +201,14 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def release_snapshot(self, version: int) -> None:
         """Forget the version of a snapshot, so the map copies no more entries for the snapshot.
-
-        Raises ValueError if the snapshot is not open.
-        """
+        Raises ValueError if the snapshot is not open."""
         with self._lock:
             if version not in self.snapshot_versions:
                 raise ValueError(f"snapshot {version} is not open: it was released before")
             self.snapshot_versions.remove(version)
             self.highest_required_snapshot_version = max(self.snapshot_versions, default=0)
 
-    def _insert(
-        self, table: list[Bucket[K, N, S]], index: int, entry: StateMapEntry[K, N, S]
-    ) -> None:
+    def _insert(self, table: list[Bucket[K, S]], index: int, entry: StateMapEntry[K, S]) -> None:
         entry.next = table[index]
         table[index] = entry
         self.mod_count += 1
@@ -288,10 +222,10 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def _unlink(
         self,
-        table: list[Bucket[K, N, S]],
+        table: list[Bucket[K, S]],
         index: int,
-        previous: Bucket[K, N, S],
-        entry: StateMapEntry[K, N, S],
+        previous: Bucket[K, S],
+        entry: StateMapEntry[K, S],
     ) -> None:
         if previous is None:
             table[index] = entry.next
@@ -308,11 +242,11 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def _copy_prefix(
         self,
-        table: list[Bucket[K, N, S]],
+        table: list[Bucket[K, S]],
         code: int,
-        last: StateMapEntry[K, N, S],
+        last: StateMapEntry[K, S],
         required: int,
-    ) -> StateMapEntry[K, N, S]:
+    ) -> StateMapEntry[K, S]:
         """Make the chain private up to and including `last`. Returns the entry in place of `last`.
 
         Private entries come first in a chain, and all entries behind a shared entry are shared. New
@@ -324,7 +258,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                    snapshot -> A -> B -> C
         """
         index = code & (len(table) - 1)
-        previous: Bucket[K, N, S] = None
+        previous: Bucket[K, S] = None
         entry = table[index]
         while True:
             assert entry is not None, "the entry is in this chain"
@@ -339,9 +273,10 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                 return private
             previous, entry = private, entry.next
 
-    def _copy_entry(self, entry: StateMapEntry[K, N, S]) -> StateMapEntry[K, N, S]:
+    def _copy_entry(self, entry: StateMapEntry[K, S]) -> StateMapEntry[K, S]:
         return StateMapEntry(
-            (entry.key, entry.namespace, entry.hash),
+            entry.key,
+            entry.hash,
             entry.state,
             entry.next,
             self.state_map_version,
@@ -357,13 +292,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         self.threshold = 2 * capacity * 3 // 4
         self.rehash_index = 0
 
-    def _rehash_and_choose(self, code: int) -> list[Bucket[K, N, S]]:
-        """Move some buckets if the map is growing. Returns the table for the hash `code`."""
-        if self.incremental_rehash_table:
-            self._rehash_step()
-        return self._table_of(code)
-
-    def _table_of(self, code: int) -> list[Bucket[K, N, S]]:
+    def _table_of(self, code: int) -> list[Bucket[K, S]]:
         primary = self.primary_table
         if code & (len(primary) - 1) >= self.rehash_index:
             return primary
@@ -409,38 +338,33 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         assert rehashed or len(self) <= self.threshold
         assert self.highest_required_snapshot_version == max(self.snapshot_versions, default=0)
         assert all(0 < version <= self.state_map_version for version in self.snapshot_versions)
-        identities: set[tuple[K, N]] = set()
+        keys: set[K] = set()
         for table, size in (
             (self.primary_table, self.primary_table_size),
             (rehashed, self.incremental_rehash_table_size),
         ):
-            before = len(identities)
+            before = len(keys)
             for index, head in enumerate(table):
                 for entry in chain(head):
                     assert entry.hash & (len(table) - 1) == index
                     assert (entry.hash & (capacity - 1) < self.rehash_index) == (table is rehashed)
-                    assert (entry.key, entry.namespace) not in identities
-                    identities.add((entry.key, entry.namespace))
+                    assert entry.key not in keys
+                    keys.add(entry.key)
                 self._check_versions(head)
-            assert len(identities) - before == size
+            assert len(keys) - before == size
 
-    def check_entry(self, key: K, namespace: N, entry: Bucket[K, N, S]) -> None:
+    def check_entry(self, key: K, entry: Bucket[K, S]) -> None:
         """Assert that `entry` is the entry of a key, None for a key without an entry. Moves no
         entry."""
-        code = hash(key) if namespace is None else hash((key, namespace))
+        code = hash(key)
         table = self._table_of(code)
-        of_key = [
-            held
-            for held in chain(table[code & (len(table) - 1)])
-            if held.key == key and held.namespace == namespace
-        ]
+        of_key = [held for held in chain(table[code & (len(table) - 1)]) if held.key == key]
         assert of_key == ([] if entry is None else [entry])
 
-    def _check_versions(self, head: Bucket[K, N, S]) -> None:
+    def _check_versions(self, head: Bucket[K, S]) -> None:
         before = None
         for entry in chain(head):
-            void = entry.namespace is None
-            assert entry.hash == hash(entry.key if void else (entry.key, entry.namespace))
+            assert entry.hash == hash(entry.key)
             assert entry.state is not None
             assert 0 <= entry.entry_version <= self.state_map_version
             assert 0 <= entry.state_version <= self.state_map_version

@@ -8,13 +8,12 @@ from typing import Generic, TypeVar
 from spark_state.heap.state_map_entry import Bucket
 
 K = TypeVar("K")
-N = TypeVar("N")
 S = TypeVar("S")
 
 BUCKETS_AT_ONCE = 4096
 
 
-class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
+class CopyOnWriteStateMapSnapshot(Generic[K, S]):
     """The entries of a map at the moment of `CopyOnWriteStateMap.snapshot`.
 
     The snapshot shares states with the map, so readers must not change a state. Any number of
@@ -33,7 +32,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
     def __init__(
         self,
         version: int,
-        buckets: list[Bucket[K, N, S]],
+        buckets: list[Bucket[K, S]],
         size: int,
         moved: int,
         release: Callable[[int], None],
@@ -49,13 +48,13 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
     def __len__(self) -> int:
         return self._size
 
-    def get(self, key: K, namespace: N) -> S | None:
+    def get(self, key: K) -> S | None:
         """Return the state for reading, None when absent. Raises RuntimeError after the release."""
         self._require_open()
-        code = hash(key) if namespace is None else hash((key, namespace))
+        code = hash(key)
         entry = self._buckets[self._place(code)]
         while entry is not None:
-            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+            if entry.hash == code and entry.key == key:
                 return entry.state
             entry = entry.next
         return None
@@ -68,12 +67,12 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
         index = code & (2 * capacity - 1)
         return index if index >= capacity else index + capacity - moved
 
-    def __iter__(self) -> Iterator[tuple[K, N, S]]:
-        """Yield (key, namespace, state) of every entry. Raises RuntimeError after the release."""
+    def __iter__(self) -> Iterator[tuple[K, S]]:
+        """Yield (key, state) of every entry. Raises RuntimeError after the release."""
         self._require_open()
         for entry in self._buckets:
             while entry is not None:
-                yield entry.key, entry.namespace, entry.state
+                yield entry.key, entry.state
                 self._require_open()
                 entry = entry.next
 

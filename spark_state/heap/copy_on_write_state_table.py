@@ -11,22 +11,19 @@ from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 
 K = TypeVar("K")
-N = TypeVar("N")
 S = TypeVar("S")
 
 
-class CopyOnWriteStateTable(Generic[K, N, S]):
-    """The maps of a range of key groups. The first use of a key group creates the map.
-
-    `copy_state` is the argument of the same name of every map.
-    """
+class CopyOnWriteStateTable(Generic[K, S]):
+    """The maps of a range of key groups. The first use of a key group creates the map. `copy_state`
+    is the argument of the same name of every map."""
 
     def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S] = deepcopy) -> None:
         self.key_groups = key_groups
         self._copy_state = copy_state
-        self._maps: dict[int, CopyOnWriteStateMap[K, N, S]] = {}
+        self._maps: dict[int, CopyOnWriteStateMap[K, S]] = {}
 
-    def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
+    def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, S]:
         """Return the map of a key group. Raises ValueError for a key group outside the range."""
         state_map = self._maps.get(key_group)
         if state_map is None:
@@ -38,14 +35,14 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
     def __len__(self) -> int:
         return sum(map(len, self._maps.values()))
 
-    def __iter__(self) -> Iterator[tuple[int, K, N, S]]:
-        """Yield (key group, key, namespace, state) of every entry, in ascending order of key
+    def __iter__(self) -> Iterator[tuple[int, K, S]]:
+        """Yield (key group, key, state) of every entry, in ascending order of key
         groups."""
         for key_group in sorted(self._maps):
-            for key, namespace, state in self._maps[key_group]:
-                yield key_group, key, namespace, state
+            for key, state in self._maps[key_group]:
+                yield key_group, key, state
 
-    def maps(self) -> Collection[CopyOnWriteStateMap[K, N, S]]:
+    def maps(self) -> Collection[CopyOnWriteStateMap[K, S]]:
         """Return the maps of all key groups used so far."""
         return self._maps.values()
 
@@ -53,7 +50,7 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         """Return the number of entries of each key group used so far."""
         return {key_group: len(state_map) for key_group, state_map in self._maps.items()}
 
-    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[K, N, S]:
+    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[K, S]:
         """Take a snapshot of the maps of `key_groups`."""
         return CopyOnWriteStateTableSnapshot(
             {
@@ -71,19 +68,17 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
             entries.check_invariants()
 
 
-class CopyOnWriteStateTableSnapshot(Generic[K, N, S]):
-    """The snapshots of a table's maps, one per key group.
+class CopyOnWriteStateTableSnapshot(Generic[K, S]):
+    """The snapshots of a table's maps, one per key group. The reader of a key group releases the
+    snapshot of the key group after the last row."""
 
-    The reader of a key group releases the snapshot of the key group after the last row.
-    """
-
-    def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, N, S]]) -> None:
+    def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, S]]) -> None:
         self._snapshots = snapshots
 
     def __len__(self) -> int:
         return sum(map(len, self._snapshots.values()))
 
-    def of_key_group(self, key_group: int) -> CopyOnWriteStateMapSnapshot[K, N, S] | None:
+    def of_key_group(self, key_group: int) -> CopyOnWriteStateMapSnapshot[K, S] | None:
         """Return the snapshot of a key group's map, None if the key group had no map."""
         return self._snapshots.get(key_group)
 

@@ -26,7 +26,6 @@ class DueIndex:
         self._entries: SortedDict[int, dict[Entry, None]] = SortedDict()
 
     def note(self, time_ms: int, entry: Entry) -> None:
-        """Add `entry` with a due time."""
         entries = self._entries.get(time_ms)
         if entries is None:
             entries = self._entries[time_ms] = {}

@@ -31,12 +31,9 @@ V = TypeVar("V")
 
 
 class Elements(Generic[E, V]):
-    """The values of one key by element. A map never contains an empty dictionary.
-
-    `next_number` is greater than all elements that are numbers, and may skip numbers. `is_kept` is
-    True if a caller keeps the elements for `put_back`. Kept elements must be copied before a
-    change.
-    """
+    """The values of one key by element. A map never contains an empty dictionary. `next_number` is
+    greater than all elements that are numbers, and may skip numbers. `is_kept` is True if a caller
+    keeps the elements for `put_back`. Kept elements must be copied before a change."""
 
     __slots__ = ("is_kept", "next_number", "values")
 
@@ -54,7 +51,7 @@ class ElementMaps(Generic[E, V]):
     """The elements of the keys in `key_groups`. `due_time` is None if elements never become due."""
 
     def __init__(self, key_groups: KeyGroupRange, due_time: DueTime | None) -> None:
-        self._maps: CopyOnWriteStateTable[Key, None, Elements[E, V]] = CopyOnWriteStateTable(
+        self._maps: CopyOnWriteStateTable[Key, Elements[E, V]] = CopyOnWriteStateTable(
             key_groups, Elements.copy
         )
         self._due_time = due_time
@@ -66,7 +63,7 @@ class ElementMaps(Generic[E, V]):
         self.found: Elements[E, V] | None = None
         self._key: Key | None = None
         self._map = self._maps.map_for(key_groups.start)
-        self._entry: Bucket[Key, None, Elements[E, V]] = None
+        self._entry: Bucket[Key, Elements[E, V]] = None
         self._is_own = False
 
     def get(self, key: Key, key_group: int) -> Elements[E, V] | None:
@@ -155,14 +152,14 @@ class ElementMaps(Generic[E, V]):
 
     def snapshot(
         self, key_groups: KeyGroupRange
-    ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
+    ) -> CopyOnWriteStateTableSnapshot[Key, Elements[E, V]]:
         """Take a snapshot of the elements of `key_groups`, without copying the elements."""
         self._is_own = False
         return self._maps.snapshot(key_groups)
 
     def _find(self, key: Key, key_group: int) -> None:
         self._map = self._maps.map_for(key_group)
-        entry = self._entry = self._map.find(key, None)
+        entry = self._entry = self._map.find(key)
         self.found = None if entry is None else entry.state
         self._key = key
         self._is_own = False
@@ -180,7 +177,7 @@ class ElementMaps(Generic[E, V]):
 
     def _insert(self, key: Key, elements: Elements[E, V]) -> Elements[E, V]:
         """Set the elements of a key for which `_find` found no elements."""
-        self._entry = self._map.insert(key, None, elements)
+        self._entry = self._map.insert(key, elements)
         self.found, self._is_own = elements, True
         return elements
 
@@ -201,13 +198,13 @@ class ElementMaps(Generic[E, V]):
     def check_invariants(self) -> None:
         """Assert the invariants of the maps, and that sizes and index agree with the maps."""
         if self._key is not None:
-            self._map.check_entry(self._key, None, self._entry)
+            self._map.check_entry(self._key, self._entry)
             assert self.found is (None if self._entry is None else self._entry.state)
         self._key = None  # an iteration over a map moves entries
         self._maps.check_invariants()
         sizes: dict[int, int] = {}
         due: dict[Any, int] = {}
-        for key_group, key, _, elements in self._maps:
+        for key_group, key, elements in self._maps:
             assert elements.values, "a key without elements is in no map"
             numbers = [element for element in elements.values if isinstance(element, int)]
             assert max(numbers, default=-1) < elements.next_number

@@ -78,10 +78,8 @@ class _KeyBefore(Generic[E, V]):
 
 class HeapElementTable(Generic[E, V]):
     """The elements of one state, with the changes of the current and the last sealed epoch.
-
     `serializer` converts the rows of files, (element, value) or None, see StateEntries. `due_time`
-    returns the due time of an element; None if elements never become due.
-    """
+    returns the due time of an element; None if elements never become due."""
 
     def __init__(
         self,
@@ -248,7 +246,7 @@ class HeapElementTable(Generic[E, V]):
 
     def snapshot(
         self, key_groups: KeyGroupRange
-    ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
+    ) -> CopyOnWriteStateTableSnapshot[Key, Elements[E, V]]:
         """Take a snapshot of the elements of `key_groups`, without copying the elements."""
         return self._maps.snapshot(key_groups)
 

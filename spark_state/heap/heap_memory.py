@@ -37,8 +37,8 @@ _MOST_BUCKETS_OF_ENTRY = 16
 # No decision depends on the choice of entries, so all tables share one random sequence.
 _CHANCE = Random(0)
 
-Map = CopyOnWriteStateMap[Any, None, Any]
-Entry = StateMapEntry[Any, None, Any]
+Map = CopyOnWriteStateMap[Any, Any]
+Entry = StateMapEntry[Any, Any]
 
 
 def bytes_of_values(maps: Collection[Map], looked_at: int = FEW) -> int:
@@ -57,10 +57,8 @@ def bytes_of_elements(
     looked_at: int = FEW,
 ) -> int:
     """Estimate the bytes of the maps of a state with `elements` elements from about `looked_at`
-    keys.
-
-    `due_bytes` returns the bytes that the index of due times takes for an element and a value.
-    """
+    keys. `due_bytes` returns the bytes that the index of due times takes for an element and a
+    value."""
     sample = _some_entries(maps, looked_at)
     if not sample:
         return _bytes_of_buckets(maps)

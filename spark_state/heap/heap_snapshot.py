@@ -7,7 +7,7 @@ the map's key group has been read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -25,33 +25,27 @@ def heap_snapshot(
     key_columns: KeyColumns, tables: Sequence[HeapTable], key_groups: KeyGroupRange
 ) -> FullSnapshot:
     """Take a snapshot of the entries of `key_groups` in all tables."""
-    taken = [_Taken(table, table.snapshot(key_groups)) for table in tables]
+    taken = [(table, table.snapshot(key_groups)) for table in tables]
     states = [
-        KeptEntries(of_table.table.name, of_table.table.serializer, of_table.rows)
-        for of_table in taken
+        KeptEntries(table.name, table.serializer, partial(_rows, table, snapshot))
+        for table, snapshot in taken
     ]
 
     def let_go() -> None:
-        for of_table in taken:
-            of_table.snapshot.release_all()
+        for _, snapshot in taken:
+            snapshot.release_all()
 
     return FullSnapshot(key_columns, states, key_groups, let_go)
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A table with the table's entries at one moment."""
-
-    table: HeapTable
-    snapshot: CopyOnWriteStateTableSnapshot[Key, None, Any]
-
-    def rows(self, key_group: int) -> Iterator[tuple[Key, Any]]:
-        """Yield the rows of a key group, see RowsOfKeyGroup."""
-        entries = self.snapshot.of_key_group(key_group)
-        if entries is None:
-            return
-        rows_of = self.table.rows_of
-        for key, _namespace, state in entries:
-            for row in rows_of(state):
-                yield key, row
-        entries.release()
+def _rows(
+    table: HeapTable, snapshot: CopyOnWriteStateTableSnapshot[Key, Any], key_group: int
+) -> Iterator[tuple[Key, Any]]:
+    """Yield the rows of a key group, see RowsOfKeyGroup."""
+    entries = snapshot.of_key_group(key_group)
+    if entries is None:
+        return
+    for key, state in entries:
+        for row in table.rows_of(state):
+            yield key, row
+    entries.release()

@@ -46,14 +46,14 @@ class HeapStateTable(Generic[S]):
     ) -> None:
         self.name = name
         self.serializer = serializer
-        self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(key_groups)
+        self._entries: CopyOnWriteStateTable[Key, S] = CopyOnWriteStateTable(key_groups)
         self._changes: dict[Key, _Change[S]] = {}
         self._sealed: dict[Key, _Change[S]] = {}
         self._current = current
         # The entry of the last key is cached, so several calls for one key need one look-up.
         self._key: Key | None = None
-        self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(key_groups.start)
-        self._entry: Bucket[Key, None, S] = None
+        self._map: CopyOnWriteStateMap[Key, S] = self._entries.map_for(key_groups.start)
+        self._entry: Bucket[Key, S] = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,7 +61,7 @@ class HeapStateTable(Generic[S]):
     def _find(self) -> None:
         current = self._current
         self._map = self._entries.map_for(current.key_group)
-        self._entry = self._map.find(current.key, None)
+        self._entry = self._map.find(current.key)
         self._key = current.key
 
     def _forget_found(self) -> None:
@@ -86,7 +86,7 @@ class HeapStateTable(Generic[S]):
             before = noted[1]
         self._changes[key] = (self._current.key_group, before, state)
         if entry is None:
-            self._entry = self._map.insert(key, None, state)
+            self._entry = self._map.insert(key, state)
         else:
             self._entry = self._map.replace(entry, state)
 
@@ -143,9 +143,9 @@ class HeapStateTable(Generic[S]):
         for key, (key_group, before, _) in changes.items():
             entries = self._entries.map_for(key_group)
             if before is None:
-                entries.remove(key, None)
+                entries.remove(key)
             else:
-                entries.put(key, None, before)
+                entries.put(key, before)
 
     def apply(self, entries: StateEntries) -> None:
         """Apply entries of a file to the base state. The entries cannot be undone. The current
@@ -156,9 +156,9 @@ class HeapStateTable(Generic[S]):
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
         for key, key_group, state in rows:
             if state is None:
-                map_for(key_group).remove(key, None)
+                map_for(key_group).remove(key)
             else:
-                map_for(key_group).put(key, None, state)
+                map_for(key_group).put(key, state)
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
@@ -176,7 +176,7 @@ class HeapStateTable(Generic[S]):
             for changes in (self._changes, self._sealed)
         )
 
-    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
+    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, S]:
         """Take a snapshot of the entries of `key_groups`, without copying the entries."""
         return self._entries.snapshot(key_groups)
 
@@ -188,10 +188,10 @@ class HeapStateTable(Generic[S]):
     def check_invariants(self) -> None:
         self._entries.check_invariants()
         if self._key is not None:
-            self._map.check_entry(self._key, None, self._entry)
+            self._map.check_entry(self._key, self._entry)
         self._forget_found()  # a look-up of another key may move the entry
         for key, (key_group, _, state) in self._changes.items():
-            assert self._entries.map_for(key_group).get(key, None) == state
+            assert self._entries.map_for(key_group).get(key) == state
 
 
 def _undo_bytes(change: _Change[Any]) -> int:

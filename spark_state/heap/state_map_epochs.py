@@ -50,7 +50,7 @@ class OverlaidSnapshot(Generic[K, S]):
     """A snapshot of the map with the changes of later epochs. A reference to this object pins the
     snapshot."""
 
-    base: CopyOnWriteStateMapSnapshot[K, None, S]
+    base: CopyOnWriteStateMapSnapshot[K, S]
     overlay: dict[K, Change[S]]
 
 
@@ -69,12 +69,12 @@ class StateMapEpoch(Generic[K, S]):
     def get(self, key: K) -> S | None:
         """Return the state, None when absent."""
         change = self._last_change(key)
-        return self.overlaid.base.get(key, None) if change is None else change.state
+        return self.overlaid.base.get(key) if change is None else change.state
 
     def __iter__(self) -> Iterator[tuple[K, S]]:
         """Yield (key, state) of every key, in any order."""
         base = self.overlaid.base
-        for key, _, state in base:
+        for key, state in base:
             change = self._last_change(key)
             if change is None:
                 yield key, state
@@ -82,7 +82,7 @@ class StateMapEpoch(Generic[K, S]):
                 yield key, change.state
         for key in list(self.overlaid.overlay):
             change = self._last_change(key)
-            if change is not None and change.state is not None and base.get(key, None) is None:
+            if change is not None and change.state is not None and base.get(key) is None:
                 yield key, change.state
 
     def _last_change(self, key: K) -> Change[S] | None:
@@ -92,20 +92,17 @@ class StateMapEpoch(Generic[K, S]):
         return change
 
 
-Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[K, None, S]]
+Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[K, S]]
 
 
 class StateMapEpochs(Generic[K, S]):
     """The map to which epochs are applied. One thread at a time may use this object; any thread may
-    read the epochs.
-
-    `entries` is the state after epoch `number`.
-    """
+    read the epochs. `entries` is the state after epoch `number`."""
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
-        self._map: CopyOnWriteStateMap[K, None, S] = CopyOnWriteStateMap()
+        self._map: CopyOnWriteStateMap[K, S] = CopyOnWriteStateMap()
         for key, state in entries:
-            self._map.put(key, None, state)
+            self._map.put(key, state)
         self._pinned: list[Pinned[K, S]] = []
         self._changes = 0
         self._overlaid = self._overlay()
@@ -129,9 +126,9 @@ class StateMapEpochs(Generic[K, S]):
             if not begins:
                 overlay[key] = Change(number, state, overlay.get(key))
             if state is None:
-                self._map.remove(key, None)
+                self._map.remove(key)
             else:
-                self._map.put(key, None, state)
+                self._map.put(key, state)
         if begins:
             self._changes = 0
             self._overlaid = self._overlay()
@@ -159,7 +156,7 @@ class StateMapEpochs(Generic[K, S]):
         self._map.check_invariants()
         assert {base.version for _, base in self._pinned} == self._map.snapshot_versions
         assert self._changes <= self._most_changes()
-        entries = {key: state for key, _, state in self._map}
+        entries = dict(self._map)
         assert dict(self._newest) == entries
         assert all(self._newest.get(key) == state for key, state in entries.items())
         assert len(self._newest) == len(self._map)

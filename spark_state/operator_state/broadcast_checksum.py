@@ -39,10 +39,8 @@ def _in_order_of_keys(value: Any) -> Any:
 
 
 def check_broadcast_agrees(checksums: Sequence[Mapping[str, str]]) -> None:
-    """Raise BroadcastStateError unless all subtasks hold the same broadcast states.
-
-    `checksums`: for each subtask in order, the checksums of the non-empty broadcast states by name.
-    """
+    """Raise BroadcastStateError unless all subtasks hold the same broadcast states. `checksums`:
+    for each subtask in order, the checksums of the non-empty broadcast states by name."""
     for name in sorted({name for of_subtask in checksums for name in of_subtask}):
         subtasks: dict[str | None, list[int]] = {}
         for subtask, of_subtask in enumerate(checksums):

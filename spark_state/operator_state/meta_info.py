@@ -14,12 +14,9 @@ OperatorStateMode = Literal["split", "union", "broadcast"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateMetaInfo:
-    """Description of one state in one snapshot.
-
-    `item_type`: Arrow struct of an item; for a broadcast state with the fields `key` and `value`.
-    `offsets`: rows of the items in the snapshot, one row per item, in order; empty for a state that
-    is only registered.
-    """
+    """Description of one state in one snapshot. `item_type`: Arrow struct of an item; for a
+    broadcast state with the fields `key` and `value`. `offsets`: rows of the items in the snapshot,
+    one row per item, in order; empty for a state that is only registered."""
 
     name: str
     mode: OperatorStateMode

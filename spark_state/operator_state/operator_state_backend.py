@@ -8,7 +8,7 @@ state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,12 +27,8 @@ from spark_state.operator_state.operator_state_snapshot import (
 )
 from spark_state.operator_state.repartitioner import assign_items
 
-
-@dataclass(frozen=True, slots=True)
-class OperatorStateMark:
-    """All states at one moment, each with its content."""
-
-    held: dict[str, tuple[OperatorState, Any]]
+OperatorStateMark = dict[str, tuple[OperatorState, Any]]
+"""All states at one moment, by name, each with its content."""
 
 
 class OperatorStateBackend:
@@ -92,20 +88,16 @@ class OperatorStateBackend:
 
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
         """Register a split list: at another parallelism the items are dealt out to the subtasks.
-
         Raises StateMigrationError if a state of the name has another mode or schema, and
-        StateValueError for a type that state cannot hold.
-        """
+        StateValueError for a type that state cannot hold."""
         state = self.register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
 
     def union_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
-        """Register a union list: after a restore every subtask gets the items of all subtasks.
-
-        A subtask then replaces the items by its own items (`update`). Otherwise the next restore
-        returns each item once for every subtask. Raises as `list_state`.
-        """
+        """Register a union list: after a restore every subtask gets the items of all subtasks. A
+        subtask then replaces the items by its own items (`update`). Otherwise the next restore
+        returns each item once for every subtask. Raises as `list_state`."""
         state = self.register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
@@ -136,21 +128,19 @@ class OperatorStateBackend:
     def mark(self) -> OperatorStateMark:
         """Return a mark of the current states, for `return_to`. The first change of a state after a
         mark copies the state."""
-        return OperatorStateMark(
-            {name: (state, state.share()) for name, state in self._states.items()}
-        )
+        return {name: (state, state.share()) for name, state in self._states.items()}
 
     def return_to(self, mark: OperatorStateMark) -> None:
         """Undo all changes since a mark."""
         self._states = {}
-        for name, (state, content) in mark.held.items():
+        for name, (state, content) in mark.items():
             state.take_back(content)
             self._states[name] = state
 
     def has_changed_since(self, mark: OperatorStateMark) -> bool:
         """Return True if a state was registered, dropped or changed since a mark."""
-        return self._states.keys() != mark.held.keys() or any(
-            mark.held[name][0] is not state or not state.is_at(mark.held[name][1])
+        return self._states.keys() != mark.keys() or any(
+            mark[name][0] is not state or not state.is_at(mark[name][1])
             for name, state in self._states.items()
         )
 

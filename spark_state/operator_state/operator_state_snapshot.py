@@ -51,7 +51,6 @@ class OperatorStateSnapshot:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the states."""
         return tuple(meta_info.name for meta_info, _, _ in self._states)
 
     def to_bytes(self) -> bytes:
@@ -81,11 +80,8 @@ class OperatorStateSnapshot:
 
 class StoredOperatorState:
     """Snapshot that was read. `meta_infos`: descriptions of the states, in the order of
-    registration. `whose`: origin of the bytes, for errors.
-
-    Raises CorruptObjectError for bytes that are no snapshot, UnsupportedFormatError for a snapshot
-    of a newer release.
-    """
+    registration. `whose`: origin of the bytes, for errors. Raises CorruptObjectError for bytes that
+    are no snapshot, UnsupportedFormatError for a snapshot of a newer release."""
 
     def __init__(self, data: bytes, whose: str) -> None:
         stream, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]

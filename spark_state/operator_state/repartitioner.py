@@ -29,11 +29,8 @@ def assign_items(
     snapshots: Sequence[Sequence[OperatorStateMetaInfo]], subtask: int, parallelism: int
 ) -> dict[str, tuple[AssignedItems, ...]]:
     """Return the items that `subtask` of `parallelism` restores, by the names of all states of all
-    snapshots.
-
-    `snapshots`: meta infos of each old subtask, in the order of subtasks. A name has the same mode
-    in all snapshots.
-    """
+    snapshots. `snapshots`: meta infos of each old subtask, in the order of subtasks. A name has the
+    same mode in all snapshots."""
     holders: dict[str, list[AssignedItems]] = {}
     modes = {}
     for snapshot, meta_infos in enumerate(snapshots):

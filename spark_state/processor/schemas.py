@@ -3,7 +3,9 @@ engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -12,7 +14,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
 
 from checkpoint_store.files.element_columns import EXPIRY, LIST_VALUE, MAP_VALUE
+from checkpoint_store.files.schema_columns import are_same_types
 from spark_state.errors import UnsupportedOperationError
+from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.broadcast_state import broadcast_item_type
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.condition_errors import state_not_nullable, type_without_arrow
@@ -56,6 +60,45 @@ def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> 
         return StructType([StructField(MAP_VALUE, MapType(key, value, valueContainsNull=False))])
     (schema,) = schemas
     return schema
+
+
+def key_columns(fields: Sequence[StructField]) -> KeyColumns:
+    """Return the key columns in the form that state tables need."""
+    return KeyColumns(
+        names=tuple(field.name for field in fields),
+        arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
+        type_names=tuple(str(field.dataType.jsonValue()) for field in fields),
+    )
+
+
+def have_same_types(fields: Sequence[StructField], others: Sequence[StructField]) -> bool:
+    """Return True if both have the same types in the same order. Names do not count."""
+    types, other_types = (
+        json.dumps([field.dataType.jsonValue() for field in each]) for each in (fields, others)
+    )
+    return are_same_types(types, other_types)
+
+
+def fields_text(fields: Sequence[StructField]) -> str:
+    """Return the names and types of fields, for a message."""
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedSchemas:
+    """See Describe. `parse(schema, owner)`: parses a StructType or DDL text."""
+
+    parse: Callable[[Any, str], StructType]
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        parsed = [self.parse(schema, f"state {name!r}") for schema in schemas]
+        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        parsed = [self.parse(schema, f"operator state {name!r}") for schema in schemas]
+        return operator_state_meta_info(mode, name, parsed)
 
 
 def operator_state_meta_info(

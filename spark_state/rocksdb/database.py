@@ -327,9 +327,7 @@ def files_below(folder: Path) -> Path:
 
 class DatabaseCheckpoint:
     """A database at one moment: a folder of files that nobody changes and any thread may read.
-
-    Snapshots of rocksdict cannot replace a checkpoint: their iterators also see later changes.
-    """
+    Snapshots of rocksdict cannot replace a checkpoint: their iterators also see later changes."""
 
     def __init__(self, folder: Path, failed: ReadFailed) -> None:
         self.folder = folder

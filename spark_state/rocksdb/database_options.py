@@ -65,7 +65,6 @@ def database_options(memory: DatabaseMemory | None, settings: DatabaseSettings) 
 
 
 def family_options(memory: DatabaseMemory | None, settings: DatabaseSettings) -> Options:
-    """Return the options of a column family."""
     options = Options(raw_mode=True)
     # Tables are uploaded as they are, so the compression also counts in the store.
     options.set_compression_type(_COMPRESSION_TYPES[settings.compression]())

@@ -37,10 +37,8 @@ class LocalCopies:
 
     def find(self, part: FilePart) -> Path | None:
         """Return the path of an intact copy of a table, from any owner, None if there is none.
-
         Reads the whole copy. Deletes a damaged copy, which would block the name for the downloaded
-        table.
-        """
+        table."""
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
             try:

@@ -57,7 +57,6 @@ class TupleBytes:
         self._decoders = [decode for _, decode in fields]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
-        """Return the bytes of a tuple."""
         encoders = self._encoders
         if len(encoders) == 1:
             return encoders[0](values[0])

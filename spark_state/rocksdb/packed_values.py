@@ -44,7 +44,6 @@ class PackedValues:
         self._pack = msgpack.Packer(unicode_errors="surrogatepass").pack
 
     def pack(self, value: tuple[Any, ...]) -> bytes:
-        """Return the bytes of a value."""
         if self._convert:
             value = _converted(self._to_plain, value)
         packed: bytes = self._pack(value)

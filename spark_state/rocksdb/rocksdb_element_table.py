@@ -365,7 +365,6 @@ class RocksDBElementTable(Generic[E, V]):
         self._found = None
 
     def families(self) -> tuple[ColumnFamily, ...]:
-        """Return the column families of the table."""
         return (self.family,) if self._due is None else (self.family, self._due.family)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot, KeptEntries
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.rocksdb.database import Database, DatabaseCheckpoint, ReadOnlyDatabase
+from spark_state.rocksdb.database import Database, ReadOnlyDatabase
 from spark_state.rocksdb.rocksdb_element_table import RocksDBElementTable
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
 from spark_state.rocksdb.row_keys import of_key_group
@@ -27,30 +28,15 @@ def rocksdb_snapshot(
     database: Database,
 ) -> FullSnapshot:
     """Take a snapshot of the entries of `key_groups`, after the last sealed epoch."""
-    reader = _CheckpointReader(database.checkpoint(), [table.family.name for table in tables])
-    states = [kept_rows(table.format, table.family.name, reader.opened) for table in tables]
-    return FullSnapshot(key_columns, states, key_groups, reader.close)
+    checkpoint, at_end = database.checkpoint(), ExitStack()
+    at_end.callback(checkpoint.release)
 
+    @cache
+    def opened() -> ReadOnlyDatabase:
+        return at_end.enter_context(checkpoint.open([table.family.name for table in tables]))
 
-class _CheckpointReader:
-    """A checkpoint, opened by the first read and deleted by `close`."""
-
-    def __init__(self, checkpoint: DatabaseCheckpoint, families: Sequence[str]) -> None:
-        self._checkpoint = checkpoint
-        self._families = families
-        self._opened: ReadOnlyDatabase | None = None
-        self._at_end = ExitStack()
-        self._at_end.callback(checkpoint.release)
-
-    def opened(self) -> ReadOnlyDatabase:
-        """Return the database at the moment of the checkpoint."""
-        if self._opened is None:
-            self._opened = self._at_end.enter_context(self._checkpoint.open(self._families))
-        return self._opened
-
-    def close(self) -> None:
-        """Delete the checkpoint. Safe to call again."""
-        self._at_end.close()
+    states = [kept_rows(table.format, table.family.name, opened) for table in tables]
+    return FullSnapshot(key_columns, states, key_groups, at_end.close)
 
 
 def kept_rows(

@@ -234,7 +234,6 @@ class RocksDBStateTable(Generic[S]):
         self._key = self._state = None
 
     def families(self) -> tuple[ColumnFamily, ...]:
-        """Return the column families of the table."""
         return (self.family,)
 
 

@@ -26,11 +26,8 @@ KEY_GROUP_BYTES = 2
 
 
 class RowKeys:
-    """The keys of the rows of one state.
-
-    `encode_element(element)` returns the bytes of an element. `element(row, start)` returns the
-    element that begins at `start` in a row.
-    """
+    """The keys of the rows of one state. `encode_element(element)` returns the bytes of an element.
+    `element(row, start)` returns the element that begins at `start` in a row."""
 
     def __init__(self, key_columns: KeyColumns, descriptor: StateDescriptor) -> None:
         self._keys = TupleBytes(key_columns.arrow_types, zoned_as_local=False)
@@ -39,7 +36,6 @@ class RowKeys:
         self.encode_element, self.element = _element(descriptor)
 
     def of_key(self, key: Key, key_group: int) -> bytes:
-        """Return the beginning of all rows of a key."""
         return key_group.to_bytes(KEY_GROUP_BYTES, "big") + self._encode_key(key)
 
     def of_keys(self, keys: Sequence[Key], key_groups: Sequence[int]) -> list[bytes]:
@@ -56,7 +52,6 @@ class RowKeys:
         )
 
     def key_and_element(self, row: bytes) -> tuple[Key, Any]:
-        """Return the key and the element of a row."""
         key, end = self._keys.decode(row, KEY_GROUP_BYTES)
         return key, self.element(row, end)
 
@@ -73,7 +68,6 @@ def of_key_group(key_group: int) -> bytes:
 
 
 def key_group_of(row: bytes) -> int:
-    """Return the key group of a row."""
     return int.from_bytes(row[:KEY_GROUP_BYTES], "big")
 
 

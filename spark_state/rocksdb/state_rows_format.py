@@ -51,7 +51,6 @@ def state_rows_format(
     key_columns: KeyColumns,
     forms: Forms,
 ) -> StateRowsFormat:
-    """Return the format of a state's rows."""
     pack, unpack = _values(descriptor, forms)
     if descriptor.ttl_ms is not None:
         pack, unpack = _expiring(pack, unpack)

@@ -32,7 +32,7 @@ from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.schemas import arrow_schema, state_descriptor
+from spark_state.processor.schemas import key_columns, state_descriptor
 from spark_state.processor.stored_schema import struct_from_json
 
 ROWS_AT_ONCE = 1 << 20
@@ -104,22 +104,16 @@ class OperatorCopy:
         self, restore: BackendRestore, key_groups: KeyGroupRange, at_end: ExitStack
     ) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
         """Return a backend with all states registered, and the files still to apply."""
-        key_columns = self._key_columns()
+        columns = key_columns(struct_from_json(self.history.metadata.key_schema_json).fields)
         database = _first_database(restore.handles)
         if database is not None:
             folder = at_end.enter_context(working_directory(self.history.url, database.name))
-            of_backend = key_groups, key_columns
+            of_backend = key_groups, columns
             return _begun_in_rocksdb(self.history, restore, folder, of_backend)
-        backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
+        backend = HeapKeyedStateBackend(key_groups, columns, STATE_FORMS)
         for state in restore.states:
             backend.restore_descriptor(state.descriptor)
         return backend, restore.handles
-
-    def _key_columns(self) -> KeyColumns:
-        schema = struct_from_json(self.history.metadata.key_schema_json)
-        keys = arrow_schema(schema)
-        type_names = (field.dataType.simpleString() for field in schema)
-        return KeyColumns(tuple(keys.names), tuple(keys.types), tuple(type_names))
 
     def _operator_state(self, barrier: Barrier, files: AttemptFiles) -> Any:
         held = barrier.operator_state

@@ -45,10 +45,7 @@ _SHORT_NAMES = {
 
 def schema_of(given: types.StructType | str, what: str) -> types.StructType:
     """Return a schema, given as a StructType or as DDL text. `what`: owner of the schema, for
-    errors.
-
-    Raises ConfigurationError for a text that is no schema.
-    """
+    errors. Raises ConfigurationError for a text that is no schema."""
     if isinstance(given, types.StructType):
         return given
     if not isinstance(given, str):

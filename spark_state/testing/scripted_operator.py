@@ -32,8 +32,6 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.frozen_keys import frozen
-from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.handles import record_states
@@ -56,19 +54,9 @@ from spark_state.processor.processor_api import (
     in_arrow,
 )
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
-from spark_state.processor.schemas import (
-    arrow_schema,
-    column_schema,
-    operator_state_meta_info,
-    state_descriptor,
-)
+from spark_state.processor.schemas import ParsedSchemas, arrow_schema, key_columns
 from spark_state.processor.timed_steps import timers_of
-from spark_state.state_descriptor import (
-    EVENT_TIMERS,
-    PROCESSING_TIMERS,
-    StateDescriptor,
-    StateKind,
-)
+from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
@@ -187,11 +175,8 @@ class ScriptedOperator:
         processor: StatefulProcessor | ArrowStatefulProcessor | None = None,
         parallelism: int | None = None,
     ) -> None:
-        """Start the query again from the store, without the state in memory.
-
-        `processor`: another processor, or another version of the processor. `parallelism`: another
-        parallelism.
-        """
+        """Start the query again from the store, without the state in memory. `processor`: another
+        processor, or another version of the processor. `parallelism`: another parallelism."""
         if processor is not None:
             self._api.check_processor(processor)
             if self._initial is not None and not self._epoch:
@@ -272,9 +257,8 @@ class ScriptedOperator:
     def _planned(self, parallelism: int) -> OperatorSpec:
         pickled = dumps_processor(self._processor)
         api = self._api
-        states = record_states(
-            pickle.loads(pickled), _ParsedSchemas(), self._time_mode, api.handle_type
-        )
+        schemas = ParsedSchemas(schema_of)
+        states = record_states(pickle.loads(pickled), schemas, self._time_mode, api.handle_type)
         has_time, initial = self._event_times is not None, self._initial
         inputs: EpochInputs = OneInput(self._rows.layout)
         if has_time or initial is not None:
@@ -299,11 +283,7 @@ class ScriptedOperator:
                     both_times if has_time else no_time,
                     self._event_times,
                 ),
-                key_columns=KeyColumns(
-                    self._rows.keys,
-                    tuple(field.type for field in arrow_schema(StructType(key_fields))),
-                    tuple(str(field.dataType.jsonValue()) for field in key_fields),
-                ),
+                key_columns=key_columns(key_fields),
                 states=(*states.keyed, *timers_of(self._time_mode)),
                 operator_states=states.operator,
                 deleted_states=states.deleted,
@@ -376,22 +356,6 @@ class ScriptedPandasOperator(ScriptedOperator):
         from spark_state.processor.pandas_frames import PandasFrames
 
         return by_key(PandasFrames(time_zone="UTC", frame_size=_BLOCK))
-
-
-class _ParsedSchemas:
-    """Schemas of states, parsed without Spark."""
-
-    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        """See Describe."""
-        parsed = [schema_of(schema, f"state {name!r}") for schema in schemas]
-        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
-
-    def operator(
-        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
-    ) -> OperatorStateMetaInfo:
-        """See Describe."""
-        parsed = [schema_of(schema, f"operator state {name!r}") for schema in schemas]
-        return operator_state_meta_info(mode, name, parsed)
 
 
 def _event_times(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from checkpoint_store.files.schema_columns import are_same_types
 from spark_state.errors import ConfigurationError
 from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
 from spark_state.processor.input.key_grouping import InputLayout
-from spark_state.processor.schemas import arrow_schema
+from spark_state.processor.schemas import arrow_schema, fields_text, have_same_types
 from spark_state.testing.ddl_schemas import schema_of
 
 
@@ -45,7 +43,6 @@ class KeyedRows:
 
     @property
     def key_fields(self) -> list[StructField]:
-        """The fields of the key, in the order of the key."""
         return [self.schema[name] for name in self.keys]
 
     def check_has(self, name: str) -> None:
@@ -57,14 +54,10 @@ class KeyedRows:
 
     def check_same_key(self, other: KeyedRows) -> None:
         """Raise ConfigurationError unless both keys have the same types."""
-        types, other_types = (
-            json.dumps([field.dataType.jsonValue() for field in rows.key_fields])
-            for rows in (self, other)
-        )
-        if not are_same_types(types, other_types):
+        if not have_same_types(self.key_fields, other.key_fields):
             raise ConfigurationError(
-                f"{other.what} has the key ({_described(other.key_fields)}), {self.what} "
-                f"({_described(self.key_fields)}): both need the same types, in the same order"
+                f"{other.what} has the key ({fields_text(other.key_fields)}), {self.what} "
+                f"({fields_text(self.key_fields)}): both need the same types, in the same order"
             )
 
     def columns(self, rows: Iterable[Any]) -> list[Any]:
@@ -76,7 +69,6 @@ class KeyedRows:
         ]
 
     def key_groups(self, columns: Sequence[Any], max_parallelism: int) -> list[int]:
-        """Return the key group of each row."""
         types = [field.dataType.jsonValue() for field in self.key_fields]
         assignment = KeyGroupAssignment(types, max_parallelism)
         of_key = [columns[index].to_pylist() for index in self.layout.key_indexes]
@@ -97,7 +89,3 @@ class KeyedRows:
                 f"{row!r} is no row: give a tuple of {', '.join(names)}, a Row, or a dict"
             )
         return values
-
-
-def _described(fields: Sequence[StructField]) -> str:
-    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)

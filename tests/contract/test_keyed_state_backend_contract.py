@@ -13,8 +13,10 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.testing import KeyedStateBackendContract
-from spark_state.testing.keyed_state_backend_contract import NewBackend
+from tests.support.operators.keyed_state_backend_contract import (
+    KeyedStateBackendContract,
+    NewBackend,
+)
 
 
 class TestRocksDBKeyedStateBackend(KeyedStateBackendContract):

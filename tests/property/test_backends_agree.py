@@ -26,7 +26,7 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import PROCESSING_TIMERS, StateDescriptor
-from spark_state.testing.keyed_state_backend_contract import KEY_GROUPS, KEYS, WrittenFiles
+from tests.support.operators.keyed_state_backend_contract import KEY_GROUPS, KEYS, WrittenFiles
 from tests.support.stores.stored_databases import StoredDatabases
 
 _ROW = pa.struct([pa.field("n", pa.int64())])

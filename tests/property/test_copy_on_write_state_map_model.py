@@ -23,12 +23,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support.operators.state_map_model import ChosenHashKey, Namespace, StateMapModel
+from tests.support.operators.state_map_model import ChosenHashKey, StateMapModel
 
 OPERATIONS_PER_LIFE = 10_000
 MOST_OPEN_SNAPSHOTS = 4
-# 1 and 1 << 61 have the same hash, so only equality separates these namespaces.
-NAMESPACES: list[Namespace] = [None, None, None, 1, 1 << 61]
 
 
 def colliding_keys(_random: random.Random) -> list[ChosenHashKey]:
@@ -39,7 +37,7 @@ def colliding_keys(_random: random.Random) -> list[ChosenHashKey]:
 
 
 def keys_that_collide_until_the_table_grows(random: random.Random) -> list[ChosenHashKey]:
-    return [ChosenHashKey(name, (name % 4) | random.getrandbits(6) << 6) for name in range(300)]
+    return [ChosenHashKey(name, (name % 4) | random.getrandbits(6) << 6) for name in range(900)]
 
 
 def keys_of_any_hash(random: random.Random) -> list[ChosenHashKey]:
@@ -59,26 +57,24 @@ class Script:
         """Use one map from its first table on: first mostly growth, then as many puts as
         removals."""
         model = StateMapModel(1 << self.random.randrange(8))
-        reading = [model.get, model.own, model.own, model.contains]
-        growing = [*reading, model.put, model.put_and_get_old, model.put, model.remove]
+        reading = [model.get, model.own, model.own]
+        growing = [*reading, model.put, model.put, model.put, model.remove]
         steady = [
             *reading,
             model.put,
-            model.put_and_get_old,
+            model.put_found,
             model.remove,
-            model.remove_and_get_old,
             model.remove_found,
         ]
         for step in range(OPERATIONS_PER_LIFE):
             operations = growing if step < OPERATIONS_PER_LIFE // 2 else steady
             was_rehashing = bool(model.map.incremental_rehash_table)
             operation = self.random.choice(operations)
-            key, namespace = self.random.choice(self.keys), self.random.choice(NAMESPACES)
-            operation(key, namespace, step)
+            operation(self.random.choice(self.keys), step)
             if was_rehashing and not model.map.incremental_rehash_table and model.open:
                 self.met["rehash ended under an open snapshot"] += 1
             if model.open:
-                model.look_up(step, self.random.choice(self.keys), namespace)
+                model.look_up(step, self.random.choice(self.keys))
             if step % 16 == 0:
                 self.handle_snapshots(model)
             if step % 1000 == 0:
@@ -128,7 +124,6 @@ def test_the_map_agrees_with_a_dict_over_random_lives(
 
 KEYS = [ChosenHashKey(name, (0, 0, 0, 2, 4, 1 << 40, -2)[name % 7]) for name in range(14)]
 keys = st.sampled_from(KEYS)
-namespaces = st.sampled_from(NAMESPACES)
 items = st.integers(0, 9)
 
 
@@ -139,43 +134,31 @@ class StateMapMachine(RuleBasedStateMachine):
     def create(self, capacity: int, present: int) -> None:
         self.model = StateMapModel(capacity)
         for key in KEYS[:present]:
-            self.model.put(key, None, key.name)
+            self.model.put(key, key.name)
 
-    @rule(key=keys, namespace=namespaces, item=items)
-    def get(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.get(key, namespace, item)
+    @rule(key=keys, item=items)
+    def get(self, key: ChosenHashKey, item: int) -> None:
+        self.model.get(key, item)
 
-    @rule(key=keys, namespace=namespaces, item=items)
-    def own(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.own(key, namespace, item)
+    @rule(key=keys, item=items)
+    def own(self, key: ChosenHashKey, item: int) -> None:
+        self.model.own(key, item)
 
-    @rule(key=keys, namespace=namespaces, item=items)
-    def put_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.put_found(key, namespace, item)
+    @rule(key=keys, item=items)
+    def put_found(self, key: ChosenHashKey, item: int) -> None:
+        self.model.put_found(key, item)
 
-    @rule(key=keys, namespace=namespaces, item=items)
-    def put(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.put(key, namespace, item)
+    @rule(key=keys, item=items)
+    def put(self, key: ChosenHashKey, item: int) -> None:
+        self.model.put(key, item)
 
-    @rule(key=keys, namespace=namespaces, item=items)
-    def put_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.put_and_get_old(key, namespace, item)
+    @rule(key=keys, item=items)
+    def remove(self, key: ChosenHashKey, item: int) -> None:
+        self.model.remove(key, item)
 
-    @rule(key=keys, namespace=namespaces, item=items)
-    def remove(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.remove(key, namespace, item)
-
-    @rule(key=keys, namespace=namespaces, item=items)
-    def remove_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.remove_and_get_old(key, namespace, item)
-
-    @rule(key=keys, namespace=namespaces, item=items)
-    def remove_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.remove_found(key, namespace, item)
-
-    @rule(key=keys, namespace=namespaces, item=items)
-    def contains(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.model.contains(key, namespace, item)
+    @rule(key=keys, item=items)
+    def remove_found(self, key: ChosenHashKey, item: int) -> None:
+        self.model.remove_found(key, item)
 
     @rule()
     def iterate(self) -> None:
@@ -196,9 +179,9 @@ class StateMapMachine(RuleBasedStateMachine):
         self.model.open[place % len(self.model.open)].read_some(entries)
 
     @precondition(lambda self: self.model.open)
-    @rule(place=st.integers(0, 3), key=keys, namespace=namespaces)
-    def look_up(self, place: int, key: ChosenHashKey, namespace: Namespace) -> None:
-        self.model.look_up(place, key, namespace)
+    @rule(place=st.integers(0, 3), key=keys)
+    def look_up(self, place: int, key: ChosenHashKey) -> None:
+        self.model.look_up(place, key)
 
     @invariant()
     def agrees(self) -> None:

@@ -24,7 +24,7 @@ from spark_state.keyed_state.state_rows import StateEntries
 
 KEY_GROUPS = KeyGroupRange(0, 2)
 Contents = dict[tuple[int], dict[int, tuple[int]]]
-Snapshot = CopyOnWriteStateTableSnapshot[Any, None, Elements[Any, Any]]
+Snapshot = CopyOnWriteStateTableSnapshot[Any, Elements[Any, Any]]
 
 
 class Numbers:
@@ -134,7 +134,7 @@ class Script:
                 snapshot, held = self.snapshots.pop(0)
                 by_group = [snapshot.of_key_group(group) for group in KEY_GROUPS]
                 read = [entry for entries in by_group if entries is not None for entry in entries]
-                assert {key: dict(table.rows_of(held_by)) for key, _, held_by in read} == {
+                assert {key: dict(table.rows_of(held_by)) for key, held_by in read} == {
                     key: elements for key, elements in held.items() if elements
                 }
                 snapshot.release_all()

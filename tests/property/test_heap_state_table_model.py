@@ -69,7 +69,7 @@ class Script:
     now: Contents = field(default_factory=dict)
     base: Contents = field(default_factory=dict)
     sealed_from: Contents | None = None
-    snapshots: list[tuple[CopyOnWriteStateTableSnapshot[Any, None, State], Contents]] = field(
+    snapshots: list[tuple[CopyOnWriteStateTableSnapshot[Any, State], Contents]] = field(
         default_factory=list
     )
 
@@ -126,7 +126,7 @@ class Script:
                 snapshot, held = self.snapshots.pop(0)
                 by_group = [snapshot.of_key_group(group) for group in KEY_GROUPS]
                 read = [entry for entries in by_group if entries is not None for entry in entries]
-                assert {key: state for key, _, state in read} == held
+                assert dict(read) == held
                 snapshot.release_all()
 
     def roll_back(self) -> None:

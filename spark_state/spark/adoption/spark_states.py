@@ -34,12 +34,16 @@ from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.state_kinds import form_of
 from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.schemas import column_schema, state_descriptor, timers_descriptor
+from spark_state.processor.schemas import (
+    column_schema,
+    key_columns,
+    state_descriptor,
+    timers_descriptor,
+)
 from spark_state.spark.adoption.adoption_plan import CHECKPOINT_FORMAT
 from spark_state.spark.adoption.operator_adoption_plan import OperatorAdoptionPlan, StateVariable
 from spark_state.spark.input.keyed_input import (
     check_key_fields,
-    key_columns,
     key_group_column,
 )
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint

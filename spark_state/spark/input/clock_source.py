@@ -67,7 +67,6 @@ class ClockSettings:
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def options(self) -> dict[str, str]:
-        """The settings as options of the source."""
         return {
             "storeRoot": self.store_root,
             "operator": self.operator,
@@ -80,7 +79,6 @@ class ClockSettings:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> ClockSettings:
-        """The settings from the options of the source."""
         return cls(
             options["storeRoot"],
             options["operator"],
@@ -114,7 +112,6 @@ class ClockSource(LoadedInWorkers, DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "cowstate_clock"
 
     def schema(self) -> StructType:
@@ -145,7 +142,6 @@ class ClockFiles:
         self._stores: dict[str, CompletedCheckpointStore] = {}
 
     def query_id(self) -> str | None:
-        """See ClockStore."""
         store = self._settings.opened_store(CLOCKS)
         try:
             query_id = store.get(self.token).decode()
@@ -159,7 +155,6 @@ class ClockFiles:
         return query_id
 
     def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
-        """See ClockStore."""
         if query_id not in self._stores:
             opened = self._settings.opened_store(f"{query_id}/{self._settings.operator}")
             self._stores[query_id] = CompletedCheckpointStore(opened)
@@ -217,11 +212,8 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             yield (subtask,)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that the next batch begins.
-
-        Spark commits a batch when the next batch begins. If the next batch has control rows, Spark
-        asks for its partitions after the commit.
-        """
+        """Note that the next batch begins. Spark commits a batch when the next batch begins. If the
+        next batch has control rows, Spark asks for its partitions after the commit."""
         self._clock.batch_begins(with_control_rows=False)
 
 

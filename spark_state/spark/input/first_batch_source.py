@@ -70,5 +70,4 @@ class FirstBatchReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerA
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        """Read the row."""
         yield (1,)

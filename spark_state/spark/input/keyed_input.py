@@ -20,10 +20,8 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import SEED, is_hashable_type
-from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
 from spark_state.processor.input.key_grouping import InputLayout
-from spark_state.processor.schemas import arrow_schema
 from spark_state.spark.input.upstream_watermarks import (
     EVENT_TIME_COLUMN,
     UPSTREAM_COLUMN,
@@ -133,15 +131,6 @@ def with_batch_time(keyed: DataFrame) -> DataFrame:
     """`keyed`, with the batch's time in every row: the time that Spark logs with the offsets of a
     micro-batch. So all tasks see the same time, and see it again when the batch runs again."""
     return keyed.withColumn(BATCH_TIME_COLUMN, F.unix_millis(F.current_timestamp()))
-
-
-def key_columns(fields: Sequence[StructField]) -> KeyColumns:
-    """The key columns in the form that state tables need."""
-    return KeyColumns(
-        names=tuple(field.name for field in fields),
-        arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
-        type_names=tuple(str(field.dataType.jsonValue()) for field in fields),
-    )
 
 
 def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:

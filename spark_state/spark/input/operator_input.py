@@ -39,7 +39,7 @@ from spark_state.spark.input.side_inputs import (
     initial_rows,
     with_side_rows,
 )
-from spark_state.spark.input.time_modes import TimeMode, event_times
+from spark_state.spark.input.time_modes import event_times
 from spark_state.spark.input.upstream_watermarks import (
     check_not_behind_aggregation,
     upstream_watermarks,
@@ -65,21 +65,19 @@ class OperatorInput:
 
 def operator_input(
     call: OperatorCall,
-    mode: TimeMode,
+    mode: str,
     operator: str,
     configuration: OperatorConfiguration,
     api: ProcessorApi,
 ) -> OperatorInput:
-    """The input of the operator of a call. `api`: the API of the call's processor.
-
-    Raises the errors of check_not_behind_aggregation, upstream_watermarks, keyed_input,
-    event_times, check_broadcast and initial_rows.
-    """
+    """The input of the operator of a call. `api`: the API of the call's processor. Raises the
+    errors of check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
+    check_broadcast and initial_rows."""
     max_parallelism, times = configuration.max_parallelism, None
-    if mode is TimeMode.NONE:
+    if mode == "None":
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)
     else:
-        if mode is TimeMode.EVENT_TIME:
+        if mode == "EventTime":
             check_not_behind_aggregation(call.grouped._df)
         upstream = upstream_watermarks(call.grouped._df)
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
@@ -134,9 +132,9 @@ def _check_broadcast(call: OperatorCall) -> None:
 
 
 def _clock_settings(
-    operator: str, configuration: OperatorConfiguration, mode: TimeMode, times: EventTimes
+    operator: str, configuration: OperatorConfiguration, mode: str, times: EventTimes
 ) -> ClockSettings:
-    policy = times.policy if mode is TimeMode.EVENT_TIME else None
+    policy = times.policy if mode == "EventTime" else None
     return ClockSettings(
         configuration.store,
         operator,

@@ -14,7 +14,6 @@ DataFrame is planned once and not in every batch, so its shuffles run once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from checkpoint_store.files.schema_columns import are_same_types
 from spark_state.errors import ConfigurationError
 from spark_state.processor.condition_errors import session_not_same
 from spark_state.processor.input.epoch_inputs import (
@@ -33,6 +31,7 @@ from spark_state.processor.input.epoch_inputs import (
     control_key_group,
 )
 from spark_state.processor.input.key_grouping import InputLayout
+from spark_state.processor.schemas import fields_text, have_same_types
 from spark_state.spark.input.first_batch_source import first_batch
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, SIDE_COLUMN, keyed_input
 from spark_state.spark.session.connect_sessions import is_connect
@@ -92,11 +91,9 @@ def broadcast_rows(name: str, df: DataFrame, parallelism: int) -> SideRows:
 def initial_rows(
     grouped: DataFrame, initial_state: Any, key_fields: Sequence[StructField], max_parallelism: int
 ) -> SideRows:
-    """The rows of an initial state, for an operator on `grouped` with this key.
-
-    Raises ConfigurationError for a DataFrame that is streaming, belongs to another session or has
-    another key, and the errors of keyed_input.
-    """
+    """The rows of an initial state, for an operator on `grouped` with this key. Raises
+    ConfigurationError for a DataFrame that is streaming, belongs to another session or has another
+    key, and the errors of keyed_input."""
     spark, df = grouped.sparkSession, initial_state._df
     if not _is_of_session(df, spark):
         raise session_not_same("the initial state and the grouped DataFrame")
@@ -105,10 +102,10 @@ def initial_rows(
             "the initial state cannot be a streaming DataFrame: read it with spark.read"
         )
     keyed, layout, initial_fields = keyed_input(initial_state, max_parallelism)
-    if not are_same_types(_types_json(initial_fields), _types_json(key_fields)):
+    if not have_same_types(initial_fields, key_fields):
         raise ConfigurationError(
-            f"the initial state is grouped by ({_described(initial_fields)}), the operator by "
-            f"({_described(key_fields)}): group both by columns of the same types, in the same "
+            f"the initial state is grouped by ({fields_text(initial_fields)}), the operator by "
+            f"({fields_text(key_fields)}): group both by columns of the same types, in the same "
             "order; their names may differ"
         )
     *columns, key_group = columns_of(keyed)
@@ -117,10 +114,6 @@ def initial_rows(
         product = first_batch(spark).hint("shuffle_replicate_nl").crossJoin(_planned_once(rows))
         rows = product.select(_ROWS, KEY_GROUP_COLUMN)
     return SideRows(INITIAL_ROWS, layout, rows)
-
-
-def _types_json(fields: Sequence[StructField]) -> str:
-    return json.dumps([field.dataType.jsonValue() for field in fields])
 
 
 def _planned_once(df: DataFrame) -> DataFrame:
@@ -141,10 +134,6 @@ def _planned_once(df: DataFrame) -> DataFrame:
             spark.conf.set(_ADAPTIVE, adaptive)
     planned = spark._jsparkSession.internalCreateDataFrame(rows, df._jdf.schema(), False)
     return DataFrame(planned, spark)
-
-
-def _described(fields: Sequence[StructField]) -> str:
-    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
 
 
 def with_side_rows(

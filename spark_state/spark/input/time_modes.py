@@ -7,14 +7,12 @@ metadata. In time mode "EventTime" such a column, if there is one, decides if a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
-from spark_state.processor.input.epoch_time import ShownTime, both_times, no_time, time_mode_named
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.spark.input.upstream_watermarks import DELAY_KEY, UpstreamWatermarks
 from spark_state.spark.session.spark_conditions import analysis_error
@@ -22,36 +20,15 @@ from spark_state.spark.session.spark_conditions import analysis_error
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
-class TimeMode(Enum):
-    """The times that an operator sees; the values are Spark's names of the modes."""
-
-    NONE = "None"
-    PROCESSING_TIME = "ProcessingTime"
-    EVENT_TIME = "EventTime"
-
-    @property
-    def shown_time(self) -> ShownTime:
-        """The function that shows an epoch's time to a processor."""
-        return no_time if self is TimeMode.NONE else both_times
-
-
-def time_mode_of(name: str) -> TimeMode:
-    """The mode with this name. Raises the errors of time_mode_named."""
-    return TimeMode(time_mode_named(name))
-
-
 def event_times(
-    upstream: UpstreamWatermarks, row_fields: Sequence[StructField], mode: TimeMode
+    upstream: UpstreamWatermarks, row_fields: Sequence[StructField], mode: str
 ) -> EventTimes:
-    """The positions of the event times in the rows of an operator.
-
-    `row_fields`: the columns of a row; the key group comes after these columns. In time mode
-    "EventTime", raises Spark's own error if several columns are event times, and ConfigurationError
-    if a stream has no watermark.
-    """
+    """The positions of the event times in the rows of an operator. `row_fields`: the columns of a
+    row; the key group comes after these columns. In time mode "EventTime", raises Spark's own error
+    if several columns are event times, and ConfigurationError if a stream has no watermark."""
     spark, is_streaming = upstream.df.sparkSession, upstream.df.isStreaming
     marked = [index for index, field in enumerate(row_fields) if DELAY_KEY in field.metadata]
-    is_event_time = mode is TimeMode.EVENT_TIME and is_streaming
+    is_event_time = mode == "EventTime" and is_streaming
     if is_event_time and len(marked) > 1:
         names = ", ".join(row_fields[index].name for index in marked)
         raise analysis_error(spark, "MULTIPLE_EVENT_TIME_COLUMNS", eventTimeCols=f"({names})")

@@ -32,6 +32,7 @@ from spark_state.spark.session.connect_plans import (
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.logical_plans import (
     analyzed_plan,
+    class_of,
     column_of,
     dataframe_of,
     elements,
@@ -68,11 +69,8 @@ class _NotCarriedError(Exception):
 
 
 def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
-    """The watermarks above an operator on `df`.
-
-    Raises UnsupportedOperationError if there are several watermarks and the plan loses the
-    connection between rows and watermarks.
-    """
+    """The watermarks above an operator on `df`. Raises UnsupportedOperationError if there are
+    several watermarks and the plan loses the connection between rows and watermarks."""
     if not df.isStreaming:
         return UpstreamWatermarks(df, (), ())
     spark = df.sparkSession
@@ -105,7 +103,7 @@ def check_not_behind_aggregation(df: DataFrame) -> None:
     if is_connect(df.sparkSession):
         is_behind = has_aggregated_watermark(plan_nodes(df))
     else:
-        aggregates = [node for node in _nodes(analyzed_plan(df)) if _name(node) == "Aggregate"]
+        aggregates = [node for node in _nodes(analyzed_plan(df)) if class_of(node) == "Aggregate"]
         is_behind = any(node.isStreaming() and _watermarks(node) for node in aggregates)
     if is_behind:
         raise UnsupportedOperationError(
@@ -124,11 +122,9 @@ def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
 
 
 def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
-    """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark.
-
-    Raises UnsupportedOperationError unless the rows have the watermark's column, and all rows count
-    for this watermark.
-    """
+    """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark. Raises
+    UnsupportedOperationError unless the rows have the watermark's column, and all rows count for
+    this watermark."""
     nodes = plan_nodes(df)
     watermarks = watermarks_of(nodes)
     marked = [field for field in df.schema.fields if DELAY_KEY in field.metadata]
@@ -148,7 +144,7 @@ def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
 
 def _watermarks(plan: Any) -> dict[str, Any]:
     """The watermarks of a plan, each once, by id."""
-    return {_node_id(node): node for node in _nodes(plan) if _name(node) == _WATERMARK}
+    return {_node_id(node): node for node in _nodes(plan) if class_of(node) == _WATERMARK}
 
 
 class _Carrier:
@@ -162,7 +158,7 @@ class _Carrier:
     def carried(self, plan: Any) -> tuple[Any, list[Any]]:
         """The new plan, and the attributes of its carried columns; empty if the plan has no
         watermark."""
-        name = _name(plan)
+        name = class_of(plan)
         if name == _WATERMARK:
             return self._begun(plan)
         children = [self.carried(child) for child in elements(plan.children())]
@@ -221,7 +217,7 @@ class _Carrier:
 def _has_the_only_column(plan: Any, watermarks: list[Any]) -> bool:
     """Return True if the plan has a single watermark, all rows count for the watermark, and the
     rows have its column."""
-    if len(watermarks) > 1 or any(_name(node) == _UNION for node in _nodes(plan)):
+    if len(watermarks) > 1 or any(class_of(node) == _UNION for node in _nodes(plan)):
         return False
     event = elements(watermarks[0].output())[_event_index(watermarks[0])]
     return event.exprId().id() in {a.exprId().id() for a in elements(plan.output())}
@@ -248,7 +244,3 @@ def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
     for child in elements(plan.children()):
         yield from _nodes(child)
-
-
-def _name(plan: Any) -> str:
-    return str(plan.getClass().getSimpleName())

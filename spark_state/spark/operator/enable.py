@@ -12,7 +12,6 @@ from functools import wraps
 from typing import Any
 
 from pyspark.sql import DataFrame, GroupedData, SparkSession
-from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
@@ -34,6 +33,7 @@ from spark_state.spark.session.operator_configuration import (
     runs_on_spark_instead,
 )
 from spark_state.spark.session.planned_operators import operator_names_below
+from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.stored.connect_reads import refuse_connect_reads
 from spark_state.spark.stored.state_reads import answer_state_reads
 
@@ -66,9 +66,7 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
 
 def disable(spark: SparkSession) -> None:
     """Give `transformWithState` and `transformWithStateInPandas` of this session back to Spark.
-
-    Queries that were planned before stay on cowstate.
-    """
+    Queries that were planned before stay on cowstate."""
     _check_session(spark)
     spark.conf.set(ENABLED_KEY, "false")
 
@@ -84,8 +82,7 @@ def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
     answer_state_reads()
     show_operators_in_progress()
     for name in _METHODS:
-        if name not in vars(GroupedData):
-            setattr(GroupedData, name, _replacement(getattr(PandasGroupedOpsMixin, name)))
+        replace_once(GroupedData, name, _MARK, _replacement)
 
 
 def _obey_connect_sessions() -> None:
@@ -95,9 +92,7 @@ def _obey_connect_sessions() -> None:
     check_connect_queries()
     show_operators_in_connect_progress()
     for name in _METHODS:
-        method = getattr(ConnectGroupedData, name)
-        if not hasattr(method, _MARK):
-            setattr(ConnectGroupedData, name, _replacement(method))
+        replace_once(ConnectGroupedData, name, _MARK, _replacement)
 
 
 def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
@@ -128,15 +123,9 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
         check_keys(settings)
         if not is_enabled(settings):
             return call.on_spark(spark_method.__name__)
-        return plan_or_fall_back(call, _name_of_next(df))
+        return plan_or_fall_back(call, f"operator-{len(operator_names_below(df))}")
 
-    setattr(method, _MARK, True)
     return method
-
-
-def _name_of_next(df: DataFrame) -> str:
-    """The name of the next operator on `df`: its number in the plan."""
-    return f"operator-{len(operator_names_below(df))}"
 
 
 def _check_session(spark: object) -> None:

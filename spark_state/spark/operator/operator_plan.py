@@ -12,7 +12,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -22,23 +22,21 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
 from spark_state.processor.handles import DeclaredStates, record_states
+from spark_state.processor.input.epoch_time import both_times, no_time, time_mode_named
 from spark_state.processor.module_sources import sources_of
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, by_key, in_arrow
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import (
+    ParsedSchemas,
     arrow_schema,
     check_nullable,
-    column_schema,
-    operator_state_meta_info,
-    state_descriptor,
+    key_columns,
 )
 from spark_state.processor.timed_steps import timers_of
-from spark_state.spark.input.keyed_input import key_columns
 from spark_state.spark.input.operator_call import (
     Api,
     OperatorCall,
@@ -46,7 +44,6 @@ from spark_state.spark.input.operator_call import (
     lacks_protobuf,
 )
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
-from spark_state.spark.input.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.operator_task import batch_task, streaming_task
 from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.store_check import check_store
@@ -65,7 +62,6 @@ from spark_state.spark.session.operator_configuration import (
 from spark_state.spark.session.pandas_settings import block_size, pandas_form
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.worker_interpreter import use_driver_interpreter
-from spark_state.state_descriptor import StateDescriptor, StateKind
 from spark_state.subtasks.epoch_request import OperatorSpec
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
@@ -166,10 +162,7 @@ def _call(
 
 def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     """The operator of a call, or Spark's own if cowstate cannot run the call and the session allows
-    Spark.
-
-    `name`: the operator's name; the class name of the processor if None.
-    """
+    Spark. `name`: the operator's name; the class name of the processor if None."""
     call.check_grouped()
     spark = call.grouped._df.sparkSession
     try:
@@ -199,7 +192,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     spark = df.sparkSession
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
-    mode, api = time_mode_of(call.time_mode), _api_of(call, spark)
+    mode, api = time_mode_named(call.time_mode), _api_of(call, spark)
     api.check_processor(call.processor)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
@@ -237,9 +230,9 @@ def _processor_spec(
     output: StructType,
     configuration: OperatorConfiguration,
 ) -> ProcessorSpec:
-    spark, mode = rows.by_subtask.sparkSession, time_mode_of(call.time_mode)
+    spark, mode = rows.by_subtask.sparkSession, time_mode_named(call.time_mode)
     states = _states(spark, call.processor, mode, api)
-    steps = (*rows.first_steps, *api.steps(mode.value, states.keyed))
+    steps = (*rows.first_steps, *api.steps(mode, states.keyed))
     pickled = _pickle(call.processor)
     return ProcessorSpec(
         pickled_processor=pickled,
@@ -249,12 +242,12 @@ def _processor_spec(
             steps,
             api.row_form,
             api.serve,
-            mode.shown_time,
+            no_time if mode == "None" else both_times,
             rows.event_times,
             call.event_time_column_name or None,
         ),
         key_columns=key_columns(rows.key_fields),
-        states=(*states.keyed, *timers_of(mode.value)),
+        states=(*states.keyed, *timers_of(mode)),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
         spool_bytes=configuration.output_memory_mb << 20,
         operator_states=states.operator,
@@ -287,29 +280,12 @@ def _api_of(call: OperatorCall, spark: SparkSession) -> ProcessorApi:
             return in_arrow(block_size(spark))
 
 
-def _states(
-    spark: SparkSession, processor: Any, mode: TimeMode, api: ProcessorApi
-) -> DeclaredStates:
+def _states(spark: SparkSession, processor: Any, mode: str, api: ProcessorApi) -> DeclaredStates:
     pickled = pickle.loads(_pickle(processor))
-    states = record_states(pickled, _ParsedSchemas(), mode.value, api.handle_type)
+    states = record_states(pickled, ParsedSchemas(_struct), mode, api.handle_type)
     if spark.conf.get(_ENCODING_KEY) == "avro":
         check_nullable(states.keyed)
     return states
-
-
-@dataclass(frozen=True, slots=True)
-class _ParsedSchemas:
-    """See Describe. The active session parses DDL text."""
-
-    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        parsed = [_struct(schema, f"state {name!r}") for schema in schemas]
-        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
-
-    def operator(
-        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
-    ) -> OperatorStateMetaInfo:
-        parsed = [_struct(schema, f"operator state {name!r}") for schema in schemas]
-        return operator_state_meta_info(mode, name, parsed)
 
 
 def _struct(schema: StructType | str, what: str) -> StructType:

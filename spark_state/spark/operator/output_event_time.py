@@ -15,11 +15,8 @@ from spark_state.spark.session.spark_conditions import analysis_error
 
 def with_event_time(output: DataFrame, name: str, source: DataFrame) -> DataFrame:
     """`output`, with the column of this name marked as event time; unchanged if the name is empty.
-    `source`: the input of the operator.
-
-    Raises Spark's own errors if the column is missing or is not a timestamp, or if `source` has no
-    watermark.
-    """
+    `source`: the input of the operator. Raises Spark's own errors if the column is missing or is
+    not a timestamp, or if `source` has no watermark."""
     if not name:
         return output
     spark = output.sparkSession

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -13,12 +13,12 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.host.shared_mounts import check_mount
+from spark_state.spark.queries.operator_starts import called_near_stores
 from spark_state.spark.session.connect_sessions import called_in_task, is_connect
 from spark_state.spark.session.operator_configuration import (
     OperatorConfiguration,
     is_local_master,
 )
-from spark_state.spark.session.worker_loading import called_in_workers
 
 _usable: set[tuple[str, str]] = set()
 
@@ -49,38 +49,9 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     store = context.applicationId, root
     if store in _usable:
         return
-    if is_local_master(context.master or ""):
-        problem = _problem_of(_use, *asked)
-    else:
-        stores = context.parallelize([asked], 1)
-        problem = stores.map(called_in_workers(_problem_of_store)).first()
-    if problem is not None:
-        raise problem
+    use = _use if is_local_master(context.master or "") else _use_with_others
+    called_near_stores(context, use, [asked])
     _usable.add(store)
-
-
-def _problem_of_store(
-    store: tuple[str, float, Mapping[str, Any]],
-) -> CheckpointStoreError | None:
-    return _problem_of(_use_with_others, *store)
-
-
-def _problem_of(
-    use: Callable[[str, float, Mapping[str, Any]], None],
-    root: str,
-    retry_seconds: float,
-    store_options: Mapping[str, Any],
-) -> CheckpointStoreError | None:
-    """The error of using the store, None if there is none.
-
-    The error is returned. If a task raised the error, Spark would try the task again, and would add
-    tracebacks of two languages.
-    """
-    try:
-        use(root, retry_seconds, store_options)
-    except CheckpointStoreError as error:
-        return error
-    return None
 
 
 def _use_with_others(root: str, retry_seconds: float, store_options: Mapping[str, Any]) -> None:

@@ -15,10 +15,8 @@ _GREATEST_PORT = 65_535
 
 
 class MetricsServer:
-    """A small HTTP server, until closed. Also a context manager.
-
-    `host` and `port`: the address on which the server listens.
-    """
+    """A small HTTP server, until closed. Also a context manager. `host` and `port`: the address on
+    which the server listens."""
 
     def __init__(self, host: str, server: Any, thread: Any) -> None:
         self.host = host

@@ -15,11 +15,9 @@ from spark_state.spark.stored.stored_operators import StoredOperator
 def newest_progress(
     operators: Sequence[StoredOperator], *, has_run: bool, subtasks: bool
 ) -> tuple[OperatorProgress, ...]:
-    """The progress of each operator in its newest epoch, by name.
-
-    `has_run`: True if the query has run a batch. Raises NotAStoreError if the query has run a batch
-    and no operator has a store; CheckpointStoreError.
-    """
+    """The progress of each operator in its newest epoch, by name. `has_run`: True if the query has
+    run a batch. Raises NotAStoreError if the query has run a batch and no operator has a store;
+    CheckpointStoreError."""
     told, missing = [], []
     for operator in sorted(operators, key=lambda operator: operator_order(operator.url)):
         try:

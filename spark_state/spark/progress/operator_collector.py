@@ -81,12 +81,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Followed:
-    """An operator in one run of a query.
-
-    `seen`: the last progress of the query at the last scrape; `newest`: the newest epoch at the
-    last scrape; `epochs`: the number of counted epochs; `sums`: the sum of each counter, by the
-    counter's name and the subtask.
-    """
+    """An operator in one run of a query. `seen`: the last progress of the query at the last scrape;
+    `newest`: the newest epoch at the last scrape; `epochs`: the number of counted epochs; `sums`:
+    the sum of each counter, by the counter's name and the subtask."""
 
     labels: tuple[str, ...]
     seen: tuple[int, str] | None = None
@@ -118,7 +115,6 @@ class _News:
         )
 
     def labels(self, operator: StoredOperator) -> tuple[str, ...]:
-        """The labels of an operator of the query."""
         return self.query_id, self.query_name, operator.name
 
 

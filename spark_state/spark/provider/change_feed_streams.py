@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.replaced_methods import replace_once
 
 FORMAT = "cowstate"
 CHANGE_FEED_OPTION = "readChangeFeed"
@@ -29,36 +30,33 @@ _LAYOUTS = ("partitionBy", "clusterBy")
 def let_streams_read_changes(readers: Any = DataStreamReader) -> None:
     """Make `readStream.format("cowstate")` set readChangeFeed, in this process. `readers`: the
     class of readers; Spark Connect has its own class. Safe to call again."""
-    spark_format: Any = readers.format
-    if hasattr(spark_format, _MARK):
-        return
+    replace_once(readers, "format", _MARK, _reading_changes)
 
+
+def _reading_changes(spark_format: Any) -> Any:
     @wraps(spark_format)
     def format_and_option(self: DataStreamReader, source: str) -> DataStreamReader:
         reader: DataStreamReader = spark_format(self, source)
         return reader.option(CHANGE_FEED_OPTION, "true") if source.lower() == FORMAT else reader
 
-    setattr(format_and_option, _MARK, True)
-    readers.format = format_and_option
+    return format_and_option
 
 
 def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
     """Make streams into tables refuse partitions, in this process. `writers`: the class of writers;
     Spark Connect has its own class. Safe to call again."""
     for name in ("format", *_LAYOUTS):
-        method = getattr(writers, name)
-        if not hasattr(method, _MARK):
-            setattr(writers, name, _noting(name, method))
+        replace_once(writers, name, _MARK, _noting)
 
 
-def _noting(name: str, method: Any) -> Any:
+def _noting(method: Any) -> Any:
     """Wrap a method of the writer to note its arguments, because the methods come in any order."""
 
     @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:
         writer: DataStreamWriter = method(self, *arguments, **named)
         asked: dict[str, tuple[Any, ...]] = vars(writer).setdefault(_ASKED, {})
-        asked[name] = (*arguments, *named.values())
+        asked[method.__name__] = (*arguments, *named.values())
         layout = next((layout for layout in _LAYOUTS if layout in asked), None)
         if layout and str(asked.get("format", ("",))[0]).lower() == FORMAT:
             raise ConfigurationError(
@@ -67,5 +65,4 @@ def _noting(name: str, method: Any) -> Any:
             )
         return writer
 
-    setattr(noted, _MARK, True)
     return noted

@@ -48,10 +48,8 @@ class CheckpointFile:
 
 
 class CheckpointFiles:
-    """Reads and edits the files of one checkpoint.
-
-    Raises ConfigurationError when the file system cannot be used.
-    """
+    """Reads and edits the files of one checkpoint. Raises ConfigurationError when the file system
+    cannot be used."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         jvm: Any = spark._jvm
@@ -78,7 +76,6 @@ class CheckpointFiles:
         return str(option.get()) if option.isDefined() else None
 
     def settings(self) -> dict[str, str]:
-        """All settings of the session."""
         return settings_of(self._session)
 
     def url_of(self, path: str) -> str:
@@ -135,11 +132,9 @@ class CheckpointFiles:
         return True
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a file, whole or not at all. Replaces an existing file.
-
-        First removes the checksum file that Hadoop's local file system has for the old file. Raises
-        ConfigurationError if the checkpoint's file manager does not replace files.
-        """
+        """Write a file, whole or not at all. Replaces an existing file. First removes the checksum
+        file that Hadoop's local file system has for the old file. Raises ConfigurationError if the
+        checkpoint's file manager does not replace files."""
         target = self._path(path)
         conf = self._conf
         if conf.get(_MANAGER_KEY) == _RENAMING_MANAGER:

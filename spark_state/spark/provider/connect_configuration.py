@@ -50,10 +50,8 @@ def starts_server(url: str, options: Mapping[str, Any]) -> bool:
 
 
 def configure_connect_session(spark: SparkSession, jar: str) -> None:
-    """Configure an existing session of Spark Connect, as `configure` does for classic Spark.
-
-    Raises ConfigurationError if the server lacks the jar, which is at `jar` on this machine.
-    """
+    """Configure an existing session of Spark Connect, as `configure` does for classic Spark. Raises
+    ConfigurationError if the server lacks the jar, which is at `jar` on this machine."""
     if not _has_jar(spark, jar):
         raise ConfigurationError(
             "the Spark Connect server lacks cowstate's jar, and a client cannot add it: start the "

@@ -7,7 +7,8 @@ query no longer starts. The guard checks the provider first.
 
 from __future__ import annotations
 
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, wraps
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingCheckpointManager
@@ -15,20 +16,20 @@ from pyspark.sql.streaming.query import StreamingCheckpointManager
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import provider_of_last_batch
+from spark_state.spark.session.replaced_methods import replace_once
 
 _GUARDED = "_cowstate_guarded"
 
 
 def guard_offline_repartition(provider: str) -> None:
-    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class.
+    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class. The
+    guard raises UnsupportedOperationError before any change. All other calls go to Spark. Safe to
+    call again."""
+    guard = partial(_guarded, provider)
+    replace_once(StreamingCheckpointManager, "repartition", _GUARDED, guard)
 
-    The guard raises UnsupportedOperationError before any change. All other calls go to Spark. Safe
-    to call again.
-    """
-    repartition = StreamingCheckpointManager.repartition
-    if hasattr(repartition, _GUARDED):
-        return
 
+def _guarded(provider: str, repartition: Callable[..., None]) -> Callable[..., None]:
     @wraps(repartition)
     def guarded(
         self: StreamingCheckpointManager,
@@ -45,5 +46,4 @@ def guard_offline_repartition(provider: str) -> None:
             )
         repartition(self, checkpoint_location, num_partitions, enforce_exactly_once_sink)
 
-    setattr(guarded, _GUARDED, True)
-    StreamingCheckpointManager.repartition = guarded  # type: ignore[method-assign]
+    return guarded

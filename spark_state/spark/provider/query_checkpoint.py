@@ -170,12 +170,9 @@ def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
 
 
 def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
-    """Read a checkpoint.
-
-    Raises ConfigurationError if the location is not the checkpoint of a query with state,
-    UnsupportedOperationError for a checkpoint of an unknown form, and UnsupportedFormatError for a
-    file of a later Spark version.
-    """
+    """Read a checkpoint. Raises ConfigurationError if the location is not the checkpoint of a query
+    with state, UnsupportedOperationError for a checkpoint of an unknown form, and
+    UnsupportedFormatError for a file of a later Spark version."""
     if not files.exists():
         raise ConfigurationError(f"{files.url} does not exist; pass a query's checkpointLocation")
     if not files.exists("metadata") or not files.exists("offsets"):

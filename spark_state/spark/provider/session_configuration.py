@@ -3,6 +3,8 @@ provider on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -34,6 +36,7 @@ from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_K
 from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
 from spark_state.spark.queries.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.session.worker_interpreter import driver_interpreter, use_driver_interpreter
 
 _JARS_KEY = "spark.jars"
@@ -48,10 +51,8 @@ _Builder = TypeVar("_Builder", bound=SparkSession.Builder)
 
 
 def jar_path() -> str:
-    """The path of the provider's jar, for `spark-submit --jars`.
-
-    Raises ConfigurationError when the jar was not built.
-    """
+    """The path of the provider's jar, for `spark-submit --jars`. Raises ConfigurationError when the
+    jar was not built."""
     if not _JAR.is_file():
         raise ConfigurationError(
             f"{_JAR} is missing: this copy was not installed by pip. Run `pip install -e .` in the "
@@ -94,7 +95,7 @@ def configure(builder: _Builder) -> _Builder:
     options: dict[str, str] = builder._options
     url = connect_url(options)
     if url is not None and not starts_server(url, options):
-        _complete_connection(builder, jar)
+        replace_once(builder, "getOrCreate", _COMPLETED, partial(_connecting, jar))
         return builder
     _check_running_session(jar)
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
@@ -104,23 +105,19 @@ def configure(builder: _Builder) -> _Builder:
     refuse_partitions_of_streams()
     complete_epochs_of_foreach_batch()
     obey_enabled_sessions()
-    _complete_launch(builder)
+    replace_once(builder, "getOrCreate", _COMPLETED, partial(_launching, builder))
     return builder
 
 
-def _complete_connection(builder: SparkSession.Builder, jar: str) -> None:
-    """Let `builder.getOrCreate` configure the session of a running server."""
-    create = builder.getOrCreate
-    if hasattr(create, _COMPLETED):
-        return
+def _connecting(jar: str, create: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+    """Let `getOrCreate` configure the session of a running server."""
 
     def get_or_create() -> SparkSession:
         session = create()
         configure_connect_session(session, jar)
         return session
 
-    setattr(get_or_create, _COMPLETED, True)
-    builder.getOrCreate = get_or_create  # type: ignore[method-assign]
+    return get_or_create
 
 
 def _joined(*lists: str) -> str:
@@ -134,7 +131,9 @@ def _local_path(entry: str) -> str:
     return unquote(urlsplit(entry).path) if entry.startswith("file:") else entry
 
 
-def _complete_launch(builder: SparkSession.Builder) -> None:
+def _launching(
+    builder: SparkSession.Builder, create: Callable[[], SparkSession]
+) -> Callable[[], SparkSession]:
     """Let `builder.getOrCreate` keep the jars of the JVM's launch, and choose the interpreter of
     Python workers.
 
@@ -142,9 +141,6 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
     spark-defaults.conf. The builder's value of `spark.jars` would replace these jars on the
     executors.
     """
-    create = builder.getOrCreate
-    if hasattr(create, _COMPLETED):
-        return
 
     def get_or_create() -> SparkSession:
         options, url = dict(builder._options), connect_url(builder._options)
@@ -166,8 +162,7 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
         use_driver_interpreter(session)
         return session
 
-    setattr(get_or_create, _COMPLETED, True)
-    builder.getOrCreate = get_or_create  # type: ignore[method-assign]
+    return get_or_create
 
 
 def check_spark_version(version: str) -> None:

@@ -29,6 +29,7 @@ from spark_state.spark.queries.connect_queries import written_frame
 from spark_state.spark.session.connect_plans import plan_nodes
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.logical_plans import analyzed_plan, elements
+from spark_state.spark.session.replaced_methods import replace_once
 
 _OPERATORS = ("TransformWithState", "TransformWithStateInPySpark")
 _MARK = "_cowstate_starts_on_rocksdb"
@@ -88,9 +89,7 @@ def start_transforms_on_rocksdb(writers: Any = DataStreamWriter) -> None:
     """Let later queries with Spark's transformWithState start on RocksDB, in this process.
     `writers`: the class of writers; Spark Connect has its own class. Safe to call again."""
     for name in ("start", "toTable"):
-        method = getattr(writers, name)
-        if not hasattr(method, _MARK):
-            setattr(writers, name, _starting(method))
+        replace_once(writers, name, _MARK, _starting)
 
 
 def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,7 +109,6 @@ def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
         with _starts.alone(), _on_rocksdb(spark):
             return spark_method(self, *args, **options)
 
-    setattr(method, _MARK, True)
     return method
 
 

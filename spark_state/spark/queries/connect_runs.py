@@ -31,12 +31,9 @@ from spark_state.subtasks.epoch_request import operator_store_url
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """The stores of a query's operators, for use in a task.
-
-    `root`: the session's value of STORE_KEY; `roots`: the operators in the plan, last operator
-    first, each with its root; None if another client started the query; `store_options`: for the
-    clients of stores.
-    """
+    """The stores of a query's operators, for use in a task. `root`: the session's value of
+    STORE_KEY; `roots`: the operators in the plan, last operator first, each with its root; None if
+    another client started the query; `store_options`: for the clients of stores."""
 
     query_id: str
     root: str

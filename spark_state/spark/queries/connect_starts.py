@@ -14,9 +14,8 @@ operator before the user's source has moved.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from inspect import unwrap
 from typing import Any
 
@@ -27,11 +26,7 @@ from spark_state.spark.queries.connect_runs import StoredQuery
 from spark_state.spark.queries.offset_log import places_beside_clock
 from spark_state.spark.queries.operator_starts import (
     SETTING_OF_STARTS,
-    Reached,
-    WayBack,
-    reached_in_store,
-    store_of,
-    take_back_in_store,
+    CalledStores,
     told_starts,
 )
 from spark_state.spark.queries.query_runs import PROGRESS_RETRY_SECONDS
@@ -45,10 +40,8 @@ _PATTERN_CHARACTERS = re.compile(r"[]{}*?\\[]")
 
 class ConnectFiles:
     """The metadata and the logs of a checkpoint on the server. Each call of `numbers` reads the
-    log.
-
-    `url`: the location as the server writes it; the given location if there is no metadata yet.
-    """
+    log. `url`: the location as the server writes it; the given location if there is no metadata
+    yet."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._reader = spark.read.format("binaryFile")
@@ -71,7 +64,6 @@ class ConnectFiles:
             return []
 
     def numbers(self, log: str) -> list[int]:
-        """See HadoopFiles."""
         texts = {
             str(row["path"]).rpartition("/")[2]: bytes(row["content"]).decode()
             for row in self._rows(f"{self._location}/{log}")
@@ -95,24 +87,11 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
         return  # the first start: the server does not tell the location yet
     operators = [_inputs(files, name, root, stores) for name, root in stores.roots or ()]
 
-    text, _ = told_starts(files, _Stores(spark, files.url, operators), operators)
+    def answers(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [called_in_task(spark, function, *of_store) for of_store in arguments]
+
+    text, _ = told_starts(files, CalledStores(answers, files.url, operators), operators)
     spark.conf.set(SETTING_OF_STARTS, text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Stores:
-    """See StoresOfQuery. A task of the server reads the stores."""
-
-    spark: SparkSession
-    checkpoint: str
-    operators: Sequence[OperatorInputs]
-
-    def reached(self, query_id: str) -> list[Reached]:
-        stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
-        return [Reached(*called_in_task(self.spark, reached_in_store, *store)) for store in stores]
-
-    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
-        called_in_task(self.spark, take_back_in_store, *store_of(inputs, query_id), way_back)
 
 
 def forget_connect_starts(spark: SparkSession) -> None:

@@ -62,11 +62,9 @@ class EpochCompletion:
         self._driver_sees_stores = True
 
     def complete(self, batch: DataFrame, identity: BatchIdentity, plan: Any) -> None:
-        """Run every subtask that did not run in this batch.
-
-        `plan`: the analysed plan of the batch, in the JVM. Raises ConfigurationError if Spark does
-        not run a subtask, and the errors of the subtasks.
-        """
+        """Run every subtask that did not run in this batch. `plan`: the analysed plan of the batch,
+        in the JVM. Raises ConfigurationError if Spark does not run a subtask, and the errors of the
+        subtasks."""
         epochs = [OperatorEpoch(operator, identity) for operator in self._operators]
         lacking = [
             epoch

@@ -22,6 +22,7 @@ from spark_state.spark.queries.epoch_completion import EpochCompletion
 from spark_state.spark.queries.stopped_batches import brief_when_stopped
 from spark_state.spark.session.batch_identity import QUERY, BatchIdentity, name_run
 from spark_state.spark.session.planned_operators import operators_in
+from spark_state.spark.session.replaced_methods import replace_once
 
 BatchFunction = Callable[[DataFrame, int], None]
 _MARK = "_cowstate_completes_epochs"
@@ -29,10 +30,10 @@ _MARK = "_cowstate_completes_epochs"
 
 def complete_epochs_of_foreach_batch() -> None:
     """Complete the epochs of later queries of this process. Safe to call again."""
-    spark_method: Any = DataStreamWriter.foreachBatch
-    if hasattr(spark_method, _MARK):
-        return
+    replace_once(DataStreamWriter, "foreachBatch", _MARK, _completing)
 
+
+def _completing(spark_method: Any) -> Any:
     @wraps(spark_method)
     def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
         operators = operators_in(self._df._jdf.queryExecution().analyzed())
@@ -42,8 +43,7 @@ def complete_epochs_of_foreach_batch() -> None:
         )
         return writer
 
-    setattr(foreach_batch, _MARK, True)
-    DataStreamWriter.foreachBatch = foreach_batch  # type: ignore[method-assign]
+    return foreach_batch
 
 
 class WatchedFunction:

@@ -48,11 +48,8 @@ def newest_epoch(
 
 def own_sources(entry: str | None, sources: int) -> set[str] | None:
     """The formats of the sources that operators of cowstate had added to a query in the batch of
-    this entry. `sources`: the number of sources of the query now.
-
-    None if the entry does not list its sources, or if the entry has `sources` sources: then no
-    source has come or gone.
-    """
+    this entry. `sources`: the number of sources of the query now. None if the entry does not list
+    its sources, or if the entry has `sources` sources: then no source has come or gone."""
     version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
     if version.rstrip() != "v1" or _NO_OFFSET in lines or len(lines) == sources:
         return None

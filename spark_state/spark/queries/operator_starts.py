@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -140,7 +140,8 @@ def name_starts(
     text, repeated = "", list[OperatorInputs]()
     if location is not None:
         files = HadoopFiles(spark, location)
-        text, repeated = told_starts(files, _Stores(context, files.url, operators), operators)
+        stores = CalledStores(partial(called_near_stores, context), files.url, operators)
+        text, repeated = told_starts(files, stores, operators)
     # If this thread runs a function of foreachBatch, the outer query has set the property, too.
     former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
@@ -157,10 +158,8 @@ def told_starts(
     files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
     """The text for the tasks; and the operators whose next epoch an older run has written, or may
-    have written. If the query was taken back, takes its operators back, too.
-
-    `files`: the files of the checkpoint. Raises the errors of name_starts.
-    """
+    have written. If the query was taken back, takes its operators back, too. `files`: the files of
+    the checkpoint. Raises the errors of name_starts."""
     query_id = _query_id(files)
     reached = [Reached()] * len(operators) if query_id is None else stores.reached(query_id)
     # Read the logs after the stores, see the module.
@@ -271,32 +270,35 @@ def _query_id(files: CheckpointLogs) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stores:
-    """See StoresOfQuery."""
+class CalledStores:
+    """See StoresOfQuery. `answers(function, arguments)`: the results of the function for each of
+    the arguments, called where the stores are within reach."""
 
-    context: SparkContext
+    answers: Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
     checkpoint: str
     operators: Sequence[OperatorInputs]
 
     def reached(self, query_id: str) -> list[Reached]:
         stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
-        return self._answers(reached_in_store, stores)
+        return [Reached(*answer) for answer in self.answers(reached_in_store, stores)]
 
     def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
-        self._answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
+        self.answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
 
-    def _answers(
-        self, function: Callable[..., _R], arguments: Sequence[tuple[Any, ...]]
-    ) -> list[_R]:
-        outcomes = _in_task_or_here(self.context, partial(_result_or_error, function), arguments)
-        for _, error in outcomes:
-            if error is not None:
-                raise error
-        return [cast(_R, result) for result, _ in outcomes]
+
+def called_near_stores(
+    context: SparkContext, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+) -> list[Any]:
+    """The results of a function for each of the arguments, see _in_task_or_here. Raises the first
+    error."""
+    outcomes = _in_task_or_here(context, partial(_result_or_error, function), arguments)
+    for _, error in outcomes:
+        if error is not None:
+            raise error
+    return [result for result, _ in outcomes]
 
 
 def store_of(inputs: OperatorInputs, query_id: str) -> Store:
-    """The store of an operator of a query."""
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
 

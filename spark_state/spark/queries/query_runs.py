@@ -26,11 +26,8 @@ REMEMBERED_RUNS = 32
 
 @dataclass
 class QueryRun:
-    """A run of a query.
-
-    `session`: the query's Spark session, in the JVM; `operators`: with short retries; `is_failing`:
-    True if the last read failed and the log has the warning.
-    """
+    """A run of a query. `session`: the query's Spark session, in the JVM; `operators`: with short
+    retries; `is_failing`: True if the last read failed and the log has the warning."""
 
     session: Any
     operators: Sequence[StoredOperator]
@@ -53,12 +50,12 @@ _runs: Remembered[str, QueryRun] = Remembered(REMEMBERED_RUNS)
 
 def run_of(query: StreamingQuery) -> QueryRun:
     """The run of a query. The run may be over."""
-    return _remembered(str(query.runId)) or _noted(query._jsq.streamingQuery())
+    return _runs.get(str(query.runId)) or _noted(query._jsq.streamingQuery())
 
 
 def run_of_event(query_id: UUID, run_id: UUID) -> QueryRun | None:
     """The run of an event; None if the run is over and was not met before."""
-    run = _remembered(str(run_id))
+    run = _runs.get(str(run_id))
     if run is not None:
         return run
     spark: Any = SparkSession._instantiatedSession
@@ -69,10 +66,6 @@ def run_of_event(query_id: UUID, run_id: UUID) -> QueryRun | None:
     if execution is None or execution.runId().toString() != str(run_id):
         return None
     return _noted(execution)
-
-
-def _remembered(run_id: str) -> QueryRun | None:
-    return _runs.get(run_id)
 
 
 def _noted(execution: Any) -> QueryRun:

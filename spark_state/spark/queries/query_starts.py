@@ -7,11 +7,12 @@ query with the methods `start` and `toTable`. This module replaces both methods.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.replaced_methods import replace_once
 
 LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
 CHECKED_OPTIONS = _LOCATION, _QUERY_NAME, _ASYNC = (
@@ -31,9 +32,7 @@ def check_starts(writers: Any, check: StartCheck) -> None:
     """Let later starts of queries by this class of writers call `check` first. Safe to call
     again."""
     for name in ("start", "toTable"):
-        method = getattr(writers, name)
-        if not hasattr(method, _MARK):
-            setattr(writers, name, _checked(method, check))
+        replace_once(writers, name, _MARK, partial(_checked, check=check))
 
 
 def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..., Any]:
@@ -50,7 +49,6 @@ def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..
                 note(query)
         return query
 
-    setattr(method, _MARK, True)
     return method
 
 
@@ -69,12 +67,9 @@ def refuse_async_progress(options: Mapping[str, Any]) -> None:
 def checkpoint_location(
     options: Mapping[str, Any], root: str | None, name: str | None
 ) -> str | None:
-    """The location of a query's checkpoint; None if unknown before the start.
-
-    `options`: the writer's options, in upper or lower case; the last of equal names counts; `root`:
-    the session's value of LOCATIONS_KEY; `name`: the name of the query, unless an option has the
-    name.
-    """
+    """The location of a query's checkpoint; None if unknown before the start. `options`: the
+    writer's options, in upper or lower case; the last of equal names counts; `root`: the session's
+    value of LOCATIONS_KEY; `name`: the name of the query, unless an option has the name."""
     given = {key.lower(): str(value) for key, value in options.items() if value is not None}
     if _LOCATION in given:
         return given[_LOCATION]

@@ -89,11 +89,8 @@ def restore_source(
     spark: SparkSession, configuration: OperatorConfiguration, operator: str, key_schema_json: str
 ) -> RestoreSource | None:
     """The store and the epoch that an operator of this name begins with; None if the setting is
-    empty.
-
-    With Spark Connect a task reads the store. Raises ConfigurationError if the store or epoch does
-    not exist, or has another key or another number of key groups.
-    """
+    empty. With Spark Connect a task reads the store. Raises ConfigurationError if the store or
+    epoch does not exist, or has another key or another number of key groups."""
     chosen = configuration.restore_from
     if chosen is None:
         return None
@@ -110,10 +107,8 @@ def restore_source(
 
 def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> None:
     """Raise ConfigurationError if the operators of a query would begin with different epochs of a
-    directory. Otherwise note the start: a later query begins with the newest epoch.
-
-    `operators`: the names of the operators, with their sources.
-    """
+    directory. Otherwise note the start: a later query begins with the newest epoch. `operators`:
+    the names of the operators, with their sources."""
     begun: dict[str, tuple[str, int]] = {}
     for operator, source in operators:
         if source is None or source.directory is None:

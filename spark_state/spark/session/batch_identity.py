@@ -46,19 +46,15 @@ def named_run(context: TaskContext, query_id: str) -> str | None:
 
 def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
     """Return True if an action in foreachBatch runs this task, without a call of `name_run` before.
-
-    Spark runs each batch as one execution, and the actions of the function as executions below.
-    """
+    Spark runs each batch as one execution, and the actions of the function as executions below."""
     execution = context.getLocalProperty(_EXECUTION)
     below = execution != context.getLocalProperty(_ROOT_EXECUTION)
     return below and named_run(context, query_id) is None
 
 
 def batch_identity(context: TaskContext) -> BatchIdentity | None:
-    """The query, run and batch of a task; None outside of a streaming query's thread.
-
-    Raises BatchIdentityError if the task knows its query, but not its run.
-    """
+    """The query, run and batch of a task; None outside of a streaming query's thread. Raises
+    BatchIdentityError if the task knows its query, but not its run."""
     query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
     if not query or not epoch:
         return None

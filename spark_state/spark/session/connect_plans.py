@@ -81,7 +81,6 @@ def has_aggregated_watermark(nodes: list[PlanNode]) -> bool:
 
 
 def _below(nodes: list[PlanNode], index: int) -> list[PlanNode]:
-    """The nodes below the node at `index`."""
     top = nodes[index].depth
     return [*takewhile(lambda node: node.depth > top, nodes[index + 1 :])]
 

@@ -62,10 +62,7 @@ def _is_a(value: object, module: str, name: str) -> bool:
 
 def called_in_task(spark: SparkSession, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call `function` in a task of the server, and return the result. The result comes as JSON,
-    because a client should not load pickles from a server.
-
-    Raises the errors of `value_of`.
-    """
+    because a client should not load pickles from a server. Raises the errors of `value_of`."""
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -88,12 +85,9 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
 
 
 def value_of(answer: str) -> Any:
-    """The value in the JSON that `answer_of` wrote.
-
-    Raises the error in the JSON. If this client has no error class of the name, raises a
-    CowstateError with the name and the message: the server chooses the name, so only error classes
-    may be called.
-    """
+    """The value in the JSON that `answer_of` wrote. Raises the error in the JSON. If this client
+    has no error class of the name, raises a CowstateError with the name and the message: the server
+    chooses the name, so only error classes may be called."""
     told = json.loads(answer)
     if "error" not in told:
         return told["value"]

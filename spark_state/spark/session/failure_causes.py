@@ -17,6 +17,8 @@ from typing import Any
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 
+from spark_state.spark.session.replaced_methods import replace_once
+
 _MARK = "_cowstate_says_cause_first"
 _PACKAGES = ("checkpoint_store.", "spark_state.", "datasources.")
 # Python's traceback, and the texts that cowstate and Spark add to an error.
@@ -37,17 +39,12 @@ _NO_STATE = re.compile(r"state directory is empty or missing", re.IGNORECASE)
 def say_causes_first() -> None:
     """Let the texts of PySpark's exceptions begin with their cause, in this process. Safe to call
     again."""
-    _say_first_in(CapturedException)
+    replace_once(CapturedException, "__str__", _MARK, _with_cause)
     try:
         from pyspark.errors.exceptions.connect import SparkConnectGrpcException
     except ImportError:  # the libraries of Spark Connect are not installed
         return
-    _say_first_in(SparkConnectGrpcException)
-
-
-def _say_first_in(errors: Any) -> None:
-    if not hasattr(errors.__str__, _MARK):
-        errors.__str__ = _with_cause(errors.__str__)
+    replace_once(SparkConnectGrpcException, "__str__", _MARK, _with_cause)
 
 
 def _with_cause(spark_text: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -58,7 +55,6 @@ def _with_cause(spark_text: Callable[[Any], str]) -> Callable[[Any], str]:
         cause = cause_of_query(text) if of_query else own_error_in(text)
         return text if cause is None or text.startswith(cause) else f"{cause}\n\n{text}"
 
-    setattr(text_of, _MARK, True)
     return text_of
 
 

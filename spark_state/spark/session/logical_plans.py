@@ -16,8 +16,20 @@ from spark_state.spark.session.connect_sessions import is_connect
 
 
 def elements(sequence: Any) -> list[Any]:
-    """The elements of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def entries_of(scala_map: Any) -> dict[Any, Any]:
+    pairs, entries = scala_map.iterator(), {}
+    while pairs.hasNext():
+        pair = pairs.next()
+        entries[pair._1()] = pair._2()
+    return entries
+
+
+def class_of(plan: Any) -> str:
+    """The name of a node's class, without its package."""
+    return str(plan.getClass().getSimpleName())
 
 
 def analyzed_plan(df: DataFrame) -> Any:
@@ -43,13 +55,11 @@ def quoted(name: str) -> str:
 
 
 def column_of(spark: SparkSession, expression: Any) -> Column:
-    """The column of an expression in the JVM."""
     jvm: Any = spark._jvm
     return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """The DataFrame of a resolved plan."""
     jvm: Any = spark._jvm
     rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     return ClassicDataFrame(rows, spark)

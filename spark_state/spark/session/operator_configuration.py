@@ -36,10 +36,8 @@ _NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
 @dataclass(frozen=True, slots=True)
 class OperatorConfiguration:
     """The configuration of one operator; operator_settings has the meaning of each setting.
-
     `store`: root URL; `max_memory_mb`: None for no limit; `checkpoints`: without the epoch to
-    restore from, which is found when the operator is planned; `restore_from`: None if not set.
-    """
+    restore from, which is found when the operator is planned; `restore_from`: None if not set."""
 
     store: str
     parallelism: int
@@ -54,12 +52,9 @@ class OperatorConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """The facts of a session that defaults and checks depend on.
-
-    `cores_per_executor`: task slots of one executor; `is_connect`: True for a session of Spark
-    Connect, whose server may be on another machine; `python_memory`: the setting
-    spark.executor.pyspark.memory, None if not set.
-    """
+    """The facts of a session that defaults and checks depend on. `cores_per_executor`: task slots
+    of one executor; `is_connect`: True for a session of Spark Connect, whose server may be on
+    another machine; `python_memory`: the setting spark.executor.pyspark.memory, None if not set."""
 
     master: str
     default_parallelism: int
@@ -92,15 +87,13 @@ def runs_on_spark_instead(settings: Mapping[str, str]) -> bool:
 
 def _value(key: str, settings: Mapping[str, str]) -> Any:
     setting = SETTING_OF[key]
-    return setting.parse(key, settings.get(f"{PREFIX}{key}", str(setting.default)))
+    return setting.values.parse(key, settings.get(f"{PREFIX}{key}", str(setting.default)))
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
-    """The configuration of a session with these settings, which may have any keys.
-
-    Raises ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on
-    a cluster, speculative execution, or a limit of the memory of Python workers.
-    """
+    """The configuration of a session with these settings, which may have any keys. Raises
+    ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on a
+    cluster, speculative execution, or a limit of the memory of Python workers."""
     check_keys(settings)
     given = {
         key.removeprefix(PREFIX): text
@@ -126,7 +119,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     texts |= given
     if "store" not in texts:
         texts["store"] = _default_store(facts)
-    values = {setting.key: setting.parse(setting.key, texts[setting.key]) for setting in SETTINGS}
+    values = {each.key: each.values.parse(each.key, texts[each.key]) for each in SETTINGS}
     _refuse_contradictions(values, given)
     _check_installed(values["backend"])
     database = DatabaseSettings(**carried(DatabaseSettings, values))

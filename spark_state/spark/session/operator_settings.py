@@ -13,17 +13,17 @@ from typing import Any
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
 from spark_state.spark.session.setting_values import (
+    EPOCH_OF_STORE,
     LEAST_MEMORY_MB,
+    LOCAL_DIRECTORY,
     MAX_PARALLELISM_LIMIT,
-    Choice,
-    EpochOfStore,
-    Integer,
-    LocalDirectory,
-    OpenFiles,
-    OrNone,
-    Parser,
-    StoreUrl,
-    Truth,
+    OPEN_FILES,
+    STORE_URL,
+    TRUTH,
+    SettingValues,
+    choice,
+    integer,
+    or_none,
 )
 from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings
 
@@ -32,14 +32,14 @@ from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettin
 class Setting:
     """A setting.
 
-    `key`: without the prefix; `parse`: see setting_values; `default`: a text, empty for no value;
+    `key`: without the prefix; `default`: a text, empty for no value;
     None if the session decides, and then `default_shown` describes the default in Markdown; `unit`:
     the unit of the value; `meaning`: in Markdown; `carrier` and `field`: the class and field that
     carry the value with the plan of an operator; None if the value is used without a carrier.
     """
 
     key: str
-    parse: Parser
+    values: SettingValues
     default: str | None
     meaning: str
     unit: str = ""
@@ -48,15 +48,15 @@ class Setting:
     default_shown: str = ""
 
 
-def _database(key: str, field: str, parse: Parser, meaning: str, unit: str = "") -> Setting:
+def _database(key: str, field: str, values: SettingValues, meaning: str, unit: str = "") -> Setting:
     default = str(getattr(DatabaseSettings(), field))
-    return Setting(f"rocksdb.{key}", parse, default, meaning, unit, DatabaseSettings, field)
+    return Setting(f"rocksdb.{key}", values, default, meaning, unit, DatabaseSettings, field)
 
 
 SETTINGS = (
     Setting(
         "store",
-        StoreUrl(),
+        STORE_URL,
         None,
         "root of the stores; the state of a query lives under its query id and operator name",
         default_shown="`./cowstate-store` on a local master; none on a cluster and with Spark "
@@ -64,20 +64,20 @@ SETTINGS = (
     ),
     Setting(
         "parallelism",
-        Integer(1, MAX_PARALLELISM_LIMIT),
+        integer(1, MAX_PARALLELISM_LIMIT),
         None,
         "number of subtasks of an operator, at most `maxParallelism`; may differ at every restart",
         default_shown="the session's default parallelism",
     ),
     Setting(
         "maxParallelism",
-        Integer(1, MAX_PARALLELISM_LIMIT),
+        integer(1, MAX_PARALLELISM_LIMIT),
         "128",
         "number of key groups of a store; fixed when the store is created",
     ),
     Setting(
         "backend",
-        Choice(("heap", "rocksdb")),
+        choice("heap", "rocksdb"),
         "heap",
         "where a state host keeps state: as Python objects, or [in "
         "RocksDB](../how-to/keep-large-state.md) on the local disk (extra `rocksdb`); may differ "
@@ -87,7 +87,7 @@ SETTINGS = (
     ),
     Setting(
         "maxMemoryMB",
-        OrNone(Integer(LEAST_MEMORY_MB)),
+        or_none(integer(LEAST_MEMORY_MB)),
         "",
         "memory that a host may use for state, input and output of all its subtasks together, see "
         "[a limit for the memory of a "
@@ -97,7 +97,7 @@ SETTINGS = (
     ),
     Setting(
         "rocksdb.maxMemoryMB",
-        Integer(16),
+        integer(16),
         "256",
         "memory that all databases of a host use together",
         "MiB",
@@ -106,7 +106,7 @@ SETTINGS = (
     ),
     Setting(
         "rocksdb.incremental",
-        Truth(),
+        TRUTH,
         "true",
         "whether a snapshot uploads only the files of RocksDB that are new. If not, it has the key "
         "groups that have changed enough, as rows, which are read without RocksDB",
@@ -116,13 +116,13 @@ SETTINGS = (
     _database(
         "compression",
         "compression",
-        Choice(COMPRESSIONS),
+        choice(*COMPRESSIONS),
         "how tables of RocksDB are compressed, on the local disk and in the store",
     ),
     _database(
         "writeBufferMB",
         "write_buffer_mb",
-        Integer(1, 2048),
+        integer(1, 2048),
         "rows of a column family that are in memory before they become a table; a state has one "
         "column family, or two with timers or time to live. `maxMemoryMB` may end it earlier",
         "MiB",
@@ -130,7 +130,7 @@ SETTINGS = (
     _database(
         "tableFileMB",
         "table_file_mb",
-        Integer(1, 2048),
+        integer(1, 2048),
         "size of the tables that compaction makes. A table is in memory while it is uploaded or "
         "downloaded, four at a time",
         "MiB",
@@ -138,7 +138,7 @@ SETTINGS = (
     _database(
         "blockSizeKB",
         "block_size_kb",
-        Integer(1, 4096),
+        integer(1, 4096),
         "rows that are read and compressed together. Larger blocks compress better, and cost more "
         "to read a single key",
         "KiB",
@@ -146,26 +146,26 @@ SETTINGS = (
     _database(
         "bloomBitsPerKey",
         "bloom_bits_per_key",
-        Integer(0, 64),
+        integer(0, 64),
         "bits for each key in the filter that spares reads of tables without the key; 0: no "
         "filter. 10 bits let 1 % through",
     ),
     _database(
         "maxOpenFiles",
         "max_open_files",
-        OpenFiles(),
+        OPEN_FILES,
         "how many tables a database keeps open; -1: all. Set it where the limit of open files of a "
         "process is low",
     ),
     _database(
         "backgroundJobs",
         "background_jobs",
-        Integer(1, 256),
+        integer(1, 256),
         "how many threads of a host write and merge tables",
     ),
     Setting(
         "rocksdb.localDirectory",
-        OrNone(LocalDirectory()),
+        or_none(LOCAL_DIRECTORY),
         "",
         "below which hosts keep the files of databases, and input and output that do not fit into "
         "memory",
@@ -176,7 +176,7 @@ SETTINGS = (
     ),
     Setting(
         "localRecovery",
-        Truth(),
+        TRUTH,
         "true",
         "whether the files of RocksDB that the store has are kept on the local disk, too, so that "
         "a host that follows one that was killed downloads only the others",
@@ -186,7 +186,7 @@ SETTINGS = (
     ),
     Setting(
         "hostsPerExecutor",
-        Integer(1, 1024),
+        integer(1, 1024),
         None,
         "number of state host processes of an executor",
         "",
@@ -196,7 +196,7 @@ SETTINGS = (
     ),
     Setting(
         "hostIdleSeconds",
-        Integer(1),
+        integer(1),
         "600",
         "a host ends after this time without a request, and gives up the state of a query that "
         "asks for none, or earlier if [memory is "
@@ -208,7 +208,7 @@ SETTINGS = (
     ),
     Setting(
         "outputMemoryMB",
-        Integer(1),
+        integer(1),
         "64",
         "how much output of a subtask is held in memory until its epoch is durable; more goes to a "
         "file in `rocksdb.localDirectory`",
@@ -216,7 +216,7 @@ SETTINGS = (
     ),
     Setting(
         "minEpochsToRetain",
-        Integer(2),
+        integer(2),
         "100",
         "at least this many newest epochs are [retained](../checkpoint_format.md#deletion) and can "
         "be restored. Tables have versions, see [`minVersionsToRetain`](data-source.md#writes)",
@@ -226,7 +226,7 @@ SETTINGS = (
     ),
     Setting(
         "minEpochsForSnapshot",
-        Integer(1),
+        integer(1),
         "10",
         "how many changelogs there must be before a snapshot, or a part of one, may replace them. "
         "A snapshot waits for at most 200 files that cannot be "
@@ -238,7 +238,7 @@ SETTINGS = (
     ),
     Setting(
         "orphanGraceSeconds",
-        Integer(60),
+        integer(60),
         "86400",
         "how old [orphans](../checkpoint_format.md#deletion), such as files of failed attempts, "
         "must be before they are deleted; `storeRetrySeconds` is added",
@@ -248,7 +248,7 @@ SETTINGS = (
     ),
     Setting(
         "storeRetrySeconds",
-        Integer(1),
+        integer(1),
         str(RETRY_SECONDS),
         "how long a failing call to the store is tried again, from its first failure, with random, "
         "growing waits of up to 5 s. Then its task fails, and Spark tries the task again. A "
@@ -259,7 +259,7 @@ SETTINGS = (
     ),
     Setting(
         "enabled",
-        Truth(),
+        TRUTH,
         "false",
         "whether Spark's own `transformWithState` and `transformWithStateInPandas` run on "
         "cowstate, see [`enable`](../how-to/drop-in.md). Read at every call, if `enable` or "
@@ -267,14 +267,14 @@ SETTINGS = (
     ),
     Setting(
         "fallback",
-        Choice(("error", "spark")),
+        choice("error", "spark"),
         "error",
         "what happens if cowstate cannot run a call: an error, or Spark runs it and a warning says "
         "why",
     ),
     Setting(
         "restoreFrom",
-        OrNone(EpochOfStore()),
+        or_none(EPOCH_OF_STORE),
         "",
         "what an operator [begins "
         "with](../how-to/drop-in.md#begin-with-the-state-of-another-query) while its own store has "
@@ -282,7 +282,7 @@ SETTINGS = (
     ),
     Setting(
         "startEmpty",
-        Truth(),
+        TRUTH,
         "false",
         "whether an operator may begin with empty state in a query that has already run epochs. "
         "For an operator that is new in an old query",

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from spark_state.spark.session.connect_plans import functions_of, plan_nodes
 from spark_state.spark.session.connect_sessions import is_connect
-from spark_state.spark.session.logical_plans import analyzed_plan
+from spark_state.spark.session.logical_plans import analyzed_plan, class_of, elements
 from spark_state.subtasks.epoch_request import (
     OperatorSpec,
     RestoreSource,
@@ -121,7 +121,7 @@ def inputs_of(plan: Any) -> list[OperatorInputs]:
             place for place, leaf in enumerate(leaves) if any(leaf == each for each in below)
         )
     formats = frozenset(
-        str(leaf.sourceName()) for leaf in leaves if _class_of(leaf) == _SOURCE_WITH_FORMAT
+        str(leaf.sourceName()) for leaf in leaves if class_of(leaf) == _SOURCE_WITH_FORMAT
     )
     return [
         OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves), formats)
@@ -145,17 +145,17 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
 
 
 def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
-    if _class_of(plan) == _NODE:
+    if class_of(plan) == _NODE:
         # The function is the first field of the node. The field's name differs between releases.
         name = _FUNCTION.fullmatch(plan.productElement(0).name())
         if name and name["plan_id"] in _planned:
             yield _planned[name["plan_id"]], plan
-    for child in _children(plan):
+    for child in elements(plan.children()):
         yield from _nodes(child)
 
 
 def _leaves(plan: Any) -> Iterator[Any]:
-    children = _children(plan)
+    children = elements(plan.children())
     if not children:
         yield plan
     for child in children:
@@ -163,13 +163,4 @@ def _leaves(plan: Any) -> Iterator[Any]:
 
 
 def _is_empty(leaf: Any) -> bool:
-    return _class_of(leaf) == _EMPTY_SOURCE and bool(leaf.data().isEmpty())
-
-
-def _class_of(plan: Any) -> str:
-    return str(plan.getClass().getSimpleName())
-
-
-def _children(plan: Any) -> list[Any]:
-    children = plan.children()
-    return [children.apply(index) for index in range(children.size())]
+    return class_of(leaf) == _EMPTY_SOURCE and bool(leaf.data().isEmpty())

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import SessionFacts
 
 _LOCAL = re.compile(r"local\[\s*(\d+|\*)")
@@ -23,36 +24,24 @@ _ROWS_FOR_EVERY_CORE = 100_000
 def session_facts(spark: SparkSession) -> SessionFacts:
     """The master, parallelism, cores and speculation of a session."""
     if is_connect(spark):
-        return _connect_facts(spark)
-    context = spark.sparkContext
-    settings = context.getConf()
-    master = settings.get("spark.master", "") or ""
-    return SessionFacts(
-        master=master,
-        default_parallelism=context.defaultParallelism,
-        cores_per_executor=_cores(
-            master, settings.get("spark.executor.cores"), lambda: _processors(context)
-        ),
-        speculation=_is_speculative(settings.get("spark.speculation")),
-        python_memory=settings.get(_PYTHON_MEMORY_KEY),
-    )
-
-
-def _connect_facts(spark: SparkSession) -> SessionFacts:
-    """The facts from the settings of the server, which a Spark Connect session has as its own
-    settings."""
-    settings = dict(spark.conf.getAll)
+        # The settings of the server, which a Spark Connect session has as its own settings.
+        settings = dict(spark.conf.getAll)
+        parallelism = _server_parallelism(spark, settings, settings.get("spark.master", ""))
+    else:
+        settings = dict(spark.sparkContext.getConf().getAll())
+        parallelism = spark.sparkContext.defaultParallelism
     master = settings.get("spark.master", "")
-    parallelism = _server_parallelism(spark, settings, master)
     return SessionFacts(
         master=master,
         default_parallelism=parallelism,
         cores_per_executor=_cores(
-            master, settings.get("spark.executor.cores"), lambda: parallelism
+            master,
+            settings.get("spark.executor.cores"),
+            lambda: parallelism if is_connect(spark) else _processors(spark.sparkContext),
         ),
-        speculation=_is_speculative(settings.get("spark.speculation")),
+        speculation=settings.get("spark.speculation", "false").lower() == "true",
         python_memory=settings.get(_PYTHON_MEMORY_KEY),
-        is_connect=True,
+        is_connect=is_connect(spark),
     )
 
 
@@ -66,10 +55,6 @@ def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master
         return int(local[1])
     rows = spark.range(_ROWS_FOR_EVERY_CORE)
     return rows.select(F.spark_partition_id()).distinct().count()
-
-
-def _is_speculative(setting: str | None) -> bool:
-    return (setting or "false").lower() == "true"
 
 
 def _cores(master: str, executor_cores: str | None, processors: Callable[[], int]) -> int:
@@ -91,9 +76,4 @@ def _processors(context: SparkContext) -> int:
 
 
 def settings_of(session: Any) -> dict[str, str]:
-    """All settings of a session in the JVM."""
-    pairs, settings = session.conf().getAll().iterator(), {}
-    while pairs.hasNext():
-        pair = pairs.next()
-        settings[pair._1()] = pair._2()
-    return settings
+    return entries_of(session.conf().getAll())

@@ -1,16 +1,16 @@
 """Parses the texts of settings below `spark.cowstate.`.
 
-Each parser takes the key without its prefix, and the text, and returns the value. A wrong text
-raises a ConfigurationError that names the key, the text and the allowed values. `allowed` describes
-the allowed values on the page of settings.
+A parser takes the key without its prefix, and the text, and returns the value. A wrong text raises
+a ConfigurationError that names the key, the text and the allowed values.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.store_url import absolute_url
@@ -25,15 +25,12 @@ _FEWEST_FILES = 64
 _WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 
 
-class Parser(Protocol):
-    """A parser of a setting's text; see the module."""
+@dataclass(frozen=True, slots=True)
+class SettingValues:
+    """The values of a setting: described in Markdown, and parsed; see the module."""
 
-    @property
-    def allowed(self) -> str:
-        """The allowed values, in Markdown."""
-
-    def __call__(self, key: str, text: str, /) -> Any:
-        """The value of a text. Raises ConfigurationError."""
+    allowed: str
+    parse: Callable[[str, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,134 +42,98 @@ class RestoreFrom:
     epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
-    """A whole number from `low` to `high`."""
-
-    low: int
-    high: int = MOST
-
-    @property
-    def allowed(self) -> str:
-        """See Parser."""
-        return f"from {self.low}" if self.high == MOST else f"{self.low} to {self.high}"
-
-    def __call__(self, key: str, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = self.low - 1
-        if not self.low <= value <= self.high:
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; allowed are whole numbers from {self.low} to "
-                f"{self.high}"
-            )
-        return value
+def whole_number(what: str, text: str, low: int, high: int) -> int:
+    """Parse a whole number from `low` to `high`. `what`: the setting, for the error."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise ConfigurationError(
+            f"{what} is {text!r}; allowed are whole numbers from {low} to {high}"
+        )
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A word of `words`."""
+def shared_url(what: str, url: str) -> str:
+    """The absolute URL of a store that all processes reach. `what`: the setting, for the error."""
+    if url.startswith("memory:"):
+        raise ConfigurationError(
+            f"{what} is {url!r}, but each process has a memory of its own; use a path or the URL "
+            "of a store that all executors reach"
+        )
+    try:
+        return absolute_url(url)
+    except StoreAccessError as error:
+        raise ConfigurationError(f"{what} is {url!r}: {error.problem}") from error
 
-    words: tuple[str, ...]
 
-    @property
-    def allowed(self) -> str:
-        """See Parser."""
-        return ", ".join(f"`{word}`" for word in self.words)
+def integer(low: int, high: int = MOST) -> SettingValues:
+    """Whole numbers from `low` to `high`."""
+    allowed = f"from {low}" if high == MOST else f"{low} to {high}"
+    return SettingValues(allowed, lambda key, text: whole_number(f"{PREFIX}{key}", text, low, high))
 
-    def __call__(self, key: str, text: str) -> str:
-        if text not in self.words:
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; allowed are {', '.join(self.words)}"
-            )
+
+def choice(*words: str) -> SettingValues:
+    """One of some words."""
+
+    def parse(key: str, text: str) -> str:
+        if text not in words:
+            raise ConfigurationError(f"{PREFIX}{key} is {text!r}; allowed are {', '.join(words)}")
         return text
 
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """`true` or `false`."""
-
-    allowed: str = "`true`, `false`"
-
-    def __call__(self, key: str, text: str) -> bool:
-        return Choice(("false", "true"))(key, text) == "true"
+    return SettingValues(", ".join(f"`{word}`" for word in words), parse)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreUrl:
-    """A URL of fsspec, or a path, which becomes absolute."""
+def or_none(values: SettingValues) -> SettingValues:
+    """These values, and None for an empty text."""
 
-    allowed: str = "a path or any fsspec URL"
+    def parse(key: str, text: str) -> Any:
+        return values.parse(key, text.strip()) if text.strip() else None
 
-    def __call__(self, key: str, text: str) -> str:
-        url = text.strip()
-        if not url:
-            raise ConfigurationError(f"{PREFIX}{key} is empty; set it to a path or an fsspec URL")
-        if url.startswith("memory:"):
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {url!r}, but each process has a memory of its own; set it to a "
-                "path or the URL of a store that all executors reach"
-            )
-        try:
-            return absolute_url(url)
-        except StoreAccessError as error:
-            raise ConfigurationError(f"{PREFIX}{key} is {url!r}: {error.problem}") from error
+    return SettingValues(values.allowed, parse)
 
 
-@dataclass(frozen=True, slots=True)
-class OrNone:
-    """A value of `parse`; None for an empty text."""
-
-    parse: Parser
-
-    @property
-    def allowed(self) -> str:
-        """See Parser."""
-        return self.parse.allowed
-
-    def __call__(self, key: str, text: str) -> Any:
-        return self.parse(key, text.strip()) if text.strip() else None
+def _truth(key: str, text: str) -> bool:
+    return bool(choice("false", "true").parse(key, text) == "true")
 
 
-@dataclass(frozen=True, slots=True)
-class EpochOfStore:
-    """A RestoreFrom."""
-
-    allowed: str = "URL of a query's directory or of an operator's store, with `@epoch` or without"
-
-    def __call__(self, key: str, text: str) -> RestoreFrom:
-        url, epoch = _WITH_EPOCH.fullmatch(text).groups()  # type: ignore[union-attr]
-        return RestoreFrom(StoreUrl()(key, url), None if epoch is None else int(epoch))
+def _store_url(key: str, text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(f"{PREFIX}{key} is empty; set it to a path or an fsspec URL")
+    return shared_url(f"{PREFIX}{key}", text.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class LocalDirectory:
-    """An absolute path."""
-
-    allowed: str = "an absolute path"
-
-    def __call__(self, key: str, text: str) -> str:
-        if not Path(text).is_absolute():
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; set it to the absolute path of a directory that is "
-                "there on all executors"
-            )
-        return text
+def _epoch_of_store(key: str, text: str) -> RestoreFrom:
+    url, epoch = _WITH_EPOCH.fullmatch(text).groups()  # type: ignore[union-attr]
+    return RestoreFrom(_store_url(key, url), None if epoch is None else int(epoch))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFiles:
-    """A number of files, or ALL_FILES."""
+def _local_directory(key: str, text: str) -> str:
+    if not Path(text).is_absolute():
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {text!r}; set it to the absolute path of a directory that is there "
+            "on all executors"
+        )
+    return text
 
-    allowed: str = f"{ALL_FILES}, or from {_FEWEST_FILES}"
 
-    def __call__(self, key: str, text: str) -> int:
-        if text == str(ALL_FILES):
-            return ALL_FILES
-        if not text.isdecimal() or not _FEWEST_FILES <= int(text) <= MOST:
-            raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; allowed are {ALL_FILES} for all files, and whole "
-                f"numbers from {_FEWEST_FILES} to {MOST}"
-            )
-        return int(text)
+def _open_files(key: str, text: str) -> int:
+    if text == str(ALL_FILES):
+        return ALL_FILES
+    if not text.isdecimal() or not _FEWEST_FILES <= int(text) <= MOST:
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {text!r}; allowed are {ALL_FILES} for all files, and whole numbers "
+            f"from {_FEWEST_FILES} to {MOST}"
+        )
+    return int(text)
+
+
+TRUTH = SettingValues("`true`, `false`", _truth)
+STORE_URL = SettingValues("a path or any fsspec URL", _store_url)
+EPOCH_OF_STORE = SettingValues(
+    "URL of a query's directory or of an operator's store, with `@epoch` or without",
+    _epoch_of_store,
+)
+LOCAL_DIRECTORY = SettingValues("an absolute path", _local_directory)
+OPEN_FILES = SettingValues(f"{ALL_FILES}, or from {_FEWEST_FILES}", _open_files)

@@ -37,10 +37,8 @@ _GREATEST_BOUND = 2**31 - 1
 
 @contextmanager
 def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let a Spark that is launched inside the `with` block run the driver's interpreter.
-
-    Does nothing unless the settings name a local master and the user has chosen no interpreter.
-    """
+    """Let a Spark that is launched inside the `with` block run the driver's interpreter. Does
+    nothing unless the settings name a local master and the user has chosen no interpreter."""
     if os.environ.get(_PYTHON) or not is_local_master(str(settings.get("spark.master", ""))):
         yield
         return
@@ -52,11 +50,9 @@ def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def use_driver_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a running session run the driver's interpreter. Safe to call again.
-
-    If the JVM looks up data sources with another interpreter, format("cowstate") is registered. A
-    server of Spark Connect has already chosen its interpreter.
-    """
+    """Let the workers of a running session run the driver's interpreter. Safe to call again. If the
+    JVM looks up data sources with another interpreter, format("cowstate") is registered. A server
+    of Spark Connect has already chosen its interpreter."""
     if is_connect(spark):
         return
     context = spark.sparkContext
@@ -71,12 +67,9 @@ def use_driver_interpreter(spark: SparkSession) -> None:
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source, unless the JVM has found the source.
-
-    `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class for the
-    name cowstate, which asks for the source in Python. Spark Connect replaces a source of the same
-    name.
-    """
+    """Register a data source, unless the JVM has found the source. `spark.dataSource.register`
+    refuses the name of a class in the JVM. The jar has a class for the name cowstate, which asks
+    for the source in Python. Spark Connect replaces a source of the same name."""
     if is_connect(spark):
         spark.dataSource.register(source)
         return
@@ -91,12 +84,9 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
 def stream_of(
     spark: SparkSession, source: type[DataSource], options: Mapping[str, str]
 ) -> DataFrame:
-    """Register a data source, and return a stream of the source.
-
-    Spark's processes for Python sources refuse a session without a limit on the rows of an Arrow
-    batch. The greatest limit has the same effect as no limit, so this function sets the greatest
-    limit.
-    """
+    """Register a data source, and return a stream of the source. Spark's processes for Python
+    sources refuse a session without a limit on the rows of an Arrow batch. The greatest limit has
+    the same effect as no limit, so this function sets the greatest limit."""
     if int(spark.conf.get(_MOST_ROWS_KEY) or 0) <= 0:
         spark.conf.set(_MOST_ROWS_KEY, str(_GREATEST_BOUND))
     register_source(spark, source)
@@ -114,11 +104,9 @@ def _interpreter_of_jvm(context: SparkContext) -> str:
 
 
 def _is_beside(command: str, interpreter: str) -> bool:
-    """Return True if `command` is another name of `interpreter`, in the same directory.
-
-    Both conditions are needed: a directory may have several interpreters, and the interpreter of a
-    virtual environment links to an interpreter in another directory.
-    """
+    """Return True if `command` is another name of `interpreter`, in the same directory. Both
+    conditions are needed: a directory may have several interpreters, and the interpreter of a
+    virtual environment links to an interpreter in another directory."""
     path = Path(shutil.which(command) or "")
     beside = Path(interpreter)
     return path.parent == beside.parent and path.resolve() == beside.resolve()

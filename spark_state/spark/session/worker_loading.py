@@ -53,10 +53,8 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class LoadedInWorkers:
-    """Base of classes whose objects Spark pickles for its workers; see `loaded_in_workers`.
-
-    A subclass has no slots. Only cloudpickle, the pickler of Spark, can pickle the objects.
-    """
+    """Base of classes whose objects Spark pickles for its workers; see `loaded_in_workers`. A
+    subclass has no slots. Only cloudpickle, the pickler of Spark, can pickle the objects."""
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
         return loaded_in_workers(_Plain(self)), ()

@@ -14,10 +14,8 @@ _OTHER_READS = ("batchId", "joinSide", "snapshotStartBatchId", "snapshotPartitio
 
 
 def first_batch_of_changes(given: Mapping[str, str]) -> int | None:
-    """The first batch whose changes are asked for; None for a read of the state.
-
-    `given`: the options by name in lower case. Raises StateReadOptionError.
-    """
+    """The first batch whose changes are asked for; None for a read of the state. `given`: the
+    options by name in lower case. Raises StateReadOptionError."""
     if given.get(_FEED.lower(), "false").lower() != "true":
         for name in (_FIRST, _LAST):
             if name.lower() in given:

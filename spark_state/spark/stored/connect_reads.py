@@ -12,9 +12,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from checkpoint_store.errors import ObjectMissingError, StoreAccessError
-from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.provider.spark_checkpoint import query_id_of
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.session.connect_sessions import called_in_task
 from spark_state.spark.session.operator_configuration import is_enabled
@@ -61,9 +58,5 @@ def _refuse_operators(reader: Any, path: Any) -> None:
 
 def _urls_of_operators(checkpoint: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The URLs of the stores of the query with this checkpoint, by operator number."""
-    try:
-        query_id = query_id_of(open_object_store(checkpoint))
-    except (ObjectMissingError, StoreAccessError):
-        return {}  # Spark says what is wrong with the location, or can read it itself
-    operators = operators_of(query_id, settings)
+    operators = operators_of(checkpoint, settings)
     return {str(number): operator.url for number, operator in operators.items()}

@@ -7,10 +7,12 @@ with the method `load`, which this module replaces.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from pyspark.sql import DataFrame
+
+from spark_state.spark.session.replaced_methods import replace_once
 
 STATE, METADATA = "statestore", "state-metadata"
 _MARK = "_cowstate_answers"
@@ -22,10 +24,10 @@ Answer = Callable[[Any, Any, Callable[[], DataFrame]], DataFrame]
 def answer_loads(readers: Any, answer: Answer) -> None:
     """Let later reads by this class of readers return the result of `answer`. Safe to call
     again."""
-    spark_load: Any = readers.load
-    if hasattr(spark_load, _MARK):
-        return
+    replace_once(readers, "load", _MARK, partial(_answering, answer))
 
+
+def _answering(answer: Answer, spark_load: Any) -> Any:
     @wraps(spark_load)
     def load(
         self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
@@ -35,5 +37,4 @@ def answer_loads(readers: Any, answer: Answer) -> None:
         self.options(**options)
         return answer(self, path, lambda: spark_load(self, path, schema=schema))
 
-    setattr(load, _MARK, True)
-    readers.load = load
+    return load

@@ -21,14 +21,11 @@ from typing import Any
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from checkpoint_store.epochs.completed_checkpoint import StateSchema
-from checkpoint_store.errors import (
-    ObjectMissingError,
-    StoreAccessError,
-    VersionNotRetainedError,
-)
+from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.provider.spark_checkpoint import listed_commits, query_id_of
+from checkpoint_store.provider.spark_checkpoint import listed_commits
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import is_enabled
 from spark_state.spark.stored.change_options import (
     check_last_batch_of_changes,
@@ -42,7 +39,6 @@ from spark_state.spark.stored.spark_state_columns import (
 )
 from spark_state.spark.stored.state_formats import METADATA, STATE, answer_loads
 from spark_state.spark.stored.stored_operators import (
-    StoredOperator,
     deleted_states_of,
     operators_of,
     states_of,
@@ -69,7 +65,9 @@ def _answered(reader: DataFrameReader, path: Any, on_spark: Callable[[], DataFra
     spark, source = reader._spark, str(reader._jreader.source()).lower()
     if source not in (STATE, METADATA) or not is_enabled(dict(spark.conf.getAll)):
         return on_spark()
-    given = {name.lower(): value for name, value in _options(reader).items()}
+    jreader: Any = reader._jreader
+    options = entries_of(jreader.extraOptions())
+    given = {name.lower(): value for name, value in options.items()}
     checkpoint = path if isinstance(path, str) else given.get("path", "")
     if source == STATE:
         ours = _state(spark, checkpoint, given)
@@ -79,21 +77,11 @@ def _answered(reader: DataFrameReader, path: Any, on_spark: Callable[[], DataFra
     return spark_rows.union(rows) if rows is not None else spark_rows
 
 
-def _options(reader: DataFrameReader) -> dict[str, str]:
-    given: Any = reader._jreader.extraOptions()
-    pairs = given.iterator()
-    options = {}
-    while pairs.hasNext():
-        pair = pairs.next()
-        options[pair._1()] = pair._2()
-    return options
-
-
 def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> DataFrame | None:
     """The state that a read asks for; None if the state is not cowstate's."""
     of_timers = given.get("readregisteredtimers", "false").lower() == "true"
     name = given.get("statevarname", "").strip()
-    operators = _operators(spark, checkpoint) if name or of_timers else {}
+    operators = operators_of(checkpoint, dict(spark.conf.getAll)) if name or of_timers else {}
     operator = operators.get(int(given.get("operatorid", "0")))
     if operator is None:
         return None
@@ -122,7 +110,7 @@ def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> Da
 
 def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFrame | None:
     """A row for each operator of cowstate; None if there are no operators."""
-    operators = _operators(spark, checkpoint)
+    operators = operators_of(checkpoint, dict(spark.conf.getAll))
     if not operators:
         return None
     batches = [*listed_commits(open_object_store(checkpoint))] or [-1]
@@ -153,15 +141,6 @@ def _state_variable(state: StateSchema) -> dict[str, Any]:
         "stateVariableType": f"{kind}State",
         "ttlEnabled": state.ttl_ms is not None,
     }
-
-
-def _operators(spark: SparkSession, checkpoint: str) -> dict[int, StoredOperator]:
-    """The operators of cowstate of the query with this checkpoint, by number."""
-    try:
-        query_id = query_id_of(open_object_store(checkpoint))
-    except (ObjectMissingError, StoreAccessError):
-        return {}  # Spark says what is wrong with the location, or can read it itself
-    return operators_of(query_id, dict(spark.conf.getAll))
 
 
 def _newest_committed(checkpoint: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.errors import ObjectMissingError, StoreAccessError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -22,6 +23,7 @@ from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
+from checkpoint_store.provider.spark_checkpoint import query_id_of
 from spark_state.processor.stored_schema import struct_from_json
 from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.session.planned_operators import operators_in
@@ -33,11 +35,9 @@ _NUMBERED = re.compile(r"operator-(\d+)")
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator's store. For a batch without an epoch, the epoch before counts.
-
-    `retry_seconds`: how long a failing call to the store is tried again; `store_options`: for the
-    client of the store.
-    """
+    """An operator's store. For a batch without an epoch, the epoch before counts. `retry_seconds`:
+    how long a failing call to the store is tried again; `store_options`: for the client of the
+    store."""
 
     name: str
     url: str
@@ -58,12 +58,10 @@ class StoredOperator:
 
     @cached_property
     def key_schema(self) -> StructType:
-        """The key columns."""
         return struct_from_json(self._history.metadata.key_schema_json)
 
     @property
     def key_names(self) -> list[str]:
-        """The names of the key columns."""
         return list(self.key_schema.names)
 
     def epoch_of(self, batch: int) -> int:
@@ -103,9 +101,7 @@ def operators_in_plan(
     plan: Any, query_id: str, retry_seconds: float | None = None
 ) -> tuple[StoredOperator, ...]:
     """The operators in the plan of a query, if this process has planned them; the last one first.
-
-    `retry_seconds`: None for each operator's own retry time.
-    """
+    `retry_seconds`: None for each operator's own retry time."""
     return tuple(
         StoredOperator(
             planned.operator,
@@ -131,11 +127,13 @@ def operators_below(
     )
 
 
-def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
-    """The operators of a query that `enable` has numbered, by number. `settings`: the session's.
-
-    Raises CheckpointStoreError.
-    """
+def operators_of(checkpoint: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
+    """The operators that `enable` has numbered of the query with this checkpoint, by number.
+    `settings`: the session's. Raises CheckpointStoreError."""
+    try:
+        query_id = query_id_of(open_object_store(checkpoint))
+    except (ObjectMissingError, StoreAccessError):
+        return {}  # Spark says what is wrong with the location, or can read it itself
     root, operators = settings.get(STORE_KEY, LOCAL_STORE), {}
     options = store_options(settings)
     for operator in operators_below(root, query_id, RETRY_SECONDS, options):

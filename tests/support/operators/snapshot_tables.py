@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
-from spark_state.testing.keyed_state_backend_contract import WrittenFiles
+from tests.support.operators.keyed_state_backend_contract import WrittenFiles
 
 
 def tables_of(snapshot: KeyedStateSnapshot) -> list[pa.Table]:

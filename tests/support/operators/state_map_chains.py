@@ -12,9 +12,9 @@ from spark_state.heap.state_map_entry import StateMapEntry
 from tests.support.operators.state_map_model import ChosenHashKey
 
 State = list[int]
-Map = CopyOnWriteStateMap[ChosenHashKey, int | None, State]
-Entry = StateMapEntry[ChosenHashKey, int | None, State]
-Snapshot = CopyOnWriteStateMapSnapshot[ChosenHashKey, int | None, State]
+Map = CopyOnWriteStateMap[ChosenHashKey, State]
+Entry = StateMapEntry[ChosenHashKey, State]
+Snapshot = CopyOnWriteStateMapSnapshot[ChosenHashKey, State]
 
 
 def key(name: int, code: int | None = None) -> ChosenHashKey:
@@ -43,14 +43,14 @@ def names(entries: list[Entry]) -> list[int]:
 
 
 def content(entries: Map | Snapshot) -> dict[int, State]:
-    return {key.name: list(state) for key, _, state in entries}
+    return {key.name: list(state) for key, state in entries}
 
 
 def map_of_chain(*head_to_tail: int, capacity: int = 128) -> Map:
     """A map with the named keys in one chain in bucket 5. The state of each key is [name]."""
     entries: Map = CopyOnWriteStateMap(list, capacity)
     for name in reversed(head_to_tail):
-        entries.put(key(name, 5), None, [name])
+        entries.put(key(name, 5), [name])
     return entries
 
 
@@ -58,12 +58,18 @@ def map_of_buckets(size: int, capacity: int) -> Map:
     """A map with key i in bucket i, one key per bucket."""
     entries: Map = CopyOnWriteStateMap(list, capacity)
     for name in range(size):
-        entries.put(key(name), None, [name])
+        entries.put(key(name), [name])
     return entries
 
 
+def owned(entries: Map, key: ChosenHashKey) -> State:
+    """The state of a key, ready to be changed."""
+    entry = entries.find(key)
+    assert entry is not None
+    return entries.own_found(entry).state
+
+
 def changed_state(entries: Map, key: ChosenHashKey) -> State:
-    state = entries.own(key, None)
-    assert state is not None
+    state = owned(entries, key)
     state.append(-1)
     return state

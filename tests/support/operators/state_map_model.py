@@ -15,8 +15,6 @@ from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 
 State = list[int]
-Namespace = int | None
-Identity = tuple[int, Namespace]
 LONGEST_STATE = 4
 
 
@@ -49,34 +47,33 @@ class ChosenHashKey:
 class OpenSnapshot:
     """A snapshot, the expected content, and the entries read so far."""
 
-    snapshot: CopyOnWriteStateMapSnapshot[ChosenHashKey, Namespace, State]
-    expected: dict[Identity, State]
-    reader: Iterator[tuple[ChosenHashKey, Namespace, State]]
-    read: list[tuple[Identity, State]] = field(default_factory=list)
+    snapshot: CopyOnWriteStateMapSnapshot[ChosenHashKey, State]
+    expected: dict[int, State]
+    reader: Iterator[tuple[ChosenHashKey, State]]
+    read: list[tuple[int, State]] = field(default_factory=list)
 
     def read_some(self, entries: int | None) -> None:
         """Read the next entries, or all remaining entries for None. Copies the states, as a writer
         encodes each state at once."""
-        for key, namespace, state in islice(self.reader, entries):
-            self.read.append(((key.name, namespace), list(state)))
+        for key, state in islice(self.reader, entries):
+            self.read.append((key.name, list(state)))
 
 
 class StateMapModel:
     """The map under test and its dict."""
 
     def __init__(self, capacity: int) -> None:
-        self.map: CopyOnWriteStateMap[ChosenHashKey, Namespace, State] = CopyOnWriteStateMap(
-            list, capacity
-        )
-        self.expected: dict[Identity, State] = {}
+        self.map: CopyOnWriteStateMap[ChosenHashKey, State] = CopyOnWriteStateMap(list, capacity)
+        self.expected: dict[int, State] = {}
         self.open: list[OpenSnapshot] = []
 
-    def get(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
-        assert self.map.get(key, namespace) == self.expected.get((key.name, namespace))
+    def get(self, key: ChosenHashKey, _item: int) -> None:
+        assert self.map.get(key) == self.expected.get(key.name)
 
-    def own(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+    def own(self, key: ChosenHashKey, item: int) -> None:
         """Own a state, compare, and change the returned state."""
-        state, expected = self.map.own(key, namespace), self.expected.get((key.name, namespace))
+        entry, expected = self.map.find(key), self.expected.get(key.name)
+        state = None if entry is None else self.map.own_found(entry).state
         assert state == expected
         if state is not None and expected is not None:
             for changed in (state, expected):
@@ -84,63 +81,48 @@ class StateMapModel:
                     changed.clear()
                 changed.append(item)
 
-    def put(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        self.map.put(key, namespace, [item])
-        self.expected[key.name, namespace] = [item]
+    def put(self, key: ChosenHashKey, item: int) -> None:
+        self.map.put(key, [item])
+        self.expected[key.name] = [item]
 
-    def put_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+    def put_found(self, key: ChosenHashKey, item: int) -> None:
         """Put as tables do: find the entry once, then set the entry several times."""
-        entry = self.map.find(key, namespace)
-        if entry is None:
-            entry = self.map.insert(key, namespace, [item])
-        else:
-            entry = self.map.replace(entry, [item])
-        entry = self.map.own_found(entry)
+        entry = self.map.find(key)
+        put = self.map.insert(key, [item]) if entry is None else self.map.replace(entry, [item])
+        entry = self.map.own_found(put)
         entry.state.append(item)
-        assert self.map.find(key, namespace) is entry
-        self.expected[key.name, namespace] = [item, item]
+        assert self.map.find(key) is entry
+        self.expected[key.name] = [item, item]
 
-    def put_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        before = self.map.put_and_get_old(key, namespace, [item])
-        assert before == self.expected.get((key.name, namespace))
-        self.expected[key.name, namespace] = [item]
+    def remove(self, key: ChosenHashKey, _item: int) -> None:
+        self.map.remove(key)
+        self.expected.pop(key.name, None)
 
-    def remove(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
-        self.map.remove(key, namespace)
-        self.expected.pop((key.name, namespace), None)
-
-    def remove_and_get_old(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
-        before = self.map.remove_and_get_old(key, namespace)
-        assert before == self.expected.pop((key.name, namespace), None)
-
-    def remove_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+    def remove_found(self, key: ChosenHashKey, item: int) -> None:
         """Remove as tables do: find the entry, set the entry, then remove the entry."""
-        entry = self.map.find(key, namespace)
-        before = self.expected.pop((key.name, namespace), None)
+        entry = self.map.find(key)
+        before = self.expected.pop(key.name, None)
         assert (None if entry is None else entry.state) == before
         if entry is not None and item % 2:
             assert self.map.remove_found(self.map.replace(entry, [item])) == [item]
         elif entry is not None:
             assert self.map.remove_found(entry) is entry.state
 
-    def contains(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
-        assert self.map.contains(key, namespace) == ((key.name, namespace) in self.expected)
-
     def iterate(self) -> None:
-        entries = [((key.name, namespace), state) for key, namespace, state in self.map]
+        entries = [(key.name, state) for key, state in self.map]
         assert len(entries) == len(self.map) == len(self.expected)
         assert dict(entries) == self.expected
 
     def snapshot(self) -> None:
         snapshot = self.map.snapshot()
-        expected = {identity: list(state) for identity, state in self.expected.items()}
+        expected = {name: list(state) for name, state in self.expected.items()}
         self.open.append(OpenSnapshot(snapshot, expected, iter(snapshot)))
 
-    def look_up(self, place: int, key: ChosenHashKey, namespace: Namespace) -> None:
+    def look_up(self, place: int, key: ChosenHashKey) -> None:
         """Get a value from an open snapshot, and compare."""
         opened = self.open[place % len(self.open)]
-        expected = opened.expected.get((key.name, namespace))
-        assert opened.snapshot.get(key, namespace) == expected
+        expected = opened.expected.get(key.name)
+        assert opened.snapshot.get(key) == expected
 
     def release(self, place: int) -> None:
         """Read an open snapshot to its end, compare all entries, and release the snapshot."""

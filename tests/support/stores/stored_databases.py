@@ -20,7 +20,7 @@ from spark_state.rocksdb.database_restore import DatabaseRestore
 from spark_state.rocksdb.local_copies import DatabaseHome, LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
-from spark_state.testing.keyed_state_backend_contract import KEYS, WrittenFiles
+from tests.support.operators.keyed_state_backend_contract import KEYS, WrittenFiles
 
 
 def nobody_minds() -> None:

@@ -18,6 +18,6 @@ def test_a_default_is_an_allowed_value_and_its_carrier_has_the_field(setting: Se
     if setting.default is None:
         assert setting.default_shown
     else:
-        setting.parse(setting.key, setting.default)
+        setting.values.parse(setting.key, setting.default)
     if setting.carrier is not None:
         assert setting.field in setting.carrier.__slots__

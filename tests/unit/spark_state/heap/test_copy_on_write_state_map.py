@@ -24,6 +24,7 @@ from tests.support.operators.state_map_chains import (
     map_of_buckets,
     map_of_chain,
     names,
+    owned,
 )
 from tests.support.operators.state_map_model import ChosenHashKey
 
@@ -31,8 +32,8 @@ from tests.support.operators.state_map_model import ChosenHashKey
 def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     k13, k23, k42 = key(13), key(23, 42), key(42)
     entries: Map = CopyOnWriteStateMap(list)
-    entries.put(k23, None, [3])
-    entries.put(k42, None, [7])
+    entries.put(k23, [3])
+    entries.put(k42, [7])
     old42, old23 = bucket(entries, 42)
     assert (entries.state_map_version, entries.highest_required_snapshot_version) == (0, 0)
     assert [(entry.entry_version, entry.state_version) for entry in (old42, old23)] == [
@@ -44,12 +45,12 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     assert (first.version, entries.state_map_version) == (1, 1)
     assert (entries.snapshot_versions, entries.highest_required_snapshot_version) == ({1}, 1)
 
-    entries.put(k13, None, [2])
+    entries.put(k13, [2])
     (new13,) = bucket(entries, 13)
     assert (new13.entry_version, new13.state_version) == (1, 1)
     assert bucket(entries, 42) == [old42, old23]
 
-    state23 = entries.own(k23, None)
+    state23 = owned(entries, k23)
     new42, new23 = bucket(entries, 42)
     assert new42 is not old42
     assert new23 is not old23
@@ -60,7 +61,7 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     assert state23 is not old23.state
     assert state23 == old23.state == [3]
 
-    state42 = entries.own(k42, None)
+    state42 = owned(entries, k42)
     assert bucket(entries, 42) == [new42, new23]
     assert (new42.entry_version, new42.state_version) == (1, 1)
     assert state42 is not old42.state
@@ -73,7 +74,7 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     assert (second.version, entries.state_map_version) == (2, 2)
     assert entries.highest_required_snapshot_version == 2
 
-    entries.remove(k23, None)
+    entries.remove(k23)
     (newer42,) = bucket(entries, 42)
     assert newer42 is not new42
     assert (newer42.entry_version, newer42.state_version) == (2, 1)
@@ -90,29 +91,16 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
 
 def test_an_absent_state_is_none_and_changes_nothing() -> None:
     entries = map_of_chain(1)
-    assert entries.get(key(2, 5), None) is None
-    assert entries.own(key(2, 5), None) is None
-    assert entries.remove_and_get_old(key(2, 5), None) is None
-    assert not entries.contains(key(2, 5), None)
-    entries.remove(key(2, 5), None)
+    assert entries.get(key(2, 5)) is None
+    entries.remove(key(2, 5))
     assert content(entries) == {1: [1]}
-
-
-def test_put_and_remove_return_the_very_state_that_was_there() -> None:
-    first, second = [1], [2]
-    entries: Map = CopyOnWriteStateMap(list)
-    assert entries.put_and_get_old(key(1), None, first) is None
-    entries.snapshot()
-    assert entries.put_and_get_old(key(1), None, second) is first
-    assert entries.remove_and_get_old(key(1), None) is second
-    assert len(entries) == 0
 
 
 def test_an_entry_that_was_found_is_removed_from_any_place_of_its_chain() -> None:
     for removed in (1, 2, 3):
         entries = map_of_chain(1, 2, 3)
         snapshot = entries.snapshot()
-        entry = entries.find(key(removed, 5), None)
+        entry = entries.find(key(removed, 5))
         assert entry is not None
         assert entries.remove_found(entry) is entry.state
         entries.check_invariants()
@@ -120,99 +108,61 @@ def test_an_entry_that_was_found_is_removed_from_any_place_of_its_chain() -> Non
         assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
 
 
-def test_a_namespace_keeps_its_own_state_of_a_key() -> None:
-    entries: Map = CopyOnWriteStateMap(list)
-    for namespace in (None, 0, 1):
-        entries.put(key(1), namespace, [7 if namespace is None else namespace])
-    entries.remove(key(1), 0)
-    assert [entries.get(key(1), namespace) for namespace in (None, 0, 1)] == [[7], None, [1]]
-
-
-def test_namespaces_of_one_hash_are_told_apart_by_equality() -> None:
-    small, large = 1, 1 << 61
-    assert hash(small) == hash(large)
-    entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), small, [1])
-    assert (entries.get(key(1), large), entries.contains(key(1), large)) == (None, False)
-    assert entries.remove_and_get_old(key(1), large) is None
-    assert entries.put_and_get_old(key(1), large, [2]) is None
-    assert (entries.get(key(1), small), entries.get(key(1), large)) == ([1], [2])
-
-
-def test_only_the_void_namespace_leaves_the_hash_to_the_key() -> None:
-    entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), None, [1])
-    entries.put(key(2), 3, [2])
-    stored = all_entries(entries)
-    assert (stored[1].hash, stored[2].hash) == (1, hash((key(2), 3)))
-
-
 def test_keys_of_one_hash_are_told_apart_by_equality() -> None:
     entries = map_of_chain(1, 2, 3)
-    assert [entries.get(key(name, 5), None) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
-
-
-@pytest.mark.parametrize("capacity", [0, -1, -4, 3, 100, 1 << 31])
-def test_a_capacity_that_is_no_power_of_two_is_refused(capacity: int) -> None:
-    with pytest.raises(ValueError, match=f"capacity {capacity} is no power of two"):
-        CopyOnWriteStateMap(list, capacity)
+    assert [entries.get(key(name, 5)) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
 
 
 def test_an_owned_state_is_the_same_object_until_the_next_snapshot() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), None, put)
-    assert entries.own(key(1), None) is put
+    entries.put(key(1), put)
+    assert owned(entries, key(1)) is put
     snapshot = entries.snapshot()
-    copied = entries.own(key(1), None)
+    copied = owned(entries, key(1))
     assert copied is not put
     assert copied == put
-    assert entries.own(key(1), None) is copied
+    assert owned(entries, key(1)) is copied
     snapshot.release()
-    assert entries.own(key(1), None) is copied
+    assert owned(entries, key(1)) is copied
 
 
 def test_a_state_is_not_copied_when_its_snapshot_was_released_before() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), None, put)
+    entries.put(key(1), put)
     entries.snapshot().release()
-    assert entries.own(key(1), None) is put
+    assert owned(entries, key(1)) is put
 
 
 def test_a_state_put_under_a_snapshot_is_owned_as_it_is() -> None:
     entries = map_of_chain(1, 2)
     entries.snapshot()
     put = [9]
-    entries.put(key(1, 5), None, put)
-    assert entries.own(key(1, 5), None) is put
+    entries.put(key(1, 5), put)
+    assert owned(entries, key(1, 5)) is put
 
 
 def test_states_are_copied_as_deep_as_the_given_copy_goes() -> None:
-    entries: CopyOnWriteStateMap[str, None, list[State]] = CopyOnWriteStateMap(deepcopy)
-    entries.put("a", None, [[1]])
+    entries: CopyOnWriteStateMap[str, list[State]] = CopyOnWriteStateMap(deepcopy)
+    entries.put("a", [[1]])
     snapshot = entries.snapshot()
-    state = entries.own("a", None)
-    assert state is not None
-    state[0].append(2)
-    assert list(snapshot) == [("a", None, [[1]])]
-    assert list(entries) == [("a", None, [[1, 2]])]
+    found = entries.find("a")
+    assert found is not None
+    entries.own_found(found).state[0].append(2)
+    assert list(snapshot) == [("a", [[1]])]
+    assert list(entries) == [("a", [[1, 2]])]
 
 
-def test_keys_and_namespaces_stay_the_objects_that_were_put_first() -> None:
-    entries: CopyOnWriteStateMap[ChosenHashKey, tuple[int, int], State] = CopyOnWriteStateMap(
-        deepcopy, 1
-    )
-    namespace = (1, int("2"))
+def test_keys_stay_the_objects_that_were_put_first() -> None:
     keys = [key(name, 5) for name in range(6)]
+    entries: Map = CopyOnWriteStateMap(list, 1)
     for stored in keys:
-        entries.put(stored, namespace, [stored.name])
+        entries.put(stored, [stored.name])
     entries.snapshot()
     for stored in keys:
-        entries.put(key(stored.name, 5), (1, int("2")), [0])
-    listed = list(entries)
-    assert {id(stored) for stored, _, _ in listed} == set(map(id, keys))
-    assert all(other is namespace for _, other, _ in listed)
+        entries.put(key(stored.name, 5), [0])
+    assert {id(stored) for stored, _ in entries} == set(map(id, keys))
 
 
 def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
@@ -221,11 +171,11 @@ def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
 
     entries: Map = CopyOnWriteStateMap(refuse)
     for name in range(50):
-        entries.put(key(name, name % 7), None, [name])
+        entries.put(key(name, name % 7), [name])
     before = all_entries(entries)
     snapshot = entries.snapshot()
     assert all_entries(entries) == before
-    assert {stored.name: id(state) for stored, _, state in snapshot} == {
+    assert {stored.name: id(state) for stored, state in snapshot} == {
         name: id(entry.state) for name, entry in before.items()
     }
 
@@ -235,8 +185,8 @@ def test_reading_copies_nothing() -> None:
     shared = bucket(entries, 5)
     states = [entry.state for entry in shared]
     entries.snapshot()
-    assert entries.contains(key(2, 5), None)
-    assert entries.get(key(2, 5), None) is states[1]
+    assert entries.get(key(2, 5))
+    assert entries.get(key(2, 5)) is states[1]
     assert bucket(entries, 5) == shared
     assert [entry.state_version for entry in shared] == [0, 0]
 
@@ -245,20 +195,21 @@ def test_a_new_key_goes_to_the_head_of_a_shared_chain() -> None:
     entries = map_of_chain(1, 2)
     shared = bucket(entries, 5)
     entries.snapshot()
-    entries.put(key(3, 5), None, [3])
+    entries.put(key(3, 5), [3])
     assert names(bucket(entries, 5)) == [3, 1, 2]
     assert bucket(entries, 5)[1:] == shared
 
 
-@pytest.mark.parametrize("operation", ["own", "put", "put_and_get_old"])
-def test_the_entry_and_the_shared_ones_before_it_are_copied_and_no_other(operation: str) -> None:
+@pytest.mark.parametrize("change", [owned, lambda entries, key: entries.put(key, [9])])
+def test_the_entry_and_the_shared_ones_before_it_are_copied_and_no_other(
+    change: Callable[[Map, ChosenHashKey], object],
+) -> None:
     entries = map_of_chain(1, 2, 3, 4)
     shared = bucket(entries, 5)
     snapshot = entries.snapshot()
-    entries.put(key(0, 5), None, [0])
+    entries.put(key(0, 5), [0])
     (new,) = bucket(entries, 5)[:1]
-    arguments = () if operation == "own" else ([9],)
-    getattr(entries, operation)(key(3, 5), None, *arguments)
+    change(entries, key(3, 5))
     after = bucket(entries, 5)
     assert names(after) == [0, 1, 2, 3, 4]
     assert after[0] is new
@@ -268,7 +219,7 @@ def test_the_entry_and_the_shared_ones_before_it_are_copied_and_no_other(operati
     assert after[1].state is shared[0].state
     assert content(snapshot) == {1: [1], 2: [2], 3: [3], 4: [4]}
 
-    getattr(entries, operation)(key(3, 5), None, *arguments)
+    change(entries, key(3, 5))
     assert bucket(entries, 5) == after
     entries.check_invariants()
 
@@ -277,7 +228,7 @@ def test_removing_the_head_copies_nothing() -> None:
     entries = map_of_chain(1, 2, 3)
     shared = bucket(entries, 5)
     snapshot = entries.snapshot()
-    entries.remove(key(1, 5), None)
+    entries.remove(key(1, 5))
     assert bucket(entries, 5) == shared[1:]
     assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
 
@@ -286,7 +237,7 @@ def test_removing_a_later_entry_copies_what_is_before_it() -> None:
     entries = map_of_chain(1, 2, 3, 4)
     shared = bucket(entries, 5)
     snapshot = entries.snapshot()
-    entries.remove(key(3, 5), None)
+    entries.remove(key(3, 5))
     after = bucket(entries, 5)
     assert names(after) == [1, 2, 4]
     assert [entry in shared for entry in after] == [False, False, True]
@@ -298,7 +249,7 @@ def test_removing_a_later_entry_copies_what_is_before_it() -> None:
 def test_an_entry_of_its_own_needs_no_copy_to_lose_its_next() -> None:
     entries = map_of_chain(1, 2)
     first = bucket(entries, 5)[0]
-    entries.remove(key(2, 5), None)
+    entries.remove(key(2, 5))
     assert bucket(entries, 5) == [first]
 
 
@@ -307,7 +258,7 @@ def test_each_of_several_snapshots_keeps_its_own_moment() -> None:
     snapshots = []
     for item in range(3):
         snapshots.append(entries.snapshot())
-        entries.put(key(2, 5), None, [item])
+        entries.put(key(2, 5), [item])
     assert [content(snapshot)[2] for snapshot in snapshots] == [[2], [0], [1]]
     assert [snapshot.version for snapshot in snapshots] == [1, 2, 3]
 
@@ -327,7 +278,7 @@ def test_the_highest_required_version_follows_the_snapshots_still_open() -> None
 def test_an_entry_that_only_a_released_snapshot_shared_is_changed_in_place() -> None:
     entries = map_of_chain(1)
     older = entries.snapshot()
-    entries.put(key(1, 5), None, [2])
+    entries.put(key(1, 5), [2])
     entries.snapshot().release()
     (private,) = bucket(entries, 5)
     changed_state(entries, key(1, 5))
@@ -349,23 +300,21 @@ def test_a_snapshot_released_twice_is_an_error() -> None:
 
 def test_a_snapshot_finds_what_the_map_held_when_it_was_taken() -> None:
     entries = map_of_chain(1, 2, 3)
-    entries.put(key(1, 5), 7, [17])
     snapshot = entries.snapshot()
-    entries.put(key(2, 5), None, [20])
-    entries.put(key(4, 5), None, [4])
-    entries.remove(key(3, 5), None)
+    entries.put(key(2, 5), [20])
+    entries.put(key(4, 5), [4])
+    entries.remove(key(3, 5))
     changed_state(entries, key(1, 5))
-    assert [snapshot.get(key(name, 5), None) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
-    assert [snapshot.get(key(1, 5), namespace) for namespace in (7, 8)] == [[17], None]
+    assert [snapshot.get(key(name, 5)) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
 
 
 def test_a_lookup_in_a_snapshot_returns_the_very_state_and_copies_nothing() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), None, put)
+    entries.put(key(1), put)
     snapshot = entries.snapshot()
     shared = bucket(entries, 1)
-    assert snapshot.get(key(1), None) is put
+    assert snapshot.get(key(1)) is put
     assert bucket(entries, 1) == shared
 
 
@@ -374,9 +323,9 @@ def test_a_snapshot_of_more_buckets_than_are_copied_at_once_is_whole() -> None:
     entries = map_of_buckets(size, capacity=4 * BUCKETS_AT_ONCE)
     snapshot = entries.snapshot()
     for name in range(size):
-        entries.remove(key(name), None)
+        entries.remove(key(name))
     assert content(snapshot) == {name: [name] for name in range(size)}
-    assert all(snapshot.get(key(name), None) == [name] for name in range(size))
+    assert all(snapshot.get(key(name)) == [name] for name in range(size))
     snapshot.release()
     assert snapshot._buckets == []
 
@@ -390,18 +339,16 @@ def test_a_released_snapshot_is_not_read_on() -> None:
         with pytest.raises(RuntimeError, match="snapshot 1 was released"):
             next(rest)
     with pytest.raises(RuntimeError, match="snapshot 1 was released"):
-        snapshot.get(key(1, 5), None)
+        snapshot.get(key(1, 5))
     assert len(snapshot) == 2
 
 
-@pytest.mark.parametrize(
-    "change", [Map.remove, lambda entries, added, _: entries.put(added, 1, [0])]
-)
+@pytest.mark.parametrize("change", [Map.remove, lambda entries, _: entries.put(key(4, 5), [0])])
 def test_iterating_fails_when_an_entry_comes_or_goes(change: Callable[..., None]) -> None:
     entries = map_of_chain(1, 2, 3)
     reader = iter(entries)
     next(reader)
-    change(entries, key(3, 5), None)
+    change(entries, key(3, 5))
     with pytest.raises(RuntimeError, match="changed while it was iterated: an entry was added or"):
         next(reader)
 
@@ -410,9 +357,9 @@ def test_iterating_meets_each_entry_once_when_a_growing_map_is_read_meanwhile() 
     entries = map_of_buckets(100, capacity=128)
     assert entries.incremental_rehash_table
     met = []
-    for stored, namespace, _ in entries:
+    for stored, _ in entries:
         met.append(stored.name)
-        entries.get(stored, namespace)
+        entries.get(stored)
     assert sorted(met) == list(range(100))
 
 
@@ -421,9 +368,9 @@ def test_iterating_meets_states_that_were_set_meanwhile_under_a_snapshot() -> No
     snapshot = entries.snapshot()
     reader = iter(entries)
     next(reader)
-    entries.put(key(2, 5), None, [20])
+    entries.put(key(2, 5), [20])
     changed_state(entries, key(3, 5))
-    assert [state for _, _, state in reader] == [[20], [3, -1]]
+    assert [state for _, state in reader] == [[20], [3, -1]]
     assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
 
 
@@ -435,7 +382,7 @@ def test_a_writer_reads_and_releases_a_snapshot_while_the_owner_changes_the_map(
     changes_while_writing = []
 
     def write(snapshot: Snapshot) -> None:
-        written.update({stored.name: list(state) for stored, _, state in snapshot})
+        written.update({stored.name: list(state) for stored, state in snapshot})
         snapshot.release()
 
     interval = sys.getswitchinterval()
@@ -443,7 +390,7 @@ def test_a_writer_reads_and_releases_a_snapshot_while_the_owner_changes_the_map(
     try:
         for epoch in range(20):
             for added in keys[: 150 * (epoch + 1)]:
-                entries.put(added, None, [added.name, epoch])
+                entries.put(added, [added.name, epoch])
             expected = content(entries)
             written.clear()
             writer = threading.Thread(target=write, args=(entries.snapshot(),))
@@ -451,8 +398,8 @@ def test_a_writer_reads_and_releases_a_snapshot_while_the_owner_changes_the_map(
             changes = 0
             while writer.is_alive():
                 changed_state(entries, keys[changes % 150])
-                entries.put(keys[(changes * 7) % 3000], None, [epoch])
-                entries.remove(keys[(changes * 11) % 3000 // 2 + 1500], None)
+                entries.put(keys[(changes * 7) % 3000], [epoch])
+                entries.remove(keys[(changes * 11) % 3000 // 2 + 1500])
                 changes += 1
             writer.join()
             changes_while_writing.append(changes)
@@ -484,8 +431,8 @@ BREAKAGES: dict[str, Callable[[Map], None]] = {
 @pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=BREAKAGES)
 def test_check_invariants_notices_a_broken_map(breakage: Callable[[Map], None]) -> None:
     entries = map_of_buckets(12, capacity=16)
-    entries.put(key(12), None, [12])
-    entries.put(key(13, 12 + 16), None, [13])
+    entries.put(key(12), [12])
+    entries.put(key(13, 12 + 16), [13])
     entries.snapshot()
     entries.check_invariants()
     breakage(entries)

@@ -12,17 +12,17 @@ from spark_state.heap.copy_on_write_state_table import (
 )
 
 State = list[int]
-Table = CopyOnWriteStateTable[str, None, State]
-TableSnapshot = CopyOnWriteStateTableSnapshot[str, None, State]
-MapSnapshot = CopyOnWriteStateMapSnapshot[str, None, State]
+Table = CopyOnWriteStateTable[str, State]
+TableSnapshot = CopyOnWriteStateTableSnapshot[str, State]
+MapSnapshot = CopyOnWriteStateMapSnapshot[str, State]
 ALL = KeyGroupRange(0, 127)
-Content = dict[int, list[tuple[str, None, State]]]
+Content = dict[int, list[tuple[str, State]]]
 
 
 def table_with_two_groups() -> Table:
     table: Table = CopyOnWriteStateTable(KeyGroupRange(2, 5))
-    table.map_for(4).put("d", None, [4])
-    table.map_for(2).put("b", None, [2])
+    table.map_for(4).put("d", [4])
+    table.map_for(2).put("b", [2])
     return table
 
 
@@ -37,14 +37,14 @@ def maps_of(snapshot: TableSnapshot) -> dict[int, MapSnapshot]:
 
 def test_entries_come_in_the_order_of_their_key_groups() -> None:
     table = table_with_two_groups()
-    assert list(table) == [(2, "b", None, [2]), (4, "d", None, [4])]
+    assert list(table) == [(2, "b", [2]), (4, "d", [4])]
     assert len(table) == 2
 
 
 def test_one_key_has_one_state_in_each_key_group() -> None:
     table = table_with_two_groups()
-    table.map_for(2).put("d", None, [0])
-    assert (table.map_for(2).get("d", None), table.map_for(4).get("d", None)) == ([0], [4])
+    table.map_for(2).put("d", [0])
+    assert (table.map_for(2).get("d"), table.map_for(4).get("d")) == ([0], [4])
 
 
 def test_a_key_group_keeps_its_map() -> None:
@@ -65,7 +65,7 @@ def test_a_key_group_outside_of_the_range_is_refused(key_group: int) -> None:
 
 def test_a_snapshot_covers_the_maps_that_exist_and_no_other() -> None:
     table: Table = CopyOnWriteStateTable(KeyGroupRange(0, 127))
-    table.map_for(77).put("a", None, [1])
+    table.map_for(77).put("a", [1])
     assert [*maps_of(table.snapshot(ALL))] == [77]
 
 
@@ -78,22 +78,22 @@ def test_a_snapshot_of_some_key_groups_leaves_the_other_maps_alone() -> None:
 
 def test_it_knows_how_many_entries_each_key_group_has() -> None:
     table = table_with_two_groups()
-    table.map_for(2).put("c", None, [0])
-    table.map_for(4).remove("d", None)
+    table.map_for(2).put("c", [0])
+    table.map_for(4).remove("d")
     assert table.sizes() == {2: 2, 4: 0}
 
 
 def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
     table = table_with_two_groups()
     snapshot = table.snapshot(ALL)
-    state = table.map_for(2).own("b", None)
-    assert state is not None
-    state.append(0)
-    table.map_for(3).put("c", None, [3])
-    table.map_for(4).remove("d", None)
-    assert content(snapshot) == {2: [("b", None, [2])], 4: [("d", None, [4])]}
+    found = table.map_for(2).find("b")
+    assert found is not None
+    table.map_for(2).own_found(found).state.append(0)
+    table.map_for(3).put("c", [3])
+    table.map_for(4).remove("d")
+    assert content(snapshot) == {2: [("b", [2])], 4: [("d", [4])]}
     assert len(snapshot) == 2
-    assert list(table) == [(2, "b", None, [2, 0]), (3, "c", None, [3])]
+    assert list(table) == [(2, "b", [2, 0]), (3, "c", [3])]
 
 
 def test_each_map_is_released_when_its_key_group_is_written() -> None:
@@ -115,7 +115,7 @@ def test_what_is_left_is_released_at_once_and_releasing_it_again_does_nothing() 
     snapshot.release_all()
     snapshot.release_all()
     assert [table.map_for(group).snapshot_versions for group in (2, 4)] == [{1}, {1}]
-    assert content(other) == {2: [("b", None, [2])], 4: [("d", None, [4])]}
+    assert content(other) == {2: [("b", [2])], 4: [("d", [4])]}
 
 
 def test_check_invariants_looks_into_every_map() -> None:

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from spark_state.testing.keyed_state_backend_contract import KEYS, LIST, MAP, VALUE
+from tests.support.operators.keyed_state_backend_contract import KEYS, LIST, MAP, VALUE
 
 
 @pytest.mark.parametrize("seed", range(4))

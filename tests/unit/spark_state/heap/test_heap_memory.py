@@ -17,7 +17,7 @@ from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.timed_steps import timers_of
-from spark_state.testing.keyed_state_backend_contract import LIST, MAP, VALUE
+from tests.support.operators.keyed_state_backend_contract import LIST, MAP, VALUE
 
 KEYS = KeyColumns(("key",), (pa.string(),), ("string",))
 GROUPS = KeyGroupRange(0, 15)

@@ -15,7 +15,7 @@ from spark_state.keyed_state import full_snapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
-from spark_state.testing.keyed_state_backend_contract import WrittenFiles
+from tests.support.operators.keyed_state_backend_contract import WrittenFiles
 from tests.support.operators.subtasks import ParsedSchemas
 
 KEYS = 1000
@@ -28,7 +28,7 @@ def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend,
     return backend, backend.state(ParsedSchemas().keyed(kind, "state", schemas))
 
 
-def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any, Any]]:
+def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any]]:
     """Return all entry objects of the maps."""
     table: Any = backend._tables["state"]
     maps = table._maps._maps if isinstance(table, HeapElementTable) else table._entries

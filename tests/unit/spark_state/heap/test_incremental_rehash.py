@@ -21,6 +21,7 @@ from tests.support.operators.state_map_chains import (
     key,
     map_of_buckets,
     names,
+    owned,
 )
 from tests.support.operators.state_map_model import ChosenHashKey
 
@@ -28,7 +29,7 @@ from tests.support.operators.state_map_model import ChosenHashKey
 def test_a_rehash_begins_above_three_quarters_and_moves_nothing_yet() -> None:
     entries = map_of_buckets(6, capacity=8)
     assert (entries.threshold, entries.incremental_rehash_table) == (6, [])
-    entries.put(key(6), None, [6])
+    entries.put(key(6), [6])
     assert len(entries.incremental_rehash_table) == 16
     assert (entries.rehash_index, entries.incremental_rehash_table_size) == (0, 0)
     assert (entries.primary_table_size, entries.threshold) == (7, 12)
@@ -36,13 +37,10 @@ def test_a_rehash_begins_above_three_quarters_and_moves_nothing_yet() -> None:
 
 
 OPERATIONS: list[tuple[str, Callable[[Map, ChosenHashKey], object]]] = [
-    ("get", lambda entries, key: entries.get(key, None)),
-    ("own", lambda entries, key: entries.own(key, None)),
-    ("contains", lambda entries, key: entries.contains(key, None)),
-    ("put", lambda entries, key: entries.put(key, None, [1])),
-    ("put_and_get_old", lambda entries, key: entries.put_and_get_old(key, None, [1])),
-    ("remove", lambda entries, key: entries.remove(key, None)),
-    ("remove_and_get_old", lambda entries, key: entries.remove_and_get_old(key, None)),
+    ("get", lambda entries, key: entries.get(key)),
+    ("own", lambda entries, key: owned(entries, key)),
+    ("put", lambda entries, key: entries.put(key, [1])),
+    ("remove", lambda entries, key: entries.remove(key)),
 ]
 
 
@@ -60,8 +58,8 @@ def test_every_operation_moves_four_entries_before_it_acts(
 def test_buckets_move_whole_and_split_over_two_places_in_head_order() -> None:
     entries: Map = CopyOnWriteStateMap(list, 8)
     for name, code in enumerate([0, 8, 0, 8, 0, 1, 1]):
-        entries.put(key(name, code), None, [name])
-    entries.contains(key(99, 7), None)
+        entries.put(key(name, code), [name])
+    entries.get(key(99, 7))
     assert (entries.rehash_index, entries.incremental_rehash_table_size) == (1, 5)
     moved = entries.incremental_rehash_table
     assert names(bucket(entries, 0)) == []
@@ -72,14 +70,14 @@ def test_buckets_move_whole_and_split_over_two_places_in_head_order() -> None:
 
 def test_a_new_key_joins_the_table_that_its_bucket_is_in() -> None:
     entries = map_of_buckets(7, capacity=8)
-    entries.contains(key(0), None)
+    entries.get(key(0))
     assert entries.rehash_index == 4
-    entries.put(key(20, 8 + 3), None, [20])
+    entries.put(key(20, 8 + 3), [20])
     assert len(entries.primary_table) == 16, "the put moved the rest"
     entries = map_of_buckets(13, capacity=16)
-    entries.contains(key(0), None)
-    entries.put(key(20, 16 + 7), None, [20])
-    entries.put(key(21, 16 + 12), None, [21])
+    entries.get(key(0))
+    entries.put(key(20, 16 + 7), [20])
+    entries.put(key(21, 16 + 12), [21])
     assert entries.rehash_index == 12
     assert names(chain(entries.incremental_rehash_table[16 + 7])) == [20]
     assert names(bucket(entries, 12)) == [21, 12]
@@ -88,8 +86,8 @@ def test_a_new_key_joins_the_table_that_its_bucket_is_in() -> None:
 def test_a_rehash_that_reaches_the_end_leaves_one_larger_table() -> None:
     entries = map_of_buckets(7, capacity=8)
     larger = entries.incremental_rehash_table
-    entries.contains(key(0), None)
-    entries.contains(key(0), None)
+    entries.get(key(0))
+    entries.get(key(0))
     assert entries.primary_table is larger
     assert entries.incremental_rehash_table == []
     assert (entries.primary_table_size, entries.incremental_rehash_table_size) == (7, 0)
@@ -100,10 +98,10 @@ def test_a_rehash_that_reaches_the_end_leaves_one_larger_table() -> None:
 def test_a_rehash_copies_shared_entries_and_moves_the_others() -> None:
     entries = map_of_buckets(13, capacity=16)
     snapshot = entries.snapshot()
-    entries.put(key(5), None, [0])
+    entries.put(key(5), [0])
     before = all_entries(entries)
     assert {name for name, entry in before.items() if entry.entry_version == 1} == {0, 1, 2, 3, 5}
-    entries.contains(key(0), None)
+    entries.get(key(0))
     after = all_entries(entries)
     assert names(chain(entries.incremental_rehash_table[5])) == [5]
     assert after[5] is before[5]
@@ -116,11 +114,11 @@ def test_a_rehash_copies_shared_entries_and_moves_the_others() -> None:
 def test_a_snapshot_during_a_rehash_holds_unmoved_low_and_high_buckets() -> None:
     entries: Map = CopyOnWriteStateMap(list, 16)
     for name in range(13):
-        entries.put(key(name, name + 16 * (name % 2)), None, [name])
-    entries.contains(key(0), None)
+        entries.put(key(name, name + 16 * (name % 2)), [name])
+    entries.get(key(0))
     assert entries.rehash_index == 4
     snapshot = entries.snapshot()
-    names_in_order = [entry_key.name for entry_key, _, _ in snapshot]
+    names_in_order = [entry_key.name for entry_key, _ in snapshot]
     assert names_in_order == [4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 2, 1, 3]
     assert len(snapshot) == 13
 
@@ -130,29 +128,29 @@ def test_a_snapshot_during_a_rehash_finds_keys_in_each_of_its_parts(moved: int) 
     entries: Map = CopyOnWriteStateMap(list, 16)
     names_of_all = range(13)
     for name in names_of_all:
-        entries.put(key(name, name + 16 * (name % 3)), None, [name])
+        entries.put(key(name, name + 16 * (name % 3)), [name])
     entries.rehash_index = moved
     for index in range(moved):
         for entry in bucket(entries, index):
             entries.incremental_rehash_table[entry.hash & 31] = entry
         entries.primary_table[index] = None
     snapshot = entries.snapshot()
-    states = [snapshot.get(key(name, name + 16 * (name % 3)), None) for name in names_of_all]
+    states = [snapshot.get(key(name, name + 16 * (name % 3))) for name in names_of_all]
     assert states == [[name] for name in names_of_all]
     absent = [key(99, code) for code in range(64)]
-    assert [snapshot.get(absent_key, None) for absent_key in absent] == [None] * 64
+    assert [snapshot.get(absent_key) for absent_key in absent] == [None] * 64
 
 
 def test_a_snapshot_during_a_rehash_is_untouched_by_the_rest_of_it() -> None:
     entries = map_of_buckets(100, capacity=128)
     while entries.rehash_index < 40:
-        entries.contains(key(0), None)
+        entries.get(key(0))
     snapshot = entries.snapshot()
     for name in range(100):
         changed_state(entries, key(name))
-        entries.put(key(name + 1000, name), None, [0])
+        entries.put(key(name + 1000, name), [0])
     for name in range(0, 100, 3):
-        entries.remove(key(name), None)
+        entries.remove(key(name))
     assert len(entries.primary_table) == 256
     assert content(snapshot) == {name: [name] for name in range(100)}
     entries.check_invariants()
@@ -177,12 +175,12 @@ LONGEST_CHAIN = 16
 def test_no_operation_moves_more_than_a_few_entries_while_many_keys_are_inserted(
     keys: int, doublings: int
 ) -> None:
-    entries: CopyOnWriteStateMap[tuple[int], None, int] = CopyOnWriteStateMap(int)
+    entries: CopyOnWriteStateMap[tuple[int], int] = CopyOnWriteStateMap(int)
     most_moved = most_buckets = rehashes = 0
     for item in range(keys):
         unmoved, index = entries.primary_table_size, entries.rehash_index
         was_rehashing = bool(entries.incremental_rehash_table)
-        entries.put((item,), None, item)
+        entries.put((item,), item)
         if not was_rehashing:
             assert entries.incremental_rehash_table_size == entries.rehash_index == 0
             continue

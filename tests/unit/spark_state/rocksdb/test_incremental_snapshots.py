@@ -33,7 +33,7 @@ from spark_state.errors import StateHostError
 from spark_state.rocksdb import database
 from spark_state.rocksdb import database_reader as database_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.testing.keyed_state_backend_contract import (
+from tests.support.operators.keyed_state_backend_contract import (
     KEY_GROUPS,
     LIST,
     MAP,

@@ -14,7 +14,7 @@ from checkpoint_store.objects.object_store import LocalObjectStore
 from spark_state.rocksdb import local_copies
 from spark_state.rocksdb.local_copies import LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-from spark_state.testing.keyed_state_backend_contract import KEY_GROUPS
+from tests.support.operators.keyed_state_backend_contract import KEY_GROUPS
 from tests.support.stores.stored_databases import StoredDatabases
 from tests.unit.spark_state.rocksdb.test_incremental_snapshots import STATES, contents, put
 

@@ -20,7 +20,8 @@ from spark_state.rocksdb.database_options import DatabaseMemory
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
-from spark_state.testing.keyed_state_backend_contract import (
+from tests.support.eventually import eventually
+from tests.support.operators.keyed_state_backend_contract import (
     KEY_GROUPS,
     KEYS,
     LIST,
@@ -28,7 +29,6 @@ from spark_state.testing.keyed_state_backend_contract import (
     VALUE,
     WrittenFiles,
 )
-from tests.support.eventually import eventually
 
 TEXT = pa.struct([pa.field("text", pa.string())])
 
