@@ -29,6 +29,7 @@ TESTS = (
     "tests/spark/test_named_sources.py",
     "tests/spark/test_provider*.py",
     "tests/spark/test_adoption*.py",
+    "tests/spark/test_change_contract.py",
     "tests/spark/test_changes_of_running_queries.py",
     "tests/spark/test_dealt_rows.py",
     "tests/spark/test_offline_repartition.py",
