@@ -216,8 +216,9 @@ class StoreSession:
         self.checkpoints.starts.check_newest(run)
 
     def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
-        """Raise an error unless the epoch may follow its base: EpochsLostError if the base of a
-        run's first epoch is older than the newest epoch that Spark has committed."""
+        """Raise ConfigurationError if the base is a savepoint of another epoch than the epoch
+        before. Raise EpochsLostError if the base of a run's first epoch is older than the newest
+        epoch that Spark has committed."""
         epoch, start = attempt.by.epoch, attempt.request.task.start
         if base.barriers[0].restored and base.epoch != epoch - 1:
             raise ConfigurationError(
