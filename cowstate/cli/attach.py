@@ -43,15 +43,7 @@ def add_attach(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cowstate.cli.attach_run import AttachOptions, attach_and_print
-    from cowstate.cli.stopped_query_run import SessionOptions
+    from cowstate.cli.attach_run import attach_and_print
 
-    attach_and_print(
-        AttachOptions(
-            session=SessionOptions.of(arguments),
-            store=arguments.store,
-            run=arguments.chosen_run,
-            apply=arguments.apply,
-        )
-    )
+    attach_and_print(arguments)
     return 0

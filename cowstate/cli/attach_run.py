@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from argparse import Namespace
+from dataclasses import replace
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -23,28 +24,19 @@ from spark_state.spark.session.hadoop_files import HadoopFiles
 from spark_state.spark.session.store_options import store_options
 
 
-@dataclass(frozen=True, slots=True)
-class AttachOptions:
-    """The arguments of the command. `run`: None if no run was chosen."""
-
-    session: SessionOptions
-    store: str
-    run: str | None
-    apply: bool
-
-
-def attach_and_print(options: AttachOptions) -> None:
+def attach_and_print(arguments: Namespace) -> None:
     """Run the command. Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if the
     command refuses, and the errors of the stores."""
+    options = SessionOptions.of(arguments)
     run_and_print(
-        "cowstate attach", options.session, lambda spark: _run(spark, options), ConfigurationError
+        "cowstate attach", options, lambda spark: _run(spark, arguments), ConfigurationError
     )
 
 
-def _run(spark: SparkSession, options: AttachOptions) -> Report:
-    checkpoint = HadoopFiles(spark, options.session.checkpoint)
+def _run(spark: SparkSession, arguments: Namespace) -> Report:
+    checkpoint = HadoopFiles(spark, arguments.checkpoint)
     query_id = _query_id(checkpoint)
-    histories = _operators(checkpoint.url, options, query_id)
+    histories = _operators(checkpoint.url, arguments, query_id)
     stores = [history.store for history in histories]
     # Read the stores before the commit log: then an epoch of a running query is at most one batch
     # ahead of the log.
@@ -56,7 +48,7 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
         runs,
         digest_of(checkpoint.url),
         committed,
-        options.run,
+        arguments.chosen_run,
         is_under_way=planned_batch > committed,
     )
     operators = [
@@ -65,7 +57,7 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
         )
         for history, stored, attachment in zip(histories, runs, planned, strict=True)
     ]
-    if options.apply:
+    if arguments.apply:
         if max(checkpoint.numbers("commits"), default=-1) != committed:
             raise ConfigurationError(
                 f"Spark has committed a batch of {checkpoint.url} just now: the query is running. "
@@ -73,7 +65,7 @@ def _run(spark: SparkSession, options: AttachOptions) -> Report:
             )
         attached = attach_all(stores, planned, f"attached-{uuid4()}", checkpoint.url)
         operators = [replace(each, run=run) for each, run in zip(operators, attached, strict=True)]
-    report = AttachReport(checkpoint.url, query_id, committed, options.apply, operators)
+    report = AttachReport(checkpoint.url, query_id, committed, arguments.apply, operators)
     return as_text(report), as_json(report)
 
 
@@ -87,10 +79,10 @@ def _query_id(checkpoint: HadoopFiles) -> str:
         ) from error
 
 
-def _operators(checkpoint: str, options: AttachOptions, query_id: str) -> list[OperatorHistory]:
-    url = f"{absolute_url(options.store).rstrip('/')}/{query_id}"
+def _operators(checkpoint: str, arguments: Namespace, query_id: str) -> list[OperatorHistory]:
+    url = f"{absolute_url(arguments.store).rstrip('/')}/{query_id}"
     try:
-        return operators_at(url, store_options(options.session.settings), RETRY_SECONDS)
+        return operators_at(url, store_options(dict(arguments.conf)), RETRY_SECONDS)
     except NotAStoreError as error:
         raise ConfigurationError(
             f"no operator has a store in {url}, where {query_id} is the id of the query in "

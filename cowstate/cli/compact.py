@@ -31,15 +31,7 @@ def add_compact(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cowstate.cli.compaction_run import CompactOptions, compact_and_print
+    from cowstate.cli.compaction_run import compact_and_print
 
-    options = CompactOptions(
-        url=arguments.table,
-        parts=arguments.parts,
-        storage_options=arguments.storage_options,
-        master=arguments.master,
-        settings=dict(arguments.conf),
-        json_report=arguments.json,
-    )
-    compact_and_print(options)
+    compact_and_print(arguments)
     return 0

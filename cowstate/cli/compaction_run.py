@@ -8,6 +8,7 @@ commit builds upon the new files. A stopped command leaves files that nothing na
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,18 +37,6 @@ class CompactionError(CowstateError):
 
 
 @dataclass(frozen=True, slots=True)
-class CompactOptions:
-    """Arguments of the command. `parts`: the number of files to make; None: by size."""
-
-    url: str
-    parts: int | None
-    storage_options: Mapping[str, Any]
-    master: str
-    settings: Mapping[str, str]
-    json_report: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CompactReport:
     """Number and bytes of the files of a version's state, before and after."""
 
@@ -58,30 +47,32 @@ class CompactReport:
     bytes_after: int
 
 
-def compact_and_print(options: CompactOptions) -> None:
-    """Run the command. Raises NotAStoreError, VersionNotRetainedError, the errors of the store."""
-    table = _opened(options.url, options.storage_options)
+def compact_and_print(arguments: Namespace) -> None:
+    """Run the command. Raises NotAStoreError, VersionNotRetainedError, the errors of the store, and
+    CompactionError."""
+    url, settings = arguments.table, dict(arguments.conf)
+    table = _opened(url, arguments.storage_options)
     if table.metadata() is None:
-        raise NotAStoreError(options.url)
+        raise NotAStoreError(url)
     newest = table.newest()
     if newest is None:
-        raise VersionNotRetainedError(options.url, None, None, None)
+        raise VersionNotRetainedError(url, None, None, None)
     with command_session(
-        "cowstate compact", options.master, options.settings, shows_stages=True
+        "cowstate compact", arguments.master, settings, shows_stages=True
     ) as spark:
-        report = compact(spark, options, newest)
-    print(json.dumps(_as_json(report)) if options.json_report else _as_text(options.url, report))
+        report = _compact(spark, arguments, newest)
+    print(json.dumps(_as_json(report)) if arguments.json else _as_text(url, report))
 
 
-def compact(spark: SparkSession, options: CompactOptions, version: TableVersion) -> CompactReport:
+def _compact(spark: SparkSession, arguments: Namespace, version: TableVersion) -> CompactReport:
     """Fold the files of the version's state, and publish the new files. Raises CompactionError."""
-    url, storage_options = options.url, dict(options.storage_options)
+    url, storage_options = arguments.table, arguments.storage_options
     table = _opened(url, storage_options)
     metadata = table.metadata()
     assert metadata is not None, "the command has checked that the table exists"
     read = compacted(version, table.compactions())
     size = sum(file.length for file in read.state)
-    parts = min(options.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
+    parts = min(arguments.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
     max_parallelism = metadata.max_parallelism
 
     def run(part: int) -> StateHandle:

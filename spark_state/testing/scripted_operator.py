@@ -20,7 +20,6 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -227,12 +226,7 @@ class ScriptedOperator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_watermark(self, watermark: tuple[str, int] | None) -> None:

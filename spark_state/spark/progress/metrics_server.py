@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from types import TracebackType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -40,12 +39,7 @@ class MetricsServer:
     def __enter__(self) -> MetricsServer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
