@@ -86,14 +86,6 @@ class TestBatches:
         assert_rows(read(spark, table), last_rows(fed))
         assert read(spark, table).schema.simpleString() == "struct<id:bigint,v:bigint,s:string>"
 
-    @pytest.mark.parametrize(("policy", "expected"), [("first", [0, 1, 2]), ("last", [3, 4, 5])])
-    def test_of_duplicates_in_several_tasks_the_one_that_is_asked_for_is_kept(
-        self, spark: SparkSession, table: str, policy: str, expected: list[int]
-    ) -> None:
-        rows = spark.range(6, numPartitions=2).selectExpr("id % 3 as id", "id as v")
-        write(rows, table, keys="id", onDuplicate=policy)
-        assert_rows(read(spark, table), list(enumerate(expected)))
-
     def test_a_key_of_several_columns_needs_all_of_them_to_be_the_same(
         self, spark: SparkSession, table: str
     ) -> None:
@@ -276,11 +268,6 @@ class TestSequences:
         upserts.run()
         assert upserts.rows() == [(1, "back", 21), (2, "c", 20)]
 
-    def test_a_row_without_sequence_is_refused(self, spark: SparkSession, table: str) -> None:
-        frame = spark.sql("select 1L as id, cast(null as int) as moment")
-        with pytest.raises(PySparkException, match="'moment' of option sequenceBy is null or NaN"):
-            write(frame, table, keys="id", sequenceBy="moment")
-
 
 class TestDeletesAndNulls:
     @pytest.mark.parametrize("condition", ["value is null or key like 'x%'", "is_gone"])
@@ -379,7 +366,6 @@ class TestColumns:
         [
             ({"maxParallelism": 7}, r"maxParallelism 128, not 7"),
             ({"sequenceBy": "v"}, r"sequenceBy None, not v"),
-            ({"ignoreNullUpdates": "true"}, r"ignoreNullUpdates false, not true"),
             ({"keys": "v"}, "keys id bigint, not v bigint"),
         ],
     )
@@ -396,12 +382,8 @@ class TestBadInput:
         ("options", "message"),
         [
             ({}, r"option keys is not set: name the columns"),
-            ({"keys": "idd"}, r"'idd', which is not a column of the rows; did you mean id\?"),
             ({"key": "id"}, r"unknown option key of writes; did you mean keys\?"),
-            ({"keys": "id", "versionAsOf": 3}, r"versionAsOf is an option of batch reads"),
-            ({"keys": "id", "onDuplicate": "any"}, r"'any'; allowed are error, first, last"),
             ({"keys": "id", "deleteWhen": "vv = 1"}, r"deleteWhen names 'vv'.*did you mean v\?"),
-            ({"keys": "id", "sequenceBy": "w"}, r"sequenceBy of .* names 'w'"),
         ],
     )
     def test_options_that_cannot_be_are_refused_and_nothing_is_written(
@@ -410,15 +392,6 @@ class TestBadInput:
         with pytest.raises(PySparkException, match=f"ConfigurationError: .*{message}"):
             write(spark.range(3).selectExpr("id", "id as v"), table, **options)
         assert version_files(table) == []
-
-    def test_a_key_with_a_collation_is_refused(self, spark: SparkSession, table: str) -> None:
-        rows = spark.sql("select 'a' collate UTF8_LCASE as id, 1 as v")
-        with pytest.raises(PySparkException, match="string collate UTF8_LCASE, but a table comp"):
-            write(rows, table, keys="id")
-        write(
-            rows.selectExpr("cast(id as string collate UTF8_BINARY) as id", "v"), table, keys="id"
-        )
-        assert_rows(read(spark, table), [("a", 1)])
 
     def test_modes_that_would_replace_rows_are_refused(
         self, spark: SparkSession, table: str
