@@ -53,12 +53,13 @@ def windows_by_key(stream: Stream) -> Any:
 
 
 def run(stream: Stream, on_cowstate: bool) -> list[Row]:
-    """The output of a query that is started again for each batch."""
+    """The output of a query that is stopped and started again after three batches."""
     emitted: list[Row] = []
     settings = {} if on_cowstate else {PROVIDER_KEY: ROCKSDB}
     call: Any = (Windows(), OUTPUT, "append", "None")
-    for batch in BATCHES:
-        stream.feed(batch)
+    for batches in (BATCHES[:3], BATCHES[3:]):
+        for batch in batches:
+            stream.feed(batch)
         with configured(stream.spark, settings):
             if on_cowstate:
                 output = spark_state.transform_with_state(windows_by_key(stream), *call)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
@@ -218,27 +217,3 @@ def test_lists_and_maps_are_streamed(spark: SparkSession, store: str, tmp_path: 
             ]
         assert values == after
         assert changes.run(**options) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"stateVarName": "seen"},
-            r"flattenCollectionTypes is for list and map states, but 'seen' of .* is a value state",
-        ),
-        (
-            {"stateVarName": "items", "readChangeFeed": "true", "startingVersion": 0},
-            r"readChangeFeed and flattenCollectionTypes are both true",
-        ),
-        ({"stateVarName": "items", "columns": "list_value"}, r"names 'list_value', which is not"),
-    ],
-)
-def test_what_cannot_be_flattened_is_refused(
-    spark: SparkSession, store: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(PySparkException, match=message):
-        read(spark, store, flattenCollectionTypes="true", **options)
-    plain = {**options, "flattenCollectionTypes": "false"}
-    plain.pop("columns", None)
-    assert read(spark, store, **plain).count()

@@ -198,16 +198,6 @@ def test_they_are_keys(spark: SparkSession, tmp_path: Path) -> None:
         assert view.get(hours) == {"n": 4}
 
 
-def test_they_are_keys_of_tables(spark: SparkSession, tmp_path: Path) -> None:
-    table = str(tmp_path / "table")
-    for values in ([(1, 1), (2, 2)], [(2, 3), (-5, 4)]):
-        rows = spark.createDataFrame(values, "value int, n int").select(interval().alias("k"), "n")
-        writer = rows.write.format("cowstate").option("keys", "k")
-        writer.mode("append").save(table)
-    stored = read(spark, table)
-    assert {row.k: row.n for row in stored.collect()} == {SECOND: 1, 2 * SECOND: 3, -5 * SECOND: 4}
-
-
 class InFrames(StatefulProcessor):
     """A processor that keeps the values of a DataFrame as pandas values."""
 

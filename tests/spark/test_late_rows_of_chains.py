@@ -121,9 +121,6 @@ CHAINS = {
     "operator > aggregation": Chain("EventTime", after=windows),
     "operator > join": Chain("EventTime", after=joined),
     "operator > operator": Chain("EventTime", others=1),
-    "deduplication > operator in None": Chain("None", deduplicated),
-    "aggregation > operator in None": Chain("None", windows),
-    "join > operator in None": Chain("None", joined),
     "deduplication > operator in None > aggregation": Chain("None", deduplicated, windows),
 }
 

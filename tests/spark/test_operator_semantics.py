@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,31 +32,6 @@ VALUES = (
 )
 
 
-REMEMBERED = "key string, before string, row string"
-
-
-class RemembersRows(StatefulProcessor):
-    """A processor that keeps the previous epoch's row as state, and emits the restored row."""
-
-    def init(self, handle: Any) -> None:
-        self._last = handle.getValueState("last", EVERY_TYPE)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        (row,) = rows
-        before = self._last.get()
-        self._last.update(tuple(self._as_state(row)))
-        yield Row(key=key[0], before=repr(before), row=repr(tuple(row)))
-
-    @staticmethod
-    def _as_state(row: Row) -> Iterator[Any]:
-        for name in [part.split()[0] for part in EVERY_TYPE.split(", ")]:
-            value = row[name]
-            yield dict(value) if name == "sizes" else value
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
     return Stream(spark, tmp_path)
@@ -71,52 +44,6 @@ def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFra
         row.coalesce(1).write.mode("append").parquet(str(folder / f"part={epoch}"))
     reader = spark.readStream.schema(row.schema).option("maxFilesPerTrigger", 1)
     return reader.parquet(*[str(folder / "*")])
-
-
-def run_every_type(stream: Stream, output: DataFrame) -> list[str]:
-    query = (
-        output.writeStream.format("parquet")
-        .option("path", str(stream.folder / "rows"))
-        .option("checkpointLocation", str(stream.checkpoint))
-        .outputMode("append")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    rows = stream.spark.read.parquet(str(stream.folder / "rows")).collect()
-    return sorted(row.before for row in rows)
-
-
-def test_values_of_every_type_come_back_the_same_resident_and_restored(
-    stream: Stream, tmp_path: Path
-) -> None:
-    spark = stream.spark
-    df = every_type_stream(spark, tmp_path / "types", epochs=2)
-    output = spark_state.transform_with_state(
-        df.groupBy("key"),
-        RemembersRows(),
-        "key string, before string, row string",
-        "append",
-        "None",
-    )
-    first, second = run_every_type(stream, output)
-    assert first.startswith("(True, 1, 2, 3, 4, 0.10000000149011612, 0.2, 'täxt', b'\\x00\\xff'")
-    assert "Row(x=1, y='z')" in first
-    assert second == "None"
-    every_type_stream(spark, tmp_path / "types", epochs=1)
-    spark.conf.set("spark.cowstate.parallelism", "3")
-    try:
-        rerun = spark_state.transform_with_state(
-            df.groupBy("key"),
-            RemembersRows(),
-            REMEMBERED,
-            "append",
-            "None",
-        )
-        restored, resident, _ = run_every_type(stream, rerun)
-    finally:
-        spark.conf.unset("spark.cowstate.parallelism")
-    assert restored == resident == first
 
 
 class SeesTheRow(StatefulProcessor):
@@ -179,18 +106,6 @@ def test_a_batch_dataframe_starts_every_key_without_state(spark: SparkSession) -
         assert totals == totals_of(rows)
 
 
-def test_a_computed_key_works_and_comes_first_in_the_row(spark: SparkSession) -> None:
-    df = spark.range(10).selectExpr("id", "id as value")
-    output = spark_state.transform_with_state(
-        df.groupBy((F.col("id") % 2).cast("string").alias("parity")),
-        RunningTotals(),
-        TOTALS_SCHEMA,
-        "update",
-        "None",
-    )
-    assert {row.key: row.total for row in output.collect()} == {"0": 20, "1": 25}
-
-
 def test_the_key_group_in_python_is_the_one_that_the_jvm_computes(spark: SparkSession) -> None:
     types = {
         "id": "long",
@@ -238,23 +153,3 @@ def test_output_beyond_its_memory_goes_through_a_file(stream: Stream) -> None:
         stream.spark.conf.unset("spark.cowstate.outputMemoryMB")
     stream.run(output, sink=lambda batch, _: counts.append(batch.count()))
     assert counts == [200_000]
-
-
-def test_money_is_exact(spark: SparkSession) -> None:
-    class Sums(StatefulProcessor):
-        def init(self, handle: Any) -> None:
-            self._sum = handle.getValueState("sum", "amount decimal(12,3), since date")
-
-        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-            total = sum((row.amount for row in rows), Decimal(0))
-            self._sum.update((total, datetime.date(2020, 1, 1)))
-            yield Row(amount=self._sum.get()[0])
-
-        def close(self) -> None:
-            pass
-
-    df = spark.range(1000).selectExpr("1 as k", "cast(0.001 as decimal(12,3)) as amount")
-    output = spark_state.transform_with_state(
-        df.groupBy("k"), Sums(), "amount decimal(12,3)", "update", "None"
-    )
-    assert output.collect() == [Row(amount=Decimal("1.000"))]

@@ -25,7 +25,7 @@ from checkpoint_store import (
 from spark_state import ConfigurationError
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.spark.test_time_modes import TimedStream
-from tests.support.applications.existing_jobs import by_rows, last_seen
+from tests.support.applications.existing_jobs import last_seen
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider.provider_jobs import configured
@@ -292,13 +292,3 @@ class TestInSparksPlace:
         told = [record for record in caplog.records if "lacks its operators" in record.message]
         assert len(told) == 1
         assert "no answer" in told[0].message
-
-
-def test_a_job_with_states_of_each_kind_shows_all_entries(
-    enabled: SparkSession, tmp_path: Path
-) -> None:
-    stream = Stream(enabled, tmp_path)
-    stream.feed([("a", 1), ("b", 2), ("a", 3)])
-    progress = heard(enabled, lambda: stream.run(by_rows(stream.source())))
-    (operator,) = progress[0].stateOperators
-    assert (operator.numRowsTotal, operator.numRowsUpdated) == (7, 7)

@@ -97,8 +97,8 @@ def ran(spark: SparkSession, folder: Path, ttl_ms: int | None) -> Path:
     mode = "None" if ttl_ms is None else "ProcessingTime"
     for batch in BATCHES:
         stream.feed(batch)
-        grouped = stream.source().groupBy("key")
-        stream.run(grouped.transformWithState(Changes(ttl_ms), "key string", "update", mode))
+    grouped = stream.source().groupBy("key")
+    stream.run(grouped.transformWithState(Changes(ttl_ms), "key string", "update", mode))
     return stream.checkpoint
 
 

@@ -89,34 +89,16 @@ def in_spark(stream: TimedStream) -> TimedStream:
     return own
 
 
-@pytest.mark.parametrize("parallelism", ["2", "5"])
 def test_in_event_time_they_fire_in_the_batches_in_which_spark_s_own_fire(
-    stream: TimedStream, parallelism: str
+    stream: TimedStream,
 ) -> None:
     stream.feed_all(BATCHES)
-    with configured(stream.spark, {"spark.cowstate.parallelism": parallelism}):
+    with configured(stream.spark, {"spark.cowstate.parallelism": "3"}):
         stream.run(output(stream, EmitsWhenIdle(), "EventTime"))
     expected = in_spark(stream)
     assert sorted(stream.kept()) == sorted(expected.kept())
     # The last timer fires in a batch without rows.
     assert max(epoch for epoch, *_ in stream.kept()) == len(BATCHES)
-
-
-def test_in_event_time_a_restart_at_another_parallelism_fires_what_is_left(
-    stream: TimedStream,
-) -> None:
-    for number, batch in enumerate(BATCHES):
-        stream.feed_all([batch])
-        with configured(stream.spark, {"spark.cowstate.parallelism": str(1 + number % 3)}):
-            stream.run(output(stream, EmitsWhenIdle(), "EventTime"))
-    own = TimedStream(stream.spark, stream.folder / "one by one")
-    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
-        for batch in BATCHES:
-            own.feed_all([batch])
-            grouped = own.watermarked().groupBy("key")
-            own.run(grouped.transformWithState(EmitsWhenIdle(), FIRED, "update", "EventTime"))
-    fired = sorted(row[1:] for row in stream.kept())
-    assert fired == sorted(row[1:] for row in own.kept())
 
 
 def test_in_processing_time_they_fire_without_data(stream: TimedStream) -> None:
