@@ -14,7 +14,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from checkpoint_store import open_store
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
@@ -95,9 +94,7 @@ def move(query: Adopted, url: str, store: ProviderStore) -> None:
     [
         (AGGREGATION, HDFS, THROUGH_MANAGER),
         ("session windows", ROCKSDB, THROUGH_MANAGER),
-        (JOIN, COWSTATE, THROUGH_MANAGER),
         (JOIN, COWSTATE, FORMAT_2),
-        ("aggregation without a key", COWSTATE, THROUGH_MANAGER),
     ],
     ids=lambda begun: f"{begun[0]} on {begun[1].rpartition('.')[2]}",
 )
@@ -228,16 +225,6 @@ class TestWhatTheCommandDoes:
         query.go_on(1)
         assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
         assert "has gone on to batch" in capsys.readouterr().err
-
-    def test_readers_find_the_state_that_was_moved(
-        self, query: Adopted, store: ProviderStore
-    ) -> None:
-        before = open_store(str(query.checkpoint)).read().to_pylist()
-        query.adopt("--store", store.url)
-        for file in query.checkpoint.glob("state/0/[0-9]*/*.arrow"):
-            file.unlink()
-        after = open_store(str(query.checkpoint)).read().to_pylist()
-        assert sorted(map(repr, after)) == sorted(map(repr, before))
 
     def test_a_stream_of_its_changes_goes_on_after_the_move(
         self, spark: SparkSession, query: Adopted, store: ProviderStore, tmp_path: Path

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -439,22 +437,6 @@ class TestUndo:
         set_in_log(checkpoint / "offsets" / "3", "spark.sql.made.up", "true")
         assert main(["rescale", str(checkpoint), "--revert", "--force"]) == 2
         assert "offsets/3 was changed after _cowstate_rescale/" in capsys.readouterr().err
-
-
-def test_the_command_starts_and_stops_a_session_of_its_own(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-m", "cowstate", "rescale", str(checkpoint), "--partitions", "3"]
-    command += ["--apply", "--force", "--json", "--master", "local[1]"]
-    command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["applied"]
-    assert report["rows"]["0"] > 10
-    assert "did 5 of 5 tasks" in done.stderr
-    own = ("did ", "WARNING: Using incubator modules")
-    assert [line for line in done.stderr.splitlines() if not line.startswith(own)] == []
 
 
 def test_spark_refuses_to_run_the_batch_before_a_rescale_again_with_the_new_number(
