@@ -431,28 +431,9 @@ class TestFilesInTheStore:
 
     SNAPSHOTS = "minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
 
-    def with_snapshot(self, checkpoint: Checkpoint) -> None:
-        start = f"{checkpoint.start} {self.SNAPSHOTS}"
-        checkpoint.run(start, *batch(0, 1, 1), "write-if-due", *batch(1, 2, 2), "write-if-due")
-
     def newest(self, checkpoint: Checkpoint, kind: str) -> Path:
         files = (checkpoint.store / QUERY / "state" / "0" / "0").glob(f"*.{kind}.arrow")
         return max(files, key=lambda path: path.name)
-
-    @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
-    def test_a_damaged_snapshot_is_passed_over(self, checkpoint: Checkpoint, share: float) -> None:
-        self.with_snapshot(checkpoint)
-        snapshot = self.newest(checkpoint, "snapshot")
-        data = bytearray(snapshot.read_bytes())
-        data[int(len(data) * share)] ^= 0xFF
-        snapshot.write_bytes(data)
-        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
-
-    def test_a_snapshot_that_was_cut_is_passed_over(self, checkpoint: Checkpoint) -> None:
-        self.with_snapshot(checkpoint)
-        snapshot = self.newest(checkpoint, "snapshot")
-        snapshot.write_bytes(snapshot.read_bytes()[:-40])
-        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
 
     def test_a_changelog_that_is_missing_is_named_with_its_url(
         self, checkpoint: Checkpoint
