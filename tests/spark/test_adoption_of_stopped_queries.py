@@ -250,9 +250,8 @@ def v2_metadata(checkpoint: Path) -> None:
 
 
 def test_a_query_of_a_python_operator_is_on_cowstate_already(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, stream: Stream, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stream = Stream(spark, tmp_path)
     stream.feed([("a", 1)])
     stream.run(stream.operator(name="totals"))
     store = str(spark.conf.get("spark.cowstate.store"))

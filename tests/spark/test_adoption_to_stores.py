@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,18 +47,11 @@ from tests.support.provider.provider_stores import (
     directory_store,
     s3_store,
 )
-from tests.support.sessions.spark_session import CREDENTIALS
 from tests.support.stores.fake_object_store import RefusingObjectStore
-from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.moto_s3 import S3Server
 
 __all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
-        yield server
 
 
 def place_of(query: Adopted) -> StatePlace | None:

@@ -62,10 +62,9 @@ def test_files_are_below_the_directory_that_is_configured_and_have_the_options(
 
 
 def test_a_directory_that_cannot_be_written_fails_the_query_and_names_the_setting(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    stream = Stream(spark, tmp_path)
     stream.feed([("a", 1)])
     settings = {BACKEND: "rocksdb", LOCAL_DIRECTORY: str(tmp_path / "file")}
     with configured(spark, settings), pytest.raises(Exception, match=LOCAL_DIRECTORY):

@@ -29,11 +29,6 @@ Configure = Callable[[str, str], None]
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
-@pytest.fixture
 def configure(spark: SparkSession) -> Iterator[Configure]:
     """Set configuration keys of the session, and restore the keys at the end."""
     before: dict[str, str | None] = {}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import UnsupportedOperationError
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ BATCHES = (
 )
 
 
-class Windows(StatefulProcessor):
+class Windows(Processor):
     """A processor that counts the windows of a key and the rows of the windows."""
 
     def init(self, handle: Any) -> None:
@@ -41,9 +41,6 @@ class Windows(StatefulProcessor):
             windows, total = windows + 1, total + row.n
         self._told.update((windows, total))
         yield Row(key=key[0], windows=windows, total=total)
-
-    def close(self) -> None:
-        pass
 
 
 def windows_by_key(stream: Stream) -> Any:

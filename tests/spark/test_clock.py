@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.spark.test_time_modes import TimedStream, ours
-from tests.support.processors.processors import TOTALS_SCHEMA
+from tests.support.processors.processors import TOTALS_SCHEMA, Processor
 from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
 
-class Rings(StatefulProcessor):
+class Rings(Processor):
     """A processor that registers a timer for the next millisecond with the first rows of a key."""
 
     def init(self, handle: Any) -> None:
@@ -38,9 +37,6 @@ class Rings(StatefulProcessor):
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
         yield Row(key=key[0], rows=0, total=-1)
-
-    def close(self) -> None:
-        pass
 
 
 def rings(df: DataFrame) -> DataFrame:

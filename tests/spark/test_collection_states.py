@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.support.applications.streams import Stream, random_rows
-from tests.support.processors.processors import KeepsValues
+from tests.support.processors.processors import KeepsValues, Processor
 from tests.support.provider.provider_jobs import configured
 from tests.support.tables.table_jobs import Changes, assert_rows, read
 
@@ -26,7 +26,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 TOLD = "key string, told array<string>"
 
 
-class Tells(StatefulProcessor):
+class Tells(Processor):
     """A processor that calls every method of a list and a map state, and emits each result."""
 
     def init(self, handle: Any) -> None:
@@ -80,9 +80,6 @@ class Tells(StatefulProcessor):
         yield from (state.clear, state.exists)
         yield lambda: state.updateValue((2.0, [2]), (2, None))
 
-    def close(self) -> None:
-        pass
-
 
 Build = Callable[[DataFrame, StatefulProcessor], DataFrame]
 
@@ -122,9 +119,8 @@ def test_methods_return_what_they_do_in_sparks_own_operator(
 
 
 def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(spark, tmp_path)
     for epoch, parallelism in enumerate(("2", "3", "1")):
         stream.feed([(key, value % 7) for key, value in random_rows(epoch, count=300, keys=40)])
         with configured(spark, {"spark.cowstate.parallelism": parallelism}):

@@ -130,9 +130,8 @@ class SumsOfAnotherName(Sums):
 
 
 def test_another_class_on_the_same_checkpoint_finds_the_state(
-    enabled: SparkSession, tmp_path: Path
+    enabled: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(enabled, tmp_path)
     stream.feed([("a", 1)])
     stream.run(by_rows(stream.source()))
     stream.feed([("a", 10)])
@@ -154,9 +153,8 @@ def test_another_class_on_the_same_checkpoint_finds_the_state(
 
 
 def test_operators_that_follow_each_other_are_numbered(
-    enabled: SparkSession, tmp_path: Path
+    enabled: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(enabled, tmp_path)
     first = by_rows(stream.source()).selectExpr("key", "total as value")
     second = by_frames(first)
     assert "operator-0_cowstate_" in plan_of(first)
@@ -167,8 +165,7 @@ def test_operators_that_follow_each_other_are_numbered(
     assert sorted((row.key, row.total) for row in rows) == [("a", 1), ("b", 2)]
 
 
-def test_operators_side_by_side_need_names(enabled: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(enabled, tmp_path)
+def test_operators_side_by_side_need_names(enabled: SparkSession, stream: Stream) -> None:
     stream.feed([(f"key{number}", 1) for number in range(20)])
     left, right = (by_rows(stream.source()).repartition(2) for _ in range(2))
     with pytest.raises(StreamingQueryException, match=r"are called 'operator-0'.*name=…"):

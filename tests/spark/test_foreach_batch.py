@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -66,11 +65,6 @@ ACTS: dict[str, Act] = {
 
 class FunctionError(Exception):
     """Raised by a function after its action."""
-
-
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 
 import spark_state
 from spark_state.spark.queries.ended_runs import ended_runs
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
@@ -29,7 +30,7 @@ OUTPUT = "key string, rows long, total long, characters long"
 LIMIT = {"spark.cowstate.maxMemoryMB": "64", "spark.cowstate.parallelism": "1"}
 
 
-class Sums(StatefulProcessor):
+class Sums(Processor):
     """A processor that emits Row(key, rows, total, characters) of all rows of a key so far."""
 
     def init(self, handle: Any) -> None:
@@ -41,9 +42,6 @@ class Sums(StatefulProcessor):
             count, total, characters = count + 1, total + row.value, characters + len(row.text)
         self._sums.update((count, total, characters))
         yield Row(key=key[0], rows=count, total=total, characters=characters)
-
-    def close(self) -> None:
-        pass
 
 
 class KeepsTexts(Sums):

@@ -8,7 +8,6 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
@@ -78,8 +77,7 @@ def fed(stream: Stream, query: Any, rows: list[tuple[str, int]]) -> None:
     query.processAllAvailable()
 
 
-def test_a_scrape_says_what_a_batch_computation_says(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(spark, tmp_path)
+def test_a_scrape_says_what_a_batch_computation_says(spark: SparkSession, stream: Stream) -> None:
     with spark_state.serve_metrics(spark) as server, running(stream, "totals") as query:
         assert scrape(server).values("rows") == {}
         batches = [random_rows(seed, count=80, keys=40) for seed in range(3)]
@@ -107,9 +105,8 @@ def test_a_scrape_says_what_a_batch_computation_says(spark: SparkSession, tmp_pa
 
 
 def test_counters_only_grow_and_begin_anew_with_a_restart(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(spark, tmp_path)
     counted = []
     with spark_state.serve_metrics(spark) as server:
         with running(stream, "totals") as query:
@@ -126,9 +123,8 @@ def test_counters_only_grow_and_begin_anew_with_a_restart(
 
 
 def test_a_scrape_without_a_new_batch_reads_no_store(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = Stream(spark, tmp_path)
     listed: list[str] = []
     epochs = StoredOperator.epochs
 
@@ -147,8 +143,7 @@ def test_a_scrape_without_a_new_batch_reads_no_store(
     assert listed == ["RunningTotals"]
 
 
-def test_subtasks_have_series_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(spark, tmp_path)
+def test_subtasks_have_series_of_their_own(spark: SparkSession, stream: Stream) -> None:
     with (
         spark_state.serve_metrics(spark, subtasks=True) as server,
         running(stream, "totals") as query,
@@ -164,9 +159,8 @@ def test_subtasks_have_series_of_their_own(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_store_that_fails_is_seen_and_comes_back(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = Stream(spark, tmp_path)
 
     def away(operator: StoredOperator) -> list[int]:
         raise StoreUnavailableError(operator.url, "listing manifests", 3.0, "no answer")

@@ -11,12 +11,11 @@ from chispa import assert_df_equality
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.key_group_assignment import KeyGroupAssignment
 from tests.support.applications.streams import Stream, random_rows, totals_of
-from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.processors.processors import TOTALS_SCHEMA, Processor, RunningTotals
 
 pytestmark = pytest.mark.spark
 
@@ -32,11 +31,6 @@ VALUES = (
 )
 
 
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
 def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFrame:
     aliases = [part.split()[0] for part in EVERY_TYPE.split(", ")]
     row = spark.sql(f"select inline(array(struct('k', {VALUES})))").toDF("key", *aliases)
@@ -46,10 +40,7 @@ def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFra
     return reader.parquet(*[str(folder / "*")])
 
 
-class SeesTheRow(StatefulProcessor):
-    def init(self, handle: Any) -> None:
-        pass
-
+class SeesTheRow(Processor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for row in rows:
             times = (
@@ -57,9 +48,6 @@ class SeesTheRow(StatefulProcessor):
                 timerValues.getCurrentWatermarkInMs(),
             )
             yield Row(key=repr(key), row=repr(row), times=repr(times), kind=type(key).__name__)
-
-    def close(self) -> None:
-        pass
 
 
 def test_a_processor_sees_keys_rows_and_times_as_spark_shows_them(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -44,8 +42,7 @@ from tests.support.provider.provider_stores import (
     directory_store,
     s3_store,
 )
-from tests.support.sessions.spark_session import CREDENTIALS
-from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.moto_s3 import S3Server
 
 pytestmark = pytest.mark.spark
 
@@ -68,12 +65,6 @@ HARMS: dict[str, Callable[[bytes], bytes]] = {
     "a byte flipped": lambda data: flipped(data, len(data) // 2),
     "torn": lambda data: data[: len(data) // 2],
 }
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
-        yield server
 
 
 @pytest.fixture(params=["a directory", "S3"])

@@ -21,10 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.streams import Row, Stream, random_rows, totals_of
 from tests.support.provider.provider_jobs import configured, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script
 from tests.support.provider.state_directories import Directory
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 STATE_STORE = "spark.sql.streaming.stateStore"
 BACKEND = f"{STATE_STORE}.cowstate.backend"

@@ -34,9 +34,8 @@ from tests.support.provider.provider_jobs import (
     maintenance_of,
     run_together_with_restart,
 )
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 BATCHES = 4

@@ -14,10 +14,9 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 from tests.support.stores.misbehaving_gateway import end_gateways, gateways_below
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 # The rows of scripts are bytes with their seed, not values of a schema.

@@ -43,9 +43,8 @@ from tests.support.provider.provider_jobs import (
     configured,
     in_order,
 )
-from tests.support.provider.provider_jvm import PACKAGE, ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import PACKAGE, ProviderJvm, Script
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 CHANGE_PLANS = f"{STATE_STORE}.cowstate.changePlans"
 PARTITIONS = "spark.sql.shuffle.partitions"

@@ -25,9 +25,8 @@ from checkpoint_store.provider.provider_checkpoint import (
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.provider_jobs import STATE_STORE, configured, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 FSYNC = f"{STATE_STORE}.cowstate.fsync"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.provider.provider_file_bytes import footer_of, sealed
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"

@@ -33,9 +33,7 @@ from tests.support.provider.provider_jobs import (
     maintenance_of,
     run_together,
 )
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
-
-__all__ = ["provider_jvm"]
+from tests.support.provider.provider_jvm import ProviderJvm
 
 pytestmark = pytest.mark.spark
 

@@ -37,7 +37,7 @@ from tests.support.provider.provider_jobs import (
     configured,
     maintenance_of,
 )
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 from tests.support.provider.rescaled_jobs import (
     RescaledRun,
     partitions_of_state,
@@ -48,7 +48,6 @@ from tests.support.provider.rescaled_jobs import (
 )
 from tests.support.provider.stopped_changes import StoppedError
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 BATCHES = 5

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -39,8 +37,7 @@ from tests.support.provider.rescaled_jobs import (
     rows_of_state,
 )
 from tests.support.provider.stopped_changes import StoppedError, stop_after
-from tests.support.sessions.spark_session import CREDENTIALS
-from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.moto_s3 import S3Server
 
 pytestmark = pytest.mark.spark
 
@@ -48,12 +45,6 @@ BATCHES = 4
 WRITING = {CheckpointFiles: ["write_text", "copy", "delete", "start_rescaling", "discard_rescaled"]}
 MOST_WRITES = 60
 Begun = Callable[[str, ProviderStore, Options], RescaledRun]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
-        yield server
 
 
 @pytest.fixture

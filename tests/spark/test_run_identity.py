@@ -34,11 +34,6 @@ LABELS: dict[str, Label] = {
 }
 
 
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
 def state_of(stream: Stream) -> Totals:
     rows = open_store(stream.store().as_uri()).read().to_pylist()
     return {row["key"]: (row["rows"], row["total"]) for row in rows}

@@ -28,9 +28,8 @@ def cowstate(*arguments: str) -> str:
 
 
 def test_a_query_goes_on_from_a_savepoint_with_the_other_backend(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
-    stream = Stream(spark, tmp_path)
     settings = {BACKEND: "heap", PARALLELISM: "3", "spark.cowstate.minEpochsForSnapshot": "1"}
     for seed in range(3):
         stream.feed(random_rows(seed, count=60, keys=30))

@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import CowstateError
 from tests.spark.test_state_reads import CHANGELOG, PROVIDER
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,7 @@ BATCHES = (
 )
 
 
-class Changes(StatefulProcessor):
+class Changes(Processor):
     """A processor that changes a list, a map and a value as told by the value of a row."""
 
     def __init__(self, ttl_ms: int | None) -> None:
@@ -87,9 +87,6 @@ class Changes(StatefulProcessor):
     def _do_8(self) -> None:
         self._list.appendValue((8, None))
         self._map.updateValue((1, ["x"]), (None, {}))
-
-    def close(self) -> None:
-        pass
 
 
 def ran(spark: SparkSession, folder: Path, ttl_ms: int | None) -> Path:

@@ -180,8 +180,7 @@ def test_a_session_that_is_not_enabled_asks_spark_only(checkpoints: Checkpoints)
     assert other.read.format("state-metadata").load(at).collect() == []
 
 
-def test_progress_has_the_operator_with_its_rows(enabled: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(enabled, tmp_path)
+def test_progress_has_the_operator_with_its_rows(enabled: SparkSession, stream: Stream) -> None:
     stream.feed([("a", 1), ("b", 2), ("a", 3)])
     with configured(enabled, {"spark.cowstate.parallelism": "2"}):
         query = stream.run(by_rows(stream.source()))
@@ -201,9 +200,8 @@ def test_progress_has_the_operator_with_its_rows(enabled: SparkSession, tmp_path
 
 
 def test_the_progress_of_an_idle_query_shows_the_state_as_it_is(
-    enabled: SparkSession, tmp_path: Path
+    enabled: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(enabled, tmp_path)
     stream.feed([("a", 1)])
     writer = (
         by_rows(stream.source())

@@ -36,11 +36,6 @@ def table(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-@pytest.fixture
-def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
-    return Upserts(spark, tmp_path)
-
-
 class Timed(Upserts):
     """Upserts of rows that may be 5 seconds late."""
 

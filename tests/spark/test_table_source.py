@@ -339,9 +339,8 @@ class TestPartitions:
 
 class TestOperators:
     def test_the_state_of_a_python_operator_is_a_table_with_a_version_for_each_epoch(
-        self, spark: SparkSession, tmp_path: Path
+        self, spark: SparkSession, stream: Stream, tmp_path: Path
     ) -> None:
-        stream = Stream(spark, tmp_path)
         for epoch in range(3):
             stream.feed(random_rows(epoch, count=100, keys=20))
         stream.run()

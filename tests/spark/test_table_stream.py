@@ -73,11 +73,6 @@ def changes_of(spark: SparkSession, tmp_path: Path) -> Callable[[str], Changes]:
     return lambda url: Changes(spark, url, tmp_path / "changes-checkpoint")
 
 
-@pytest.fixture
-def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
-    return Upserts(spark, tmp_path)
-
-
 def upsert(url: str, *rows: tuple[int, int | None]) -> None:
     """Write a version like a batch job, but without Spark, because only the streams are tested."""
     job = ScriptedTable(open_object_store(url), str(uuid4()), is_query=False, now=time.time)

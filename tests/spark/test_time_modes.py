@@ -14,13 +14,13 @@ import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -40,11 +40,8 @@ BATCHES: Sequence[Sequence[tuple[str, int | None]]] = (
 )
 
 
-class SeesTimes(StatefulProcessor):
+class SeesTimes(Processor):
     """A processor that emits its view of time, and the event times of its rows."""
-
-    def init(self, handle: Any) -> None:
-        pass
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         yield Row(
@@ -53,9 +50,6 @@ class SeesTimes(StatefulProcessor):
             batch_ms=timerValues.getCurrentProcessingTimeInMs(),
             watermark_ms=timerValues.getCurrentWatermarkInMs(),
         )
-
-    def close(self) -> None:
-        pass
 
 
 class TimedStream(Stream):

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.spark.test_time_modes import TimedStream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -21,7 +22,7 @@ A_YEAR_MS = 365 * 86_400_000
 FIRED = "key string, rows bigint, total bigint"
 
 
-class EmitsWhenIdle(StatefulProcessor):
+class EmitsWhenIdle(Processor):
     """A processor that counts rows and emits the count when its timer fires.
 
     In event time the timer fires 20 s after the key's first row, in processing time `patience_ms`
@@ -55,9 +56,6 @@ class EmitsWhenIdle(StatefulProcessor):
         self._count.clear()
         expiry_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield Row(key=key[0], rows=count, total=expiry_ms if self._patience_ms is None else 0)
-
-    def close(self) -> None:
-        pass
 
 
 BATCHES = (

@@ -45,11 +45,6 @@ def start(frame: DataFrame, upserts: Upserts, **options: Any) -> StreamingQuery:
     return writer.options(**{"keys": "key", **options}).start(upserts.table)
 
 
-@pytest.fixture
-def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
-    return Upserts(spark, tmp_path)
-
-
 def forget_last_commit(checkpoint: Path) -> None:
     """Remove the last commit, as if a kill of Spark had come before the commit."""
     last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
