@@ -36,7 +36,6 @@ from tests.support.provider.adoption_jobs import (
     first_segments,
     forget_last_commit,
     provider_of_last_batch,
-    refused,
     uninterrupted,
 )
 from tests.support.provider.provider_jobs import (
@@ -226,14 +225,6 @@ class TestDamage:
         query = first_segments.copy(AGGREGATION, HDFS, tmp_path, SNAPSHOTS)
         query.run.settings = THROUGH_MANAGER
         return query
-
-    def test_a_missing_delta_is_refused(
-        self, query: Adopted, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for file in query.checkpoint.glob("state/0/0/*.snapshot"):
-            delete(file)
-        delete(query.checkpoint / "state/0/0/2.delta")
-        refused(query.checkpoint, r"state/0/0/2\.delta is missing, and no later snapshot", capsys)
 
     def test_a_damaged_delta_fails_the_query_and_its_copy_heals_it(
         self, query: Adopted, uninterrupted: Uninterrupted

@@ -31,7 +31,6 @@ from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
     ROCKSDB,
-    STATE_STORE,
     THROUGH_MANAGER,
 )
 from tests.support.provider.stopped_changes import StoppedError, stop_after
@@ -152,33 +151,15 @@ class TestStoppedQuery:
         assert "changed during the adoption: the query is running" in capsys.readouterr().err
         assert provider_of_last_batch_before(checkpoint, 4) in (HDFS, ROCKSDB)
 
-    def test_going_to_hdfs_from_another_provider_than_cowstate_is_refused(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        refused(checkpoint, "already|only goes back from cowstate", capsys, "--to", "hdfs")
-
 
 class TestRefusals:
     @pytest.fixture
     def checkpoint(self, stopped_on: StoppedOn, tmp_path: Path) -> Path:
         return copied(stopped_on(HDFS), tmp_path / "checkpoint")
 
-    def test_what_the_offset_log_says_may_be_refused(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        set_in_log(checkpoint / "offsets" / "3", f"{STATE_STORE}.encodingFormat", "avro")
-        refused(checkpoint, "encodingFormat = avro, but adopt reads", capsys)
-
     @pytest.mark.parametrize(
         ("harm", "message"),
         [
-            (
-                lambda path: rewrite(
-                    path / "state/0/_metadata/metadata",
-                    lambda text: text.replace("stateStoreSave", "transformWithStateExec"),
-                ),
-                r"is transformWithStateExec, whose state only .*transform_with_state",
-            ),
             (
                 lambda path: (path / "state/0/_metadata/metadata").rename(
                     path / "state/0/_metadata/moved"

@@ -249,11 +249,9 @@ class TestWhatTheCommandDoes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--store", "checkpoint"], "is in the checkpoint already: start the query"),
             (["--store", "s3://b/p", "--to", "hdfs"], "leave --store out"),
             (["--store", "nowhere://b/p"], "no file system is known for nowhere://"),
             (["--store", "s3://me:hidden@b/p"], "has credentials or a query"),
-            ([], "is on CowStateStoreProvider already: start the query"),
         ],
     )
     def test_what_makes_no_sense_is_refused(

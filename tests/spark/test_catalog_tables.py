@@ -196,24 +196,16 @@ class TestNewTables:
         options = {"keys": "id", "path": elsewhere}
         rows.write.format("cowstate").options(**options).saveAsTable("saved_there")
         rows.writeTo("made").using("cowstate").option("keys", "id").create()
-        sql("CREATE TABLE selected USING cowstate OPTIONS (keys 'id') AS SELECT 1L AS id, 'a' AS v")
-        for table in ("saved", "saved_there", "made", "selected"):
+        selected = "selected USING cowstate OPTIONS (keys 'id') AS SELECT 1L AS id, 'a' AS v"
+        sql(f"CREATE TABLE {selected}")
+        writer = rows.write.format("cowstate").mode("overwrite").option("keys", "id")
+        writer.saveAsTable("saved_over_nothing")
+        rows.writeTo("replaced").using("cowstate").option("keys", "id").createOrReplace()
+        sql(f"CREATE OR REPLACE TABLE re{selected}")
+        made = ("saved", "saved_there", "made", "selected")
+        for table in (*made, "saved_over_nothing", "replaced", "reselected"):
             assert_rows(content(spark, table), [(1, "a")])
         assert_rows(read(spark, elsewhere), [(1, "a")])
-
-    def test_a_table_that_is_not_there_may_be_created_or_replaced(
-        self, spark: SparkSession, sql: Any
-    ) -> None:
-        rows = frame(spark, (1, "a"))
-        writer = rows.write.format("cowstate").mode("overwrite").option("keys", "id")
-        writer.saveAsTable("saved")
-        rows.writeTo("made").using("cowstate").option("keys", "id").createOrReplace()
-        sql(
-            "CREATE OR REPLACE TABLE selected USING cowstate OPTIONS (keys 'id') "
-            "AS SELECT 1L AS id, 'a' AS v"
-        )
-        for table in ("saved", "made", "selected"):
-            assert_rows(content(spark, table), [(1, "a")])
 
     def test_a_table_takes_the_place_of_another_by_its_name(
         self, spark: SparkSession, sql: Any

@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 import spark_state
-from checkpoint_store import StoreUnavailableError
 from spark_state import ConfigurationError, MetricsServer
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.support.applications.streams import Stream, random_rows, totals_of
@@ -156,24 +155,6 @@ def test_subtasks_have_series_of_their_own(spark: SparkSession, stream: Stream) 
     }
     assert sum(scraped.values("input_rows_total").values()) == 60
     assert scraped.value("epoch") == 0
-
-
-def test_a_store_that_fails_is_seen_and_comes_back(
-    spark: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def away(operator: StoredOperator) -> list[int]:
-        raise StoreUnavailableError(operator.url, "listing manifests", 3.0, "no answer")
-
-    with spark_state.serve_metrics(spark) as server, running(stream, "totals") as query:
-        fed(stream, query, [("a", 1), ("b", 1)])
-        with monkeypatch.context() as outage:
-            outage.setattr(StoredOperator, "epochs", away)
-            down = scrape(server)
-        assert (down.value("up"), down.values("rows")) == (0, {})
-        again = scrape(server)
-        assert (again.value("up"), again.value("rows")) == (1, 2)
-        assert again.value("input_rows_total") == 2
 
 
 class TestServer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,9 +16,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent
 
 import spark_state
 from checkpoint_store import (
-    CorruptObjectError,
     NotAStoreError,
-    StoreUnavailableError,
     read_progress,
 )
 from spark_state import ConfigurationError
@@ -182,16 +179,6 @@ class TestOnRequest:
         with pytest.raises(NotAStoreError, match="RunningTotals"):
             spark_state.progress(query)
 
-    def test_damage_is_an_error_that_names_the_epoch(self, stream: Stream) -> None:
-        stream.feed([("a", 1)])
-        stream.feed([("a", 1)])
-        query = stream.run()
-        for pattern in ("manifests/*1-*", "epochs/*1-*/barrier-*"):
-            for path in stream.store().glob(pattern):
-                path.write_bytes(b"{}")
-        with pytest.raises(CorruptObjectError):
-            spark_state.progress(query)
-
 
 class TestInSparksPlace:
     def test_a_listener_hears_each_batch_with_its_own_numbers(
@@ -252,24 +239,3 @@ class TestInSparksPlace:
         names = [operator.operatorName for operator in last.stateOperators]
         assert names == ["operator-1", "named"]
         assert [told.name for told in spark_state.progress(query)] == ["named", "operator-1"]
-
-    def test_a_store_that_fails_costs_the_operators_one_warning_and_no_event(
-        self,
-        enabled: SparkSession,
-        stream: Stream,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        for number in range(3):
-            stream.feed([("a", number)])
-
-        def away(operator: StoredOperator) -> list[int]:
-            raise StoreUnavailableError(operator.url, "listing manifests", 3.0, "no answer")
-
-        monkeypatch.setattr(StoredOperator, "epochs", away)
-        with caplog.at_level(logging.WARNING):
-            progress = heard(enabled, lambda: stream.run(totals(stream.source())))
-        assert [progress[batch].stateOperators for batch in range(3)] == [[], [], []]
-        told = [record for record in caplog.records if "lacks its operators" in record.message]
-        assert len(told) == 1
-        assert "no answer" in told[0].message

@@ -177,6 +177,7 @@ class TestTurningItOn:
         ("key", "value", "message"),
         [
             (MAX_MEMORY, "much", f"{MAX_MEMORY} is 'much'; allowed are whole numbers from 1"),
+            (f"{STATE_STORE}.cowstate.backend", "ram", "backend is .ram.; allowed"),
             (CODEC, "gzip", f"{CODEC} is 'gzip'; allowed are lz4, lzf, snappy, zstd"),
             (
                 f"{STATE_STORE}.cowstate.maxMemory",

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pyspark.errors import IllegalArgumentException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -92,14 +92,6 @@ def test_a_state_on_disk_needs_no_room_in_the_heap(query: Query) -> None:
     metrics = metrics_of(query.run({**settings, BACKEND: "disk"}))
     query.assert_exact()
     assert metrics["memory"] < 1 << 20 < 5 << 20 < metrics["cowstateMappedBytes"]
-
-
-def test_an_unknown_backend_is_refused_with_those_that_there_are(query: Query) -> None:
-    query.feed(random_rows(1, count=50, keys=9))
-    with pytest.raises(IllegalArgumentException, match=f"{BACKEND} is .ram.; allowed"):
-        query.run({BACKEND: "ram"})
-    query.run({BACKEND: "heap"})
-    query.assert_exact()
 
 
 def test_a_local_directory_that_is_not_there_is_named(query: Query, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.support.provider.adoption_jobs import (
     rewrite,
     set_in_log,
 )
-from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, maintenance_of
+from tests.support.provider.provider_jobs import COWSTATE, THROUGH_MANAGER, maintenance_of
 from tests.support.provider.rescaled_jobs import rescale, rescaled, revert
 from tests.support.provider.stopped_changes import StoppedError, stop_after
 
@@ -133,19 +133,6 @@ class TestDryRun:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("partitions", "told"), [("0", "'0' is not"), ("-2", "'-2' is not")])
-    def test_a_number_below_1(
-        self,
-        checkpoint: Path,
-        capsys: pytest.CaptureFixture[str],
-        partitions: str,
-        told: str,
-    ) -> None:
-        with pytest.raises(SystemExit) as exit_code:
-            main(["rescale", str(checkpoint), f"--partitions={partitions}"])
-        assert exit_code.value.code == 2
-        assert f"{told} a whole number from 1" in capsys.readouterr().err
-
     def test_no_number_and_a_number_too_many(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -153,15 +140,6 @@ class TestRefusals:
         assert "--partitions is missing" in capsys.readouterr().err
         assert rescale(checkpoint, 3, "--revert") == 2
         assert "leave --partitions out" in capsys.readouterr().err
-
-    def test_the_present_number(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        refused(checkpoint, "has 2 partitions already: start the query", capsys, 2)
-
-    def test_another_provider(
-        self, stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        checkpoint = stopped(tmp_path, provider=HDFS)
-        refused(checkpoint, r"is on HDFSBackedState.*cowstate adopt .* --apply", capsys)
 
     def test_what_is_no_checkpoint(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -244,13 +222,9 @@ class TestFirstBatches:
             file.unlink()
         return checkpoint
 
-    @pytest.mark.parametrize("began", [1, 2])
-    def test_one_that_failed_before_all_partitions_were_there(
-        self, first: Path, began: int
-    ) -> None:
+    def test_one_that_failed_before_all_partitions_were_there(self, first: Path) -> None:
         set_in_log(first / "offsets" / "0", "spark.sql.shuffle.partitions", "4")
-        if began == 1:
-            shutil.rmtree(first / "state/0/1")
+        shutil.rmtree(first / "state/0/1")
         rescaled(first, 5)
         entry = json.loads((first / "offsets/0").read_text().split("\n")[1])
         assert entry["conf"]["spark.sql.shuffle.partitions"] == "5"
@@ -262,10 +236,6 @@ class TestFirstBatches:
 
 
 class TestFilesThatAreGone:
-    def test_a_partition(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        shutil.rmtree(checkpoint / "state" / "0" / "1")
-        refused(checkpoint, r"state/0 has 1 of the 2 partitions of stateStoreSave", capsys)
-
     def test_the_changelog_of_the_last_batch(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

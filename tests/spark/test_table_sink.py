@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
+from tests.support.provider.adoption_jobs import forget_last_commit
 from tests.support.tables.table_jobs import (
     Upserts,
     assert_rows,
@@ -55,14 +56,6 @@ def milliseconds(moment: datetime | None) -> int:
 
 def totals_of(upserts: Upserts) -> DataFrame:
     return upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
-
-
-def without_last_commit(checkpoint: Path) -> None:
-    """Remove the last commit, as if a kill of Spark had come before the commit."""
-    commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
-    last = max(commits, key=lambda path: int(path.name))
-    for path in (checkpoint / "commits").glob(f"*{last.name}*"):
-        path.unlink()
 
 
 class TestBatches:
@@ -125,15 +118,6 @@ class TestStreams:
         watermarks = [info.watermark_ms for info in open_store(upserts.table).versions()]
         assert watermarks == [milliseconds(at(35)), milliseconds(at(35)), milliseconds(at(45))]
 
-    def test_a_query_that_is_run_again_adds_what_is_new_once(self, upserts: Upserts) -> None:
-        for batch in range(3):
-            upserts.feed((1, "a", batch), (batch + 10, "b", batch))
-            upserts.run()
-        assert upserts.rows() == last_rows(upserts.fed)
-        assert len(upserts.versions()) == 3
-        upserts.run()
-        assert len(upserts.versions()) == 3
-
     def test_a_batch_that_spark_repeats_after_its_commit_changes_nothing(
         self, upserts: Upserts
     ) -> None:
@@ -141,7 +125,7 @@ class TestStreams:
         upserts.feed((1, "a", 2), (2, "b", 2))
         upserts.run()
         before, versions = upserts.rows(), upserts.versions()
-        without_last_commit(upserts.checkpoint)
+        forget_last_commit(upserts.checkpoint)
         upserts.run()
         assert (upserts.rows(), upserts.versions()) == (before, versions)
         upserts.feed((3, "c", 3))
@@ -216,7 +200,7 @@ class TestForeachBatch:
         assert_rows(read(upserts.spark, upserts.table), totals)
         versions = upserts.versions()
         assert len(versions) == 2
-        without_last_commit(upserts.checkpoint)
+        forget_last_commit(upserts.checkpoint)
         self.run(upserts)
         assert upserts.versions() == versions
         assert_rows(read(upserts.spark, upserts.table), totals)
