@@ -36,7 +36,6 @@ from tests.support.provider.adoption_jobs import (
     first_segments,
     forget_last_commit,
     provider_of_last_batch,
-    refused,
     uninterrupted,
 )
 from tests.support.provider.provider_jobs import (
@@ -67,15 +66,7 @@ def test_a_query_goes_on_from_hdfs_to_cowstate_and_back_as_if_uninterrupted(
     assert Seen.of(query.run) == uninterrupted(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        (AGGREGATION, THROUGH_MANAGER),
-        ("session windows", CHANGELOG),
-        (JOIN, CHANGELOG),
-        ("aggregation without a key", THROUGH_MANAGER),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings"), [(AGGREGATION, THROUGH_MANAGER), (JOIN, CHANGELOG)])
 def test_a_query_goes_on_from_rocksdb_to_cowstate_and_to_hdfs_as_if_uninterrupted(
     first_segments: FirstSegments,
     tmp_path: Path,
@@ -143,27 +134,24 @@ def assert_all_rows_carry_checksums(files: list[Path]) -> None:
             assert reader.read_all()["checksum"].null_count == 0
 
 
-@pytest.mark.parametrize("name", [AGGREGATION, JOIN])
 def test_a_rocksdb_checkpoint_of_format_2_keeps_its_format_and_cannot_go_on_to_hdfs(
     first_segments: FirstSegments,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     uninterrupted: Uninterrupted,
-    name: str,
 ) -> None:
-    query = first_segments.copy(name, ROCKSDB, tmp_path, FORMAT_2)
+    query = first_segments.copy(JOIN, ROCKSDB, tmp_path, FORMAT_2)
     query.adopt()
     for batches in SEGMENTS[1:]:
         query.go_on(batches)
-    assert Seen.of(query.run) == uninterrupted(name)
+    assert Seen.of(query.run) == uninterrupted(JOIN)
     before = contents(query.checkpoint)
     assert main(["adopt", str(query.checkpoint), "--to", "hdfs", "--apply", "--force"]) == 2
     assert "has checkpoint format 2" in capsys.readouterr().err
     assert contents(query.checkpoint) == before
 
 
-@pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
-@pytest.mark.parametrize("partly", [False, True])
+@pytest.mark.parametrize(("provider", "partly"), [(HDFS, True), (ROCKSDB, False)])
 def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
     first_segments: FirstSegments,
     tmp_path: Path,
@@ -237,14 +225,6 @@ class TestDamage:
         query = first_segments.copy(AGGREGATION, HDFS, tmp_path, SNAPSHOTS)
         query.run.settings = THROUGH_MANAGER
         return query
-
-    def test_a_missing_delta_is_refused(
-        self, query: Adopted, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for file in query.checkpoint.glob("state/0/0/*.snapshot"):
-            delete(file)
-        delete(query.checkpoint / "state/0/0/2.delta")
-        refused(query.checkpoint, r"state/0/0/2\.delta is missing, and no later snapshot", capsys)
 
     def test_a_damaged_delta_fails_the_query_and_its_copy_heals_it(
         self, query: Adopted, uninterrupted: Uninterrupted

@@ -104,13 +104,6 @@ class TestRefusals:
         ("harm", "message"),
         [
             (
-                lambda path: rewrite(
-                    path / "state/0/_metadata/metadata",
-                    lambda text: text.replace("stateStoreSave", "transformWithStateExec"),
-                ),
-                r"is transformWithStateExec, whose state only .*transform_with_state",
-            ),
-            (
                 lambda path: (path / "state/0/_metadata/metadata").rename(
                     path / "state/0/_metadata/moved"
                 ),
@@ -160,9 +153,8 @@ def v2_metadata(checkpoint: Path) -> None:
 
 
 def test_a_query_of_a_python_operator_is_on_cowstate_already(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, stream: Stream, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stream = Stream(spark, tmp_path)
     stream.feed([("a", 1)])
     stream.run(stream.operator(name="totals"))
     store = str(spark.conf.get("spark.cowstate.store"))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +13,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from checkpoint_store import open_store
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
@@ -49,18 +47,11 @@ from tests.support.provider.provider_stores import (
     directory_store,
     s3_store,
 )
-from tests.support.sessions.spark_session import CREDENTIALS
 from tests.support.stores.fake_object_store import RefusingObjectStore
-from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.moto_s3 import S3Server
 
 __all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
-        yield server
 
 
 def place_of(query: Adopted) -> StatePlace | None:
@@ -95,9 +86,7 @@ def move(query: Adopted, url: str, store: ProviderStore) -> None:
     [
         (AGGREGATION, HDFS, THROUGH_MANAGER),
         ("session windows", ROCKSDB, THROUGH_MANAGER),
-        (JOIN, COWSTATE, THROUGH_MANAGER),
         (JOIN, COWSTATE, FORMAT_2),
-        ("aggregation without a key", COWSTATE, THROUGH_MANAGER),
     ],
     ids=lambda begun: f"{begun[0]} on {begun[1].rpartition('.')[2]}",
 )
@@ -229,16 +218,6 @@ class TestWhatTheCommandDoes:
         assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
         assert "has gone on to batch" in capsys.readouterr().err
 
-    def test_readers_find_the_state_that_was_moved(
-        self, query: Adopted, store: ProviderStore
-    ) -> None:
-        before = open_store(str(query.checkpoint)).read().to_pylist()
-        query.adopt("--store", store.url)
-        for file in query.checkpoint.glob("state/0/[0-9]*/*.arrow"):
-            file.unlink()
-        after = open_store(str(query.checkpoint)).read().to_pylist()
-        assert sorted(map(repr, after)) == sorted(map(repr, before))
-
     def test_a_stream_of_its_changes_goes_on_after_the_move(
         self, spark: SparkSession, query: Adopted, store: ProviderStore, tmp_path: Path
     ) -> None:
@@ -270,11 +249,9 @@ class TestWhatTheCommandDoes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--store", "checkpoint"], "is in the checkpoint already: start the query"),
             (["--store", "s3://b/p", "--to", "hdfs"], "leave --store out"),
             (["--store", "nowhere://b/p"], "no file system is known for nowhere://"),
             (["--store", "s3://me:hidden@b/p"], "has credentials or a query"),
-            ([], "is on CowStateStoreProvider already: start the query"),
         ],
     )
     def test_what_makes_no_sense_is_refused(

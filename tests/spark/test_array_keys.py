@@ -6,14 +6,12 @@ import datetime
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import ArrayType, StructField, _parse_datatype_string
 
 import spark_state
@@ -26,6 +24,7 @@ from spark_state.processor.input.key_grouping import InputLayout, group_by_key
 from spark_state.spark.input.keyed_input import key_columns
 from spark_state.testing import ScriptedOperator
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import configured
 from tests.support.tables.table_jobs import read
 
@@ -67,7 +66,7 @@ def test_hash_and_order_are_those_of_spark(spark: SparkSession, element_type: st
     assert sum(keyed.counts) == len(arrays)
 
 
-class Visits(StatefulProcessor):
+class Visits(Processor):
     """A processor with a value and a list that emits the key and the number of its rows."""
 
     def init(self, handle: Any) -> None:
@@ -84,9 +83,6 @@ class Visits(StatefulProcessor):
             key[0].append("changed by the processor")
         self._count.update((count,))
         yield Row(key=text, rows=count)
-
-    def close(self) -> None:
-        pass
 
 
 OUTPUT = "key string, rows bigint"
@@ -110,10 +106,9 @@ def grouped(stream: Stream) -> Any:
 
 
 def test_processors_see_lists_and_dicts_in_the_order_of_spark(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
     """The expected rows come from an aggregation: Spark's Python operator fails with array keys."""
-    stream = Stream(spark, tmp_path)
     for batch in BATCHES:
         stream.feed(batch)
     counts: Counter[Any] = Counter()
@@ -132,9 +127,8 @@ def test_processors_see_lists_and_dicts_in_the_order_of_spark(
 
 
 def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallelism(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(spark, tmp_path)
     spark_state.enable(spark)
     try:
         for batch, parallelism in zip(BATCHES, ("2", "3"), strict=True):
@@ -173,7 +167,7 @@ def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallel
     assert open_store(store, state="count").read().num_rows == 5
 
 
-def test_an_initial_state_may_have_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_initial_state_may_have_them(spark: SparkSession, stream: Stream) -> None:
     class Begins(Visits):
         def init(self, handle: Any) -> None:
             super().init(handle)
@@ -188,7 +182,6 @@ def test_an_initial_state_may_have_them(spark: SparkSession, tmp_path: Path) -> 
             for row in super().handleInputRows(key, rows, timerValues):
                 yield Row(key=f"{row.key} after {begun_with}", rows=row.rows)
 
-    stream = Stream(spark, tmp_path)
     stream.feed([("ab", 1), ("b", 2)])
     key = ("split(key, '') AS tags", "named_struct('first', left(key, 1)) AS of_text")
     source = stream.source().selectExpr("value", *key).groupBy("tags", "of_text")

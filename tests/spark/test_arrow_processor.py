@@ -38,9 +38,8 @@ def in_arrow(df: DataFrame, processor: Any = None, **options: Any) -> DataFrame:
 
 
 def test_totals_are_exact_over_a_failure_and_at_other_parallelisms(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(spark, tmp_path)
     for run, parallelism in enumerate((2, 3, 1)):
         with configured(spark, {"spark.cowstate.parallelism": str(parallelism)}):
             for batch in range(2):
@@ -58,10 +57,7 @@ def test_totals_are_exact_over_a_failure_and_at_other_parallelisms(
     assert {row["key"]: (row["rows"], row["total"]) for row in held} == totals_of(fed)
 
 
-def test_a_processor_of_rows_goes_on_with_the_state_of_one_of_arrow(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    stream = Stream(spark, tmp_path)
+def test_a_processor_of_rows_goes_on_with_the_state_of_one_of_arrow(stream: Stream) -> None:
     stream.feed(random_rows(1, 100, 10))
     stream.run(in_arrow(stream.source()))
     stream.feed(random_rows(2, 100, 20))
@@ -69,8 +65,7 @@ def test_a_processor_of_rows_goes_on_with_the_state_of_one_of_arrow(
     assert stream.totals() == totals_of(stream.fed)
 
 
-def test_an_initial_state_comes_before_the_first_rows(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(spark, tmp_path)
+def test_an_initial_state_comes_before_the_first_rows(spark: SparkSession, stream: Stream) -> None:
     initial = spark.createDataFrame(
         [("key1", 100, 1_000), ("elsewhere", 7, 70)], TOTALS_SCHEMA
     ).groupBy("key")

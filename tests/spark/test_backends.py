@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_state.errors import ConfigurationError
 from tests.support.applications.streams import Stream, totals_of
 from tests.support.provider.provider_jobs import configured
 
@@ -20,22 +19,6 @@ LOCAL_DIRECTORY = "spark.cowstate.rocksdb.localDirectory"
 
 def random_rows(chance: random.Random) -> list[tuple[str, int]]:
     return [(f"key {chance.randrange(40)}", chance.randrange(100)) for _ in range(60)]
-
-
-def test_a_query_may_change_backend_and_parallelism_at_every_restart(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    stream, chance = Stream(spark, tmp_path), random.Random(4)
-    starts = (("rocksdb", 2), ("heap", 3), ("rocksdb", 1), ("rocksdb", 5), ("heap", 2))
-    for backend, parallelism in starts:
-        settings = {BACKEND: backend, "spark.cowstate.parallelism": str(parallelism)}
-        for _ in range(2):
-            stream.feed(random_rows(chance))
-        with configured(spark, settings):
-            stream.run(stream.operator())
-        assert stream.totals() == totals_of(stream.fed)
-    rows = spark.read.format("cowstate").load(str(stream.store())).collect()
-    assert {row.key for row in rows} == {key for key, _ in stream.fed}
 
 
 def test_a_state_in_databases_is_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -78,29 +61,10 @@ def test_files_are_below_the_directory_that_is_configured_and_have_the_options(
     assert all(f"write_buffer_size={5 << 20}\n" in text for text in options)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({BACKEND: "leveldb"}, "backend is 'leveldb'; allowed are heap, rocksdb"),
-        ({LOCAL_DIRECTORY: "here"}, "is 'here'; set it to the absolute path"),
-        ({"spark.cowstate.rocksdb.maxMemoryMB": "8"}, "is '8'; allowed are whole numbers from 16"),
-        ({"spark.cowstate.rocksdb.compression": "gzip"}, "are none, snappy, lz4, zstd"),
-        ({"spark.cowstate.rocksdb.memoryMB": "80"}, "did you mean .*rocksdb.maxMemoryMB"),
-    ],
-)
-def test_a_setting_that_cannot_be_is_refused_when_the_operator_is_planned(
-    spark: SparkSession, tmp_path: Path, settings: dict[str, str], message: str
-) -> None:
-    stream = Stream(spark, tmp_path)
-    with configured(spark, settings), pytest.raises(ConfigurationError, match=message):
-        stream.operator()
-
-
 def test_a_directory_that_cannot_be_written_fails_the_query_and_names_the_setting(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    stream = Stream(spark, tmp_path)
     stream.feed([("a", 1)])
     settings = {BACKEND: "rocksdb", LOCAL_DIRECTORY: str(tmp_path / "file")}
     with configured(spark, settings), pytest.raises(Exception, match=LOCAL_DIRECTORY):

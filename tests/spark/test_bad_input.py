@@ -29,11 +29,6 @@ Configure = Callable[[str, str], None]
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
-@pytest.fixture
 def configure(spark: SparkSession) -> Iterator[Configure]:
     """Set configuration keys of the session, and restore the keys at the end."""
     before: dict[str, str | None] = {}
@@ -146,27 +141,6 @@ def test_a_key_without_a_stable_hash_is_refused(
     with pytest.raises(KeyGroupError, match="key column 'key' of type") as caught:
         plan(spark, grouped)
     assert type_text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("spark.cowstate.paralelism", "2", "did you mean spark.cowstate.parallelism"),
-        ("spark.cowstate.parallelism", "many", "'many'; allowed are whole numbers from 1"),
-        ("spark.cowstate.parallelism", "129", "more than spark.cowstate.maxParallelism 128"),
-        ("spark.cowstate.backend", "leveldb", "is 'leveldb'; allowed are heap, rocksdb"),
-        ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
-        ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
-        ("spark.cowstate.store", "memory://s", "each process has a memory of its own"),
-        ("spark.cowstate.store", "s3:/bucket/state", "one slash after s3:"),
-    ],
-)
-def test_a_bad_configuration_is_refused(
-    spark: SparkSession, configure: Configure, key: str, value: str, message: str
-) -> None:
-    configure(key, value)
-    with pytest.raises(ConfigurationError, match=message):
-        plan(spark)
 
 
 class YieldsText(RunningTotals):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import UnsupportedOperationError
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ BATCHES = (
 )
 
 
-class Windows(StatefulProcessor):
+class Windows(Processor):
     """A processor that counts the windows of a key and the rows of the windows."""
 
     def init(self, handle: Any) -> None:
@@ -42,9 +42,6 @@ class Windows(StatefulProcessor):
         self._told.update((windows, total))
         yield Row(key=key[0], windows=windows, total=total)
 
-    def close(self) -> None:
-        pass
-
 
 def windows_by_key(stream: Stream) -> Any:
     events = stream.source().withColumn("at", F.timestamp_millis("value"))
@@ -53,12 +50,13 @@ def windows_by_key(stream: Stream) -> Any:
 
 
 def run(stream: Stream, on_cowstate: bool) -> list[Row]:
-    """The output of a query that is started again for each batch."""
+    """The output of a query that is stopped and started again after three batches."""
     emitted: list[Row] = []
     settings = {} if on_cowstate else {PROVIDER_KEY: ROCKSDB}
     call: Any = (Windows(), OUTPUT, "append", "None")
-    for batch in BATCHES:
-        stream.feed(batch)
+    for batches in (BATCHES[:3], BATCHES[3:]):
+        for batch in batches:
+            stream.feed(batch)
         with configured(stream.spark, settings):
             if on_cowstate:
                 output = spark_state.transform_with_state(windows_by_key(stream), *call)

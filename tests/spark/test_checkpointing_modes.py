@@ -134,68 +134,6 @@ def test_at_least_once_delivers_what_is_there_and_the_rest_when_it_comes(
     assert later == [(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]
 
 
-@pytest.mark.parametrize("by", ["a later attempt", "a later run"])
-def test_at_least_once_delivers_changes_again_that_are_made_again(
-    operator: KeyedOperator, resumed: Callable[[str], Streamed], by: str, tmp_path: Path
-) -> None:
-    query = resumed("at_least_once")
-    publish(operator, 1)
-    assert query.run() == [OF_SUBTASK_1]
-    if by == "a later attempt":
-        publish(operator, 1, attempt=2)
-    else:
-        operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b", parallelism=4)
-        operator.run_subtask(2, 3, {}, _whole(operator))
-        assert query.run() == []
-        operator.run_subtask(2, 2, {4: 3, 5: 3}, _whole(operator))
-    assert query.run() == [OF_SUBTASK_1]
-    if by == "a later attempt":
-        publish(operator, 0)
-    else:
-        for subtask in (0, 1):
-            operator.run_subtask(2, subtask, {0: 3}, _whole(operator))
-    assert query.run() == [OF_SUBTASK_0]
-    assert query.run() == []
-
-
-def test_at_least_once_delivers_an_epoch_again_that_another_attempt_completed(
-    operator: KeyedOperator, resumed: Callable[[str], Streamed]
-) -> None:
-    query = resumed("at_least_once")
-    publish(operator, 1)
-    assert query.run() == [OF_SUBTASK_1]
-    publish(operator, 1, attempt=2)
-    publish(operator, 0)
-    operator.checkpoints.complete(2, operator.run, 2)
-    assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_an_aligned_epoch_is_delivered_though_it_has_no_manifest(
-    operator: KeyedOperator, resumed: Callable[[str], Streamed], mode: str
-) -> None:
-    query = resumed(mode)
-    for subtask in (0, 1):
-        publish(operator, subtask)
-    assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
-    operator.run_epoch(3, {5: 4})
-    assert query.run() == [[(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]]
-
-
-def test_at_least_once_begins_before_any_epoch_is_whole(
-    streamed: Callable[[str], Streamed], spark: SparkSession, tmp_path: Path
-) -> None:
-    operator = KeyedOperator(LocalObjectStore(tmp_path / "store"))
-    schema = "key bigint, n int, _change_type string, _commit_version bigint"
-    operator.run_subtask(0, 1, {4: 1}, None)
-    query = streamed("at_least_once")
-    batches = query.changes.run(schema, checkpointingMode=query.mode, startingVersion="earliest")
-    assert [_shown(batch) for batch in batches] == [[(4, 1, "insert", 0)]]
-    operator.run_subtask(0, 0, {0: 1}, None)
-    batches = query.changes.run(schema, checkpointingMode=query.mode)
-    assert [_shown(batch) for batch in batches] == [[(0, 1, "insert", 0)]]
-
-
 def test_a_batch_that_spark_repeats_reads_the_same_channels_again(
     operator: KeyedOperator, resumed: Callable[[str], Streamed]
 ) -> None:
@@ -206,21 +144,6 @@ def test_a_batch_that_spark_repeats_reads_the_same_channels_again(
         file.unlink()
     publish(operator, 0)
     assert query.run() == [OF_SUBTASK_1, OF_SUBTASK_0]
-
-
-def test_channels_that_are_ahead_come_after_the_whole_epochs_that_limits_leave_for_later(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed]
-) -> None:
-    query = streamed("at_least_once")
-    publish(operator, 1)
-    first = [(0, 1, "insert", 0), (4, 1, "insert", 0)]
-    second = [(4, 1, "update_preimage", 1), (4, 2, "update_postimage", 1)]
-    options = {"startingVersion": "earliest", "maxVersionsPerTrigger": 1}
-    assert query.run(**options) == [first, second, OF_SUBTASK_1]
-    publish(operator, 0)
-    operator.run_epoch(3, {5: 4})
-    third = [(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]
-    assert query.run(**options) == [OF_SUBTASK_0, third]
 
 
 @pytest.mark.parametrize(
@@ -248,8 +171,3 @@ def test_a_query_that_goes_on_running_sees_barriers_as_they_arrive(
     finally:
         query.stop()
     assert [_shown(batch) for batch in changes.batches] == batches
-
-
-def _whole(operator: KeyedOperator) -> Any:
-    """The checkpoint from which epoch 2 starts; partial epochs do not count."""
-    return operator.checkpoints.latest_before(2)

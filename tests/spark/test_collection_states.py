@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.support.applications.streams import Stream, random_rows
-from tests.support.processors.processors import KeepsValues
+from tests.support.processors.processors import KeepsValues, Processor
 from tests.support.provider.provider_jobs import configured
 from tests.support.tables.table_jobs import Changes, assert_rows, read
 
@@ -27,7 +26,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 TOLD = "key string, told array<string>"
 
 
-class Tells(StatefulProcessor):
+class Tells(Processor):
     """A processor that calls every method of a list and a map state, and emits each result."""
 
     def init(self, handle: Any) -> None:
@@ -81,9 +80,6 @@ class Tells(StatefulProcessor):
         yield from (state.clear, state.exists)
         yield lambda: state.updateValue((2.0, [2]), (2, None))
 
-    def close(self) -> None:
-        pass
-
 
 Build = Callable[[DataFrame, StatefulProcessor], DataFrame]
 
@@ -123,9 +119,8 @@ def test_methods_return_what_they_do_in_sparks_own_operator(
 
 
 def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(spark, tmp_path)
     for epoch, parallelism in enumerate(("2", "3", "1")):
         stream.feed([(key, value % 7) for key, value in random_rows(epoch, count=300, keys=40)])
         with configured(spark, {"spark.cowstate.parallelism": parallelism}):
@@ -218,27 +213,3 @@ def test_lists_and_maps_are_streamed(spark: SparkSession, store: str, tmp_path: 
             ]
         assert values == after
         assert changes.run(**options) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"stateVarName": "seen"},
-            r"flattenCollectionTypes is for list and map states, but 'seen' of .* is a value state",
-        ),
-        (
-            {"stateVarName": "items", "readChangeFeed": "true", "startingVersion": 0},
-            r"readChangeFeed and flattenCollectionTypes are both true",
-        ),
-        ({"stateVarName": "items", "columns": "list_value"}, r"names 'list_value', which is not"),
-    ],
-)
-def test_what_cannot_be_flattened_is_refused(
-    spark: SparkSession, store: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(PySparkException, match=message):
-        read(spark, store, flattenCollectionTypes="true", **options)
-    plain = {**options, "flattenCollectionTypes": "false"}
-    plain.pop("columns", None)
-    assert read(spark, store, **plain).count()

@@ -16,11 +16,6 @@ pytestmark = pytest.mark.spark
     ("given", "environment", "reason"),
     [
         (("--master", "moon"), {}, "--master moon: [JAVA_GATEWAY_EXITED]"),
-        (
-            ("--master", "local[x]"),
-            {},
-            "with --master local[x]: org.apache.spark.SparkException: Could not parse Master",
-        ),
         ((), {"JAVA_HOME": "/nowhere"}, "to Java (17 or later, in JAVA_HOME or on the PATH)"),
         (
             ("--conf", "spark.sql.shuffle.partitions=many"),
@@ -31,11 +26,6 @@ pytestmark = pytest.mark.spark
             ("--conf", "spark.cowstat.store=x"),
             {},
             "'x', and there is no such setting: did you mean",
-        ),
-        (
-            ("--conf", "spark.sql.streaming.stateStore.cowstte.fsync=true"),
-            {},
-            "'true', and there is no such setting: did you mean",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_query_may_be_taken_back_and_a_copy_of_its_checkpoint_is_refused(
         server.run("run_totals", staging, parallelism="2")
 
 
-@pytest.mark.parametrize("job", ["by_rows", "by_frames", "last_seen"])
+@pytest.mark.parametrize("job", ["by_rows", "last_seen"])
 def test_an_existing_job_emits_what_it_emits_on_spark(
     server: Connection, tmp_path: Path, job: str
 ) -> None:

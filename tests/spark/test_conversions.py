@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import OutputRowError
@@ -26,6 +25,7 @@ from spark_state.processor.output_rows import OutputEncoder
 from spark_state.processor.schemas import arrow_schema
 from spark_state.testing.ddl_schemas import schema_of
 from tests.support.drawn_seeds import drawn, seeds
+from tests.support.processors.processors import Processor
 from tests.support.processors.random_values import TYPES, kept, random_value
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
@@ -55,7 +55,7 @@ REFUSED = object()
 """In the place of a value: the conversion failed."""
 
 
-class PutsValues(StatefulProcessor):
+class PutsValues(Processor):
     """A processor that puts values into states, one state for each type, and notes the states in a
     file."""
 
@@ -80,9 +80,6 @@ class PutsValues(StatefulProcessor):
                     continue
                 notes.write(pickle.dumps((number, (None if got is None else got[0],))))
         yield Row(n=1)
-
-    def close(self) -> None:
-        pass
 
 
 TYPE_OF = list(enumerate(TYPES))
@@ -138,20 +135,14 @@ def agree(case: Case, in_spark: Any, here: Any, by_name: bool) -> bool:
     return repr(in_spark) == repr(here)
 
 
-class GivesOut(StatefulProcessor):
+class GivesOut(Processor):
     """A processor that emits the given rows."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = pickle.dumps(rows)
 
-    def init(self, handle: Any) -> None:
-        pass
-
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         yield from pickle.loads(self._rows)
-
-    def close(self) -> None:
-        pass
 
 
 def row_of(number: int, case: Case) -> Row:

@@ -139,13 +139,12 @@ def test_the_metadata_lists_a_state_that_init_declares_and_deletes(
     assert [run.states for run in ours.runs] == [run.states for run in theirs.runs]
 
 
-@pytest.mark.parametrize("flatten", ["true", "false"])
 @pytest.mark.parametrize("state", DECLARED)
 def test_a_state_that_init_declares_and_deletes_is_read_without_rows(
-    on_both: tuple[Ran, Ran], state: str, flatten: str
+    on_both: tuple[Ran, Ran], state: str
 ) -> None:
     theirs, ours = on_both
-    options = {"stateVarName": state, "flattenCollectionTypes": flatten}
+    options = {"stateVarName": state}
     assert types_of(ours.read(options)) == types_of(theirs.read(options))
     assert all_but_partitions(ours.read(options)) == all_but_partitions(theirs.read(options)) == []
 

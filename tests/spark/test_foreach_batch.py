@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -69,11 +68,6 @@ class FunctionError(Exception):
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
-@pytest.fixture
 def parallelism(spark: SparkSession) -> Iterator[Callable[[int], None]]:
     """Set the operators' parallelism, and unset it at the end."""
     key = "spark.cowstate.parallelism"
@@ -91,7 +85,7 @@ def state_of(stream: Stream, name: str = "RunningTotals", epoch: int | None = No
 MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40)]
 
 
-@pytest.mark.parametrize("seed", [*range(4), *MORE_SEEDS])
+@pytest.mark.parametrize("seed", [*range(2), *MORE_SEEDS])
 def test_random_functions_leave_the_state_of_the_batch_computation(
     stream: Stream, parallelism: Callable[[int], None], seed: int
 ) -> None:
@@ -190,10 +184,6 @@ def test_after_an_error_of_the_function_nothing_is_run(stream: Stream) -> None:
         stream.store()
 
 
-def behind_a_shuffle(output: DataFrame) -> DataFrame:
-    return output.repartition(3)
-
-
 def another_input(output: DataFrame) -> DataFrame:
     """Rows without an operator, in the columns of `output`."""
     rate = output.sparkSession.readStream.format("rate-micro-batch")
@@ -213,10 +203,6 @@ def behind_a_join_with_nothing(output: DataFrame) -> DataFrame:
     return output.join(output.sparkSession.createDataFrame([], "key string, name string"), "key")
 
 
-def behind_a_filter(output: DataFrame) -> DataFrame:
-    return output.where("false")
-
-
 def behind_another_operator(output: DataFrame) -> DataFrame:
     grouped = output.selectExpr("key", "rows as value").groupBy("key")
     return spark_state.transform_with_state(
@@ -227,11 +213,9 @@ def behind_another_operator(output: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     "around",
     [
-        behind_a_shuffle,
         behind_a_wide_union,
         behind_a_union,
         behind_a_join_with_nothing,
-        behind_a_filter,
         behind_another_operator,
     ],
 )

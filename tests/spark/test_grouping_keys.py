@@ -9,29 +9,23 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, GroupedData, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, keyed_input
+from tests.support.processors.processors import Processor
 
 pytestmark = pytest.mark.spark
 
 Group = Callable[[DataFrame], GroupedData]
 
 
-class Describe(StatefulProcessor):
+class Describe(Processor):
     """A processor that emits the key, the number of its rows, and a row as text."""
-
-    def init(self, handle: Any) -> None:
-        pass
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = sorted(rows, key=repr)
         names = ", ".join(seen[0].__fields__)
         yield Row(key=repr(tuple(key)), rows=len(seen), names=names, first=repr(tuple(seen[0])))
-
-    def close(self) -> None:
-        pass
 
 
 def described(grouped: Any) -> list[Row]:

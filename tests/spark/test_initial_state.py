@@ -30,11 +30,6 @@ BATCHES: list[list[Any]] = [
 Emitted = list[tuple[int, str, int, int]]
 
 
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
 def initial(spark: SparkSession) -> DataFrame:
     """The initial state. Its key has another name than the operator's key, and comes second."""
     return spark.createDataFrame(INITIAL, "name string, total bigint").select("total", "name")

@@ -12,13 +12,13 @@ import pytest
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 import spark_state
 from spark_state import live_view
 from spark_state.errors import CowstateError
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import configured
 from tests.support.tables.table_jobs import read
 
@@ -30,7 +30,7 @@ OUTPUT = f"key string, told array<string>, last {INTERVAL}, all array<{INTERVAL}
 BATCHES = ([("a", 1), ("b", -7), ("a", 90_061)], [("b", 5), ("a", 1), ("c", 0)], [("a", 2)])
 
 
-class KeepsIntervals(StatefulProcessor):
+class KeepsIntervals(Processor):
     """A processor with intervals in values, elements, user keys and nested types; emits all found
     values."""
 
@@ -59,9 +59,6 @@ class KeepsIntervals(StatefulProcessor):
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         self._list.put([(initialState.d, initialState.n), (None, None)])
-
-    def close(self) -> None:
-        pass
 
 
 def interval() -> Column:
@@ -148,15 +145,14 @@ def test_spark_s_state_reader_shows_them(kept: Any) -> None:
     assert shown == sorted((key, n * SECOND) for batch in BATCHES for key, n in batch)
 
 
-def test_an_initial_state_may_have_them(enabled: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(enabled, tmp_path)
+def test_an_initial_state_may_have_them(enabled: SparkSession, stream: Stream) -> None:
     stream.feed([("a", 1)])
     initial = enabled.createDataFrame([("a", 9 * SECOND, 4)], f"key string, d {INTERVAL}, n int")
     (row,) = run(stream, initial.groupBy("key"))
     assert repr([(9 * SECOND, 4), (None, None)]) in row[1]["told"][0]
 
 
-class KeyedByInterval(StatefulProcessor):
+class KeyedByInterval(Processor):
     """A processor that counts the rows of a key."""
 
     def init(self, handle: Any) -> None:
@@ -167,12 +163,8 @@ class KeyedByInterval(StatefulProcessor):
         self._count.update((count,))
         yield Row(k=key[0], n=count)
 
-    def close(self) -> None:
-        pass
 
-
-def test_they_are_keys(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(spark, tmp_path)
+def test_they_are_keys(spark: SparkSession, stream: Stream) -> None:
     key = F.when(F.col("value") >= 0, interval()).cast("interval hour to second").alias("k")
     for parallelism in ("2", "3"):
         stream.feed([("a", 1), ("b", 90_000), ("a", 90_000), ("c", -1)])
@@ -198,17 +190,7 @@ def test_they_are_keys(spark: SparkSession, tmp_path: Path) -> None:
         assert view.get(hours) == {"n": 4}
 
 
-def test_they_are_keys_of_tables(spark: SparkSession, tmp_path: Path) -> None:
-    table = str(tmp_path / "table")
-    for values in ([(1, 1), (2, 2)], [(2, 3), (-5, 4)]):
-        rows = spark.createDataFrame(values, "value int, n int").select(interval().alias("k"), "n")
-        writer = rows.write.format("cowstate").option("keys", "k")
-        writer.mode("append").save(table)
-    stored = read(spark, table)
-    assert {row.k: row.n for row in stored.collect()} == {SECOND: 1, 2 * SECOND: 3, -5 * SECOND: 4}
-
-
-class InFrames(StatefulProcessor):
+class InFrames(Processor):
     """A processor that keeps the values of a DataFrame as pandas values."""
 
     def init(self, handle: Any) -> None:
@@ -220,9 +202,6 @@ class InFrames(StatefulProcessor):
             row = frame.iloc[-1]
             self._last.update((row["d"], row["at"], row["wall"]))
         yield pd.DataFrame({"key": [key[0]], "told": [repr(last)], "last": [row["d"]]})
-
-    def close(self) -> None:
-        pass
 
 
 def test_what_a_dataframe_has_can_be_kept(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.spark.test_time_modes import TimedStream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -34,16 +34,10 @@ SETTINGS = {
 }
 
 
-class PassesRows(StatefulProcessor):
-    def init(self, handle: Any) -> None:
-        pass
-
+class PassesRows(Processor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for row in rows:
             yield Row(key=key[0], at=row.at, value=row.value)
-
-    def close(self) -> None:
-        pass
 
 
 OfSpark = Callable[[DataFrame, DataFrame], DataFrame]
@@ -121,9 +115,6 @@ CHAINS = {
     "operator > aggregation": Chain("EventTime", after=windows),
     "operator > join": Chain("EventTime", after=joined),
     "operator > operator": Chain("EventTime", others=1),
-    "deduplication > operator in None": Chain("None", deduplicated),
-    "aggregation > operator in None": Chain("None", windows),
-    "join > operator in None": Chain("None", joined),
     "deduplication > operator in None > aggregation": Chain("None", deduplicated, windows),
 }
 

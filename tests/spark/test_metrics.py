@@ -8,7 +8,6 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
@@ -17,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 import spark_state
-from checkpoint_store import StoreUnavailableError
 from spark_state import ConfigurationError, MetricsServer
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.support.applications.streams import Stream, random_rows, totals_of
@@ -78,8 +76,7 @@ def fed(stream: Stream, query: Any, rows: list[tuple[str, int]]) -> None:
     query.processAllAvailable()
 
 
-def test_a_scrape_says_what_a_batch_computation_says(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(spark, tmp_path)
+def test_a_scrape_says_what_a_batch_computation_says(spark: SparkSession, stream: Stream) -> None:
     with spark_state.serve_metrics(spark) as server, running(stream, "totals") as query:
         assert scrape(server).values("rows") == {}
         batches = [random_rows(seed, count=80, keys=40) for seed in range(3)]
@@ -107,9 +104,8 @@ def test_a_scrape_says_what_a_batch_computation_says(spark: SparkSession, tmp_pa
 
 
 def test_counters_only_grow_and_begin_anew_with_a_restart(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, stream: Stream
 ) -> None:
-    stream = Stream(spark, tmp_path)
     counted = []
     with spark_state.serve_metrics(spark) as server:
         with running(stream, "totals") as query:
@@ -126,9 +122,8 @@ def test_counters_only_grow_and_begin_anew_with_a_restart(
 
 
 def test_a_scrape_without_a_new_batch_reads_no_store(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = Stream(spark, tmp_path)
     listed: list[str] = []
     epochs = StoredOperator.epochs
 
@@ -147,8 +142,7 @@ def test_a_scrape_without_a_new_batch_reads_no_store(
     assert listed == ["RunningTotals"]
 
 
-def test_subtasks_have_series_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream(spark, tmp_path)
+def test_subtasks_have_series_of_their_own(spark: SparkSession, stream: Stream) -> None:
     with (
         spark_state.serve_metrics(spark, subtasks=True) as server,
         running(stream, "totals") as query,
@@ -161,25 +155,6 @@ def test_subtasks_have_series_of_their_own(spark: SparkSession, tmp_path: Path) 
     }
     assert sum(scraped.values("input_rows_total").values()) == 60
     assert scraped.value("epoch") == 0
-
-
-def test_a_store_that_fails_is_seen_and_comes_back(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = Stream(spark, tmp_path)
-
-    def away(operator: StoredOperator) -> list[int]:
-        raise StoreUnavailableError(operator.url, "listing manifests", 3.0, "no answer")
-
-    with spark_state.serve_metrics(spark) as server, running(stream, "totals") as query:
-        fed(stream, query, [("a", 1), ("b", 1)])
-        with monkeypatch.context() as outage:
-            outage.setattr(StoredOperator, "epochs", away)
-            down = scrape(server)
-        assert (down.value("up"), down.values("rows")) == (0, {})
-        again = scrape(server)
-        assert (again.value("up"), again.value("rows")) == (1, 2)
-        assert again.value("input_rows_total") == 2
 
 
 class TestServer:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,11 @@ from chispa import assert_df_equality
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.key_group_assignment import KeyGroupAssignment
 from tests.support.applications.streams import Stream, random_rows, totals_of
-from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.processors.processors import TOTALS_SCHEMA, Processor, RunningTotals
 
 pytestmark = pytest.mark.spark
 
@@ -34,36 +31,6 @@ VALUES = (
 )
 
 
-REMEMBERED = "key string, before string, row string"
-
-
-class RemembersRows(StatefulProcessor):
-    """A processor that keeps the previous epoch's row as state, and emits the restored row."""
-
-    def init(self, handle: Any) -> None:
-        self._last = handle.getValueState("last", EVERY_TYPE)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        (row,) = rows
-        before = self._last.get()
-        self._last.update(tuple(self._as_state(row)))
-        yield Row(key=key[0], before=repr(before), row=repr(tuple(row)))
-
-    @staticmethod
-    def _as_state(row: Row) -> Iterator[Any]:
-        for name in [part.split()[0] for part in EVERY_TYPE.split(", ")]:
-            value = row[name]
-            yield dict(value) if name == "sizes" else value
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
-
-
 def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFrame:
     aliases = [part.split()[0] for part in EVERY_TYPE.split(", ")]
     row = spark.sql(f"select inline(array(struct('k', {VALUES})))").toDF("key", *aliases)
@@ -73,56 +40,7 @@ def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFra
     return reader.parquet(*[str(folder / "*")])
 
 
-def run_every_type(stream: Stream, output: DataFrame) -> list[str]:
-    query = (
-        output.writeStream.format("parquet")
-        .option("path", str(stream.folder / "rows"))
-        .option("checkpointLocation", str(stream.checkpoint))
-        .outputMode("append")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    rows = stream.spark.read.parquet(str(stream.folder / "rows")).collect()
-    return sorted(row.before for row in rows)
-
-
-def test_values_of_every_type_come_back_the_same_resident_and_restored(
-    stream: Stream, tmp_path: Path
-) -> None:
-    spark = stream.spark
-    df = every_type_stream(spark, tmp_path / "types", epochs=2)
-    output = spark_state.transform_with_state(
-        df.groupBy("key"),
-        RemembersRows(),
-        "key string, before string, row string",
-        "append",
-        "None",
-    )
-    first, second = run_every_type(stream, output)
-    assert first.startswith("(True, 1, 2, 3, 4, 0.10000000149011612, 0.2, 'täxt', b'\\x00\\xff'")
-    assert "Row(x=1, y='z')" in first
-    assert second == "None"
-    every_type_stream(spark, tmp_path / "types", epochs=1)
-    spark.conf.set("spark.cowstate.parallelism", "3")
-    try:
-        rerun = spark_state.transform_with_state(
-            df.groupBy("key"),
-            RemembersRows(),
-            REMEMBERED,
-            "append",
-            "None",
-        )
-        restored, resident, _ = run_every_type(stream, rerun)
-    finally:
-        spark.conf.unset("spark.cowstate.parallelism")
-    assert restored == resident == first
-
-
-class SeesTheRow(StatefulProcessor):
-    def init(self, handle: Any) -> None:
-        pass
-
+class SeesTheRow(Processor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for row in rows:
             times = (
@@ -130,9 +48,6 @@ class SeesTheRow(StatefulProcessor):
                 timerValues.getCurrentWatermarkInMs(),
             )
             yield Row(key=repr(key), row=repr(row), times=repr(times), kind=type(key).__name__)
-
-    def close(self) -> None:
-        pass
 
 
 def test_a_processor_sees_keys_rows_and_times_as_spark_shows_them(
@@ -177,18 +92,6 @@ def test_a_batch_dataframe_starts_every_key_without_state(spark: SparkSession) -
     for _ in range(2):
         totals = {row.key: (row.rows, row.total) for row in output.collect()}
         assert totals == totals_of(rows)
-
-
-def test_a_computed_key_works_and_comes_first_in_the_row(spark: SparkSession) -> None:
-    df = spark.range(10).selectExpr("id", "id as value")
-    output = spark_state.transform_with_state(
-        df.groupBy((F.col("id") % 2).cast("string").alias("parity")),
-        RunningTotals(),
-        TOTALS_SCHEMA,
-        "update",
-        "None",
-    )
-    assert {row.key: row.total for row in output.collect()} == {"0": 20, "1": 25}
 
 
 def test_the_key_group_in_python_is_the_one_that_the_jvm_computes(spark: SparkSession) -> None:
@@ -238,23 +141,3 @@ def test_output_beyond_its_memory_goes_through_a_file(stream: Stream) -> None:
         stream.spark.conf.unset("spark.cowstate.outputMemoryMB")
     stream.run(output, sink=lambda batch, _: counts.append(batch.count()))
     assert counts == [200_000]
-
-
-def test_money_is_exact(spark: SparkSession) -> None:
-    class Sums(StatefulProcessor):
-        def init(self, handle: Any) -> None:
-            self._sum = handle.getValueState("sum", "amount decimal(12,3), since date")
-
-        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-            total = sum((row.amount for row in rows), Decimal(0))
-            self._sum.update((total, datetime.date(2020, 1, 1)))
-            yield Row(amount=self._sum.get()[0])
-
-        def close(self) -> None:
-            pass
-
-    df = spark.range(1000).selectExpr("1 as k", "cast(0.001 as decimal(12,3)) as amount")
-    output = spark_state.transform_with_state(
-        df.groupBy("k"), Sums(), "amount decimal(12,3)", "update", "None"
-    )
-    assert output.collect() == [Row(amount=Decimal("1.000"))]

@@ -10,16 +10,15 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.spark.test_time_modes import TimedStream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 
 EMITTED = "key string, later timestamp, seen bigint"
-COUNTED = "key string, rows bigint, total bigint"
 BATCHES = (
     [("a", 1), ("b", 50_000)],
     [("a", 60_000), ("a", 70_000)],
@@ -28,16 +27,10 @@ BATCHES = (
 )
 
 
-class EmitsRows(StatefulProcessor):
-    def init(self, handle: Any) -> None:
-        pass
-
+class EmitsRows(Processor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for row in rows:
             yield Row(key=key[0], later=row.at, seen=timerValues.getCurrentWatermarkInMs())
-
-    def close(self) -> None:
-        pass
 
 
 class EmitsNulls(EmitsRows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,15 +16,13 @@ from pyspark.sql.streaming.listener import QueryProgressEvent
 
 import spark_state
 from checkpoint_store import (
-    CorruptObjectError,
     NotAStoreError,
-    StoreUnavailableError,
     read_progress,
 )
 from spark_state import ConfigurationError
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.spark.test_time_modes import TimedStream
-from tests.support.applications.existing_jobs import by_rows, last_seen
+from tests.support.applications.existing_jobs import last_seen
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider.provider_jobs import configured
@@ -89,8 +86,7 @@ def heard(spark: SparkSession, run: Callable[[], object]) -> dict[int, Any]:
 
 
 class TestOnRequest:
-    def test_it_is_what_a_batch_computation_says(self, spark: SparkSession, tmp_path: Path) -> None:
-        stream = Stream(spark, tmp_path)
+    def test_it_is_what_a_batch_computation_says(self, spark: SparkSession, stream: Stream) -> None:
         stream.feed(random_rows(1, count=300, keys=90))
         stream.feed(last := random_rows(2, count=40, keys=30))
         with configured(spark, TWO_SUBTASKS):
@@ -109,9 +105,8 @@ class TestOnRequest:
         assert told.written_bytes == written
 
     def test_that_of_subtasks_adds_up_and_is_read_again_without_spark(
-        self, spark: SparkSession, tmp_path: Path
+        self, spark: SparkSession, stream: Stream
     ) -> None:
-        stream = Stream(spark, tmp_path)
         stream.feed(random_rows(3, count=100, keys=40))
         with configured(spark, TWO_SUBTASKS):
             query = stream.run()
@@ -144,10 +139,7 @@ class TestOnRequest:
         assert sum(epoch.rows_in for epoch in epochs) == 3
         assert sum(count for _, count in late) == 1
 
-    def test_several_operators_come_by_name_and_numbers_as_numbers(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        stream = Stream(spark, tmp_path)
+    def test_several_operators_come_by_name_and_numbers_as_numbers(self, stream: Stream) -> None:
         stream.feed([("a", 1), ("b", 2), ("c", 3)])
         first = stream.operator(name="part-2").selectExpr("key", "total AS value")
         grouped = first.groupBy("key")
@@ -163,10 +155,7 @@ class TestOnRequest:
         below = str(stream.stores()[0].parent)
         assert [operator.name for operator in read_progress(below)] == ["part-2", "part-10"]
 
-    def test_before_the_first_batch_there_is_none(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        stream = Stream(spark, tmp_path)
+    def test_before_the_first_batch_there_is_none(self, stream: Stream) -> None:
         query = stream.run()
         assert spark_state.progress(query) == ()
         stream.feed([("a", 1)])
@@ -178,41 +167,23 @@ class TestOnRequest:
             with pytest.raises(ConfigurationError, match="needs a StreamingQuery, got"):
                 spark_state.progress(wrong)  # type: ignore[arg-type]
 
-    def test_a_query_without_an_operator_is_refused(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        stream = Stream(spark, tmp_path)
+    def test_a_query_without_an_operator_is_refused(self, stream: Stream) -> None:
         stream.feed([("a", 1)])
         with pytest.raises(ConfigurationError, match="has no operator of cowstate: its plan"):
             spark_state.progress(plain(stream.source()))
 
-    def test_a_store_that_is_gone_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
-        stream = Stream(spark, tmp_path)
+    def test_a_store_that_is_gone_is_an_error(self, stream: Stream) -> None:
         stream.feed([("a", 1)])
         query = stream.run()
         shutil.rmtree(stream.store())
         with pytest.raises(NotAStoreError, match="RunningTotals"):
             spark_state.progress(query)
 
-    def test_damage_is_an_error_that_names_the_epoch(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        stream = Stream(spark, tmp_path)
-        stream.feed([("a", 1)])
-        stream.feed([("a", 1)])
-        query = stream.run()
-        for pattern in ("manifests/*1-*", "epochs/*1-*/barrier-*"):
-            for path in stream.store().glob(pattern):
-                path.write_bytes(b"{}")
-        with pytest.raises(CorruptObjectError):
-            spark_state.progress(query)
-
 
 class TestInSparksPlace:
     def test_a_listener_hears_each_batch_with_its_own_numbers(
-        self, enabled: SparkSession, tmp_path: Path
+        self, enabled: SparkSession, stream: Stream
     ) -> None:
-        stream = Stream(enabled, tmp_path)
         fed, rows = [], []
         for number in range(3):
             rows += random_rows(number, count=50, keys=20 * (number + 1))
@@ -230,9 +201,8 @@ class TestInSparksPlace:
             assert "operator-0" in str(progress[batch])
 
     def test_the_last_progress_is_the_same_and_is_not_read_again(
-        self, enabled: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, enabled: SparkSession, stream: Stream, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        stream = Stream(enabled, tmp_path)
         for number in range(2):
             stream.feed(random_rows(number, count=30, keys=20))
         runs: list[Any] = []
@@ -259,9 +229,8 @@ class TestInSparksPlace:
         assert progress[0].stateOperators == []
 
     def test_operators_with_names_are_there_in_the_order_of_the_plan(
-        self, enabled: SparkSession, tmp_path: Path
+        self, enabled: SparkSession, stream: Stream
     ) -> None:
-        stream = Stream(enabled, tmp_path)
         stream.feed([("a", 1), ("b", 2)])
         named = stream.operator(name="named").selectExpr("key", "total AS value")
         query = stream.run(totals(named))
@@ -270,35 +239,3 @@ class TestInSparksPlace:
         names = [operator.operatorName for operator in last.stateOperators]
         assert names == ["operator-1", "named"]
         assert [told.name for told in spark_state.progress(query)] == ["named", "operator-1"]
-
-    def test_a_store_that_fails_costs_the_operators_one_warning_and_no_event(
-        self,
-        enabled: SparkSession,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        stream = Stream(enabled, tmp_path)
-        for number in range(3):
-            stream.feed([("a", number)])
-
-        def away(operator: StoredOperator) -> list[int]:
-            raise StoreUnavailableError(operator.url, "listing manifests", 3.0, "no answer")
-
-        monkeypatch.setattr(StoredOperator, "epochs", away)
-        with caplog.at_level(logging.WARNING):
-            progress = heard(enabled, lambda: stream.run(totals(stream.source())))
-        assert [progress[batch].stateOperators for batch in range(3)] == [[], [], []]
-        told = [record for record in caplog.records if "lacks its operators" in record.message]
-        assert len(told) == 1
-        assert "no answer" in told[0].message
-
-
-def test_a_job_with_states_of_each_kind_shows_all_entries(
-    enabled: SparkSession, tmp_path: Path
-) -> None:
-    stream = Stream(enabled, tmp_path)
-    stream.feed([("a", 1), ("b", 2), ("a", 3)])
-    progress = heard(enabled, lambda: stream.run(by_rows(stream.source())))
-    (operator,) = progress[0].stateOperators
-    assert (operator.numRowsTotal, operator.numRowsUpdated) == (7, 7)

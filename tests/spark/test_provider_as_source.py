@@ -80,10 +80,9 @@ def test_the_newest_state_is_a_table(windows: ProviderRun) -> None:
     assert state.count() > 0
 
 
-@pytest.mark.parametrize("option", ["versionAsOf", "batchId"])
-def test_a_version_is_a_batch(windows: ProviderRun, option: str) -> None:
+def test_a_version_is_a_batch(windows: ProviderRun) -> None:
     for batch in (0, 2):
-        state = read(windows, **{option: batch})
+        state = read(windows, versionAsOf=batch)
         assert_same_rows(state, statestore(windows, batchId=batch))
 
 
@@ -179,11 +178,7 @@ def _utc(moment: Any) -> Any:
     [
         ({"operatorId": 7}, r"no store 'default' of operator 7\. Its stores are operator 0: def"),
         ({"joinSide": "left"}, r"no store 'left-keyWithIndexToValue' of operator 0"),
-        ({"joinSide": "middle"}, r"option joinSide is 'middle'; allowed are left, right"),
-        ({"operatorId": "first"}, r"option operatorId is 'first'; allowed are whole numbers"),
-        ({"joinSide": "left", "storeName": "x"}, r"options storeName and joinSide are both set"),
         ({"stateVarName": "count"}, r"no state 'count'. Leave stateVarName out"),
-        ({"stateVarName": "count", "operatorId": 0}, r"stateVarName and operatorId are both set"),
         ({"versionAsOf": 99}, r"version 99 .* is not written yet; it holds versions 0 to "),
     ],
 )

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 # The rows of scripts are bytes with their seed, not values of a schema.

@@ -80,7 +80,7 @@ def stream_state(stream: Stream) -> DataFrame:
     return stream.spark.read.format("statestore").load(str(stream.checkpoint))
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", ["full_outer", "left_semi"])
 def test_a_join_is_given_each_key_with_old_values_once(
     spark: SparkSession, tmp_path: Path, how: str
 ) -> None:
@@ -140,15 +140,14 @@ def test_each_of_two_joins_counts_its_own(spark: SparkSession, tmp_path: Path) -
 
 def test_memory_of_evicted_values_is_freed(spark: SparkSession, tmp_path: Path) -> None:
     stream = Stream(spark, tmp_path, ON_COWSTATE)
-    for batch in range(30):
+    for batch in range(20):
         stream.feed([(f"{batch}-{number}", 100 * batch) for number in range(2_000)])
     query = stream.run(joined(stream), output_mode="append")
     held = [batch["stateOperators"][0]["memoryUsedBytes"] for batch in query.recentProgress]
-    assert max(held[20:]) < 1.5 * max(held[5:10])
+    assert max(held[12:]) < 1.5 * max(held[5:10])
 
 
-@pytest.mark.parametrize("hint", ["shuffle_hash", "merge"])
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(("hint", "is_first"), [("shuffle_hash", True), ("merge", False)])
 def test_a_batch_may_be_joined_with_the_state_in_one_task(
     spark: SparkSession, tmp_path: Path, hint: str, is_first: bool
 ) -> None:
@@ -179,14 +178,13 @@ def removed_by(batch: StreamingQueryProgress) -> int:
     return removed
 
 
-@pytest.mark.parametrize("how", ["inner", "full_outer"])
 def test_a_batch_that_failed_after_some_evictions_runs_again(
-    spark: SparkSession, tmp_path: Path, how: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """One task reads both partitions. The first partition has evicted and committed when the task
     fails."""
     expected = stream_of_lone_keys(spark, tmp_path / "expected")
-    progress = expected.run(joined(expected, how), output_mode="append").recentProgress
+    progress = expected.run(joined(expected, "full_outer"), output_mode="append").recentProgress
     totals = [batch["stateOperators"][0]["numRowsTotal"] for batch in progress]
     evicting = [
         batch["batchId"]
@@ -203,14 +201,14 @@ def test_a_batch_that_failed_after_some_evictions_runs_again(
         (batch.withColumn("broken", broken).coalesce(1) if is_last else batch).collect()
 
     with pytest.raises(StreamingQueryException, match="on purpose"):
-        stream.run(joined(stream, how), sink=fail_in_the_last, output_mode="append")
+        stream.run(joined(stream, "full_outer"), sink=fail_in_the_last, output_mode="append")
     last = evicting[-1] + 1
     written = [
         bool(list((stream.checkpoint / f"state/0/{partition}").glob(f"*/{last:019d}-*")))
         for partition in (0, 1)
     ]
     assert written == [True, False]
-    stream.run(joined(stream, how), output_mode="append")
+    stream.run(joined(stream, "full_outer"), output_mode="append")
     assert join_state_of(stream) == join_state_of(expected)
 
 
@@ -230,15 +228,14 @@ def test_a_join_by_event_time_is_given_the_keys_that_are_old(
     assert metrics_of(last_plan(query), "StateOfJoin", "numOldRows") == [old_keys]
 
 
-@pytest.mark.parametrize("how", ["inner", "full_outer"])
 def test_a_task_that_reads_several_partitions_evicts_from_each(
-    spark: SparkSession, tmp_path: Path, how: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     states = []
     for name, tasks in (("one", 1), ("two", 2)):
         stream = stream_of_lone_keys(spark, tmp_path / name)
         stream.run(
-            joined(stream, how),
+            joined(stream, "full_outer"),
             sink=lambda batch, _, tasks=tasks: batch.coalesce(tasks).collect(),
             output_mode="append",
         )

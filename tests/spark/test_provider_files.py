@@ -101,11 +101,6 @@ def of_many_types(events: DataFrame, _: DataFrame) -> DataFrame:
     return named.groupBy(*keys).agg(*[F.expr(text).alias(name) for name, text in values.items()])
 
 
-def sessions(events: DataFrame, _: DataFrame) -> DataFrame:
-    groups = marked(events).groupBy(F.session_window("moment", "25 seconds"), "key")
-    return groups.agg(F.count("*"), F.max("text"), F.sum("amount"))
-
-
 def joined(left: DataFrame, right: DataFrame) -> DataFrame:
     condition = (
         "l.key = r.key AND r.moment BETWEEN l.moment - INTERVAL 20 SECONDS "
@@ -120,7 +115,6 @@ def newest_texts(events: DataFrame, _: DataFrame) -> DataFrame:
 
 JOBS = {
     "many types": Job(of_many_types, "update", stores=[DEFAULT]),
-    "session windows": Job(sessions, stores=[DEFAULT]),
     "join": Job(joined, stores=JOIN_STORES),
 }
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -21,15 +18,12 @@ from pyspark.sql import SparkSession
 from checkpoint_store import ProviderStore as ChosenStore
 from checkpoint_store import open_store
 from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.provider.provider_checkpoint import committed_batches, read_state
 from checkpoint_store.provider.state_place import state_place
 from checkpoint_store.state_reader import StateReader
-from spark_state import live_view
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.adoption_jobs import AGGREGATION, JOBS, JOIN, Seen
-from tests.support.provider.provider_histories import change_feed
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (
     COWSTATE,
@@ -48,8 +42,7 @@ from tests.support.provider.provider_stores import (
     directory_store,
     s3_store,
 )
-from tests.support.sessions.spark_session import CREDENTIALS
-from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.moto_s3 import S3Server
 
 pytestmark = pytest.mark.spark
 
@@ -74,12 +67,6 @@ HARMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
-        yield server
-
-
 @pytest.fixture(params=["a directory", "S3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderStore:
     if request.param == "S3":
@@ -91,7 +78,7 @@ def state_in_checkpoint(checkpoint: Path) -> list[Path]:
     return [path for path in checkpoint.glob("state/**/*.arrow") if path.is_file()]
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [AGGREGATION, "session windows", JOIN])
 def test_operators_give_what_they_do_on_hdfs_and_go_on_after_a_restart(
     spark: SparkSession, tmp_path: Path, s3: S3Server, name: str
 ) -> None:
@@ -207,43 +194,6 @@ class TestReaders:
         assert len(rows) > 10
         assert rows == ended.by_spark()
 
-    def test_a_stream_of_its_changes_ends_in_its_state(
-        self, finished: Callable[[str], Finished], tmp_path: Path
-    ) -> None:
-        ended = finished(AGGREGATION)
-        options = json.dumps(dict(ended.store.options))
-        source = ended.run.spark.readStream.format("cowstate").option("readChangeFeed", "true")
-        changes = source.option("storageOptions", options).load(str(ended.run.checkpoint))
-        seen: list[dict[str, Any]] = []
-        query = (
-            changes.writeStream.foreachBatch(
-                lambda batch, _: seen.extend(batch.toArrow().to_pylist())
-            )
-            .option("checkpointLocation", str(tmp_path / "reader"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        state: Counter[str] = Counter()
-        for row in seen:
-            kind = row.pop("_change_type")
-            values = [value for name, value in row.items() if not name.startswith("_commit")]
-            state[repr(tuple(values))] += 1 if kind in ("insert", "update_postimage") else -1
-        assert sorted(state.elements()) == ended.by_spark()
-
-    def test_the_change_feed_of_spark_leads_to_the_state(
-        self, finished: Callable[[str], Finished]
-    ) -> None:
-        ended = finished(AGGREGATION)
-        with configured(ended.run.spark, ended.store.access):
-            feed = change_feed(ended.run, {})
-        kept = {repr(row["key"]): row["value"] for row in feed}
-        alive = {key: value for key, value in kept.items() if value is not None}
-        checkpoint = open_object_store(str(ended.run.checkpoint))
-        newest = committed_batches(checkpoint)[-1]
-        state = read_state(checkpoint, newest, store_options=ended.store.readable)
-        assert {repr(row["key"]): row["value"] for row in state.to_pylist()} == alive
-
     def test_python_reads_the_newest_state_old_ones_and_changes(
         self, finished: Callable[[str], Finished]
     ) -> None:
@@ -262,11 +212,6 @@ class TestReaders:
         rows = in_order(ended.by_python(join_side=side).read())
         assert rows
         assert rows == ended.by_spark(storeName=f"{side}-keyWithIndexToValue")
-
-    def test_a_live_view_has_the_state(self, finished: Callable[[str], Finished]) -> None:
-        ended = finished(AGGREGATION)
-        with live_view(str(ended.run.checkpoint), ended.store.readable) as view:
-            assert in_order(view.snapshot().to_arrow()) == ended.by_spark()
 
 
 class TestOutages:
@@ -303,7 +248,11 @@ class TestOutages:
         assert stream.totals() == totals_of(stream.fed)
 
 
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+@pytest.mark.parametrize(
+    ("store", "harm"),
+    [("a directory", HARMS["a byte flipped"]), ("S3", HARMS["torn"])],
+    indirect=["store"],
+)
 class TestDamagedObjects:
     """Objects whose bytes have changed since their put."""
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import ProviderJvm, Value, shown
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KEYS = 6000

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pyspark.errors import IllegalArgumentException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,10 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.streams import Row, Stream, random_rows, totals_of
 from tests.support.provider.provider_jobs import configured, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script
 from tests.support.provider.state_directories import Directory
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 STATE_STORE = "spark.sql.streaming.stateStore"
 BACKEND = f"{STATE_STORE}.cowstate.backend"
@@ -93,14 +92,6 @@ def test_a_state_on_disk_needs_no_room_in_the_heap(query: Query) -> None:
     metrics = metrics_of(query.run({**settings, BACKEND: "disk"}))
     query.assert_exact()
     assert metrics["memory"] < 1 << 20 < 5 << 20 < metrics["cowstateMappedBytes"]
-
-
-def test_an_unknown_backend_is_refused_with_those_that_there_are(query: Query) -> None:
-    query.feed(random_rows(1, count=50, keys=9))
-    with pytest.raises(IllegalArgumentException, match=f"{BACKEND} is .ram.; allowed"):
-        query.run({BACKEND: "ram"})
-    query.run({BACKEND: "heap"})
-    query.assert_exact()
 
 
 def test_a_local_directory_that_is_not_there_is_named(query: Query, tmp_path: Path) -> None:

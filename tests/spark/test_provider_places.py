@@ -14,10 +14,9 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 from tests.support.stores.misbehaving_gateway import end_gateways, gateways_below
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 # The rows of scripts are bytes with their seed, not values of a schema.
@@ -431,28 +430,9 @@ class TestFilesInTheStore:
 
     SNAPSHOTS = "minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
 
-    def with_snapshot(self, checkpoint: Checkpoint) -> None:
-        start = f"{checkpoint.start} {self.SNAPSHOTS}"
-        checkpoint.run(start, *batch(0, 1, 1), "write-if-due", *batch(1, 2, 2), "write-if-due")
-
     def newest(self, checkpoint: Checkpoint, kind: str) -> Path:
         files = (checkpoint.store / QUERY / "state" / "0" / "0").glob(f"*.{kind}.arrow")
         return max(files, key=lambda path: path.name)
-
-    @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
-    def test_a_damaged_snapshot_is_passed_over(self, checkpoint: Checkpoint, share: float) -> None:
-        self.with_snapshot(checkpoint)
-        snapshot = self.newest(checkpoint, "snapshot")
-        data = bytearray(snapshot.read_bytes())
-        data[int(len(data) * share)] ^= 0xFF
-        snapshot.write_bytes(data)
-        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
-
-    def test_a_snapshot_that_was_cut_is_passed_over(self, checkpoint: Checkpoint) -> None:
-        self.with_snapshot(checkpoint)
-        snapshot = self.newest(checkpoint, "snapshot")
-        snapshot.write_bytes(snapshot.read_bytes()[:-40])
-        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
 
     def test_a_changelog_that_is_missing_is_named_with_its_url(
         self, checkpoint: Checkpoint

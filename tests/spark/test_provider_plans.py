@@ -43,9 +43,8 @@ from tests.support.provider.provider_jobs import (
     configured,
     in_order,
 )
-from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 CHANGE_PLANS = f"{STATE_STORE}.cowstate.changePlans"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -228,11 +227,15 @@ FORMATS = {
 
 
 @pytest.mark.parametrize(
-    ("mode", "settings"),
-    [("update", {}), ("complete", {}), ("update", INTERPRETED), ("update", FORMATS)],
-    ids=["update", "complete", "interpreted", "other formats"],
+    ("sink", "mode", "settings"),
+    [
+        (any_row, "update", {}),
+        (first_row, "complete", {}),
+        (first_row_of_python, "complete", {}),
+        (first_row_of_python, "update", INTERPRETED),
+        (first_row, "update", FORMATS),
+    ],
 )
-@pytest.mark.parametrize("sink", [first_row, any_row, first_row_of_python])
 def test_a_sink_that_takes_a_few_rows_leaves_a_whole_batch_behind(
     spark: SparkSession, tmp_path: Path, sink: Sink, mode: str, settings: Options
 ) -> None:

@@ -25,9 +25,8 @@ from checkpoint_store.provider.provider_checkpoint import (
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.provider_jobs import STATE_STORE, configured, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 FSYNC = f"{STATE_STORE}.cowstate.fsync"
@@ -249,14 +248,13 @@ class TestAQueryAfterAPowerFailure:
         run(stream, **how, epochs=1)
         assert stream.totals() == totals_of(stream.fed)
 
-    @harms
     def test_runs_a_batch_again_that_was_not_committed(
-        self, stream: Stream, checkpoint_format: str, harm: Harm
+        self, stream: Stream, checkpoint_format: str
     ) -> None:
         how = {"fsync": "false", "checkpoint_format": checkpoint_format}
         run(stream, **how, epochs=2)
         for file in changelogs_of(stream, [2]):
-            harm(file)
+            HARMS["cut"](file)
         for name in ("1", ".1.crc"):
             (stream.checkpoint / "commits" / name).unlink(missing_ok=True)
         assert committed_batches(open_object_store(str(stream.checkpoint))) == [0]
@@ -265,15 +263,14 @@ class TestAQueryAfterAPowerFailure:
         assert stream.totals() == totals_of(stream.fed)
         assert state_without_spark(stream, 2) == totals_of(stream.fed)
 
-    @harms
     def test_says_from_which_batch_to_restart_if_batches_were_committed(
-        self, stream: Stream, checkpoint_format: str, harm: Harm
+        self, stream: Stream, checkpoint_format: str
     ) -> None:
         """The last two batches were not on the disk."""
         how = {"fsync": "false", "checkpoint_format": checkpoint_format}
         run(stream, **how, epochs=3)
         for file in changelogs_of(stream, [2, 3]):
-            harm(file)
+            HARMS["empty"](file)
         stream.feed(random_rows(len(stream.fed), count=100, keys=30))
         with pytest.raises(StreamingQueryException, match="CANNOT_LOAD_STATE_STORE") as raised:
             run(stream, **how, epochs=0)

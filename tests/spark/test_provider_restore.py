@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.provider.provider_file_bytes import footer_of, sealed
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
 # The rows of scripts are bytes with their seed, not values of a schema.
 START = f"start {UNREPORTED} stateStore.formatValidation.enabled=false"
 RESTART = [START, "entries 1"]
-# Before there were generations, the greater of two random uniques won half of the time.
-RUNS = 8
 STATE = Path("0/0")
 
 
@@ -43,9 +40,8 @@ def batch(version: int, seed: int) -> list[str]:
 
 
 class TestABatchThatRunsAgain:
-    @pytest.mark.parametrize("number", range(RUNS))
     def test_replaces_its_earlier_run_on_the_same_executor(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, number: int
+        self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
         lines = [START, *batch(0, 1), *batch(0, 2)]
         assert run(provider_jvm, tmp_path, *lines, *RESTART)[-1] == "1=1:2"

@@ -33,9 +33,7 @@ from tests.support.provider.provider_jobs import (
     maintenance_of,
     run_together,
 )
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
-
-__all__ = ["provider_jvm"]
+from tests.support.provider.provider_jvm import ProviderJvm
 
 pytestmark = pytest.mark.spark
 
@@ -81,10 +79,11 @@ def total(events: DataFrame, _: DataFrame) -> DataFrame:
 
 AGGREGATION = "aggregation with eviction"
 SESSIONS = "session windows"
+JOIN = "stream-stream join"
 JOBS = {
     AGGREGATION: Job(windows),
     SESSIONS: Job(sessions),
-    "stream-stream join": Job(joined, stores=JOIN_STORES),
+    JOIN: Job(joined, stores=JOIN_STORES),
 }
 Inputs = tuple[list[Path], list[Path]]
 
@@ -138,19 +137,18 @@ def expected(
     return history
 
 
-@pytest.mark.parametrize("name", JOBS)
 def test_rows_and_state_are_those_of_the_built_in_provider_with_the_same_settings(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected, name: str
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
 ) -> None:
     settings = {**ON, **SNAPSHOTS}
-    on_heap = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "heap", settings)
-    on_disk = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "disk", settings | ON_DISK)
+    on_heap = ProviderRun(spark, JOBS[JOIN], COWSTATE, tmp_path / "heap", settings)
+    on_disk = ProviderRun(spark, JOBS[JOIN], COWSTATE, tmp_path / "disk", settings | ON_DISK)
     with maintenance_of(spark):
         for files in in_segments(inputs):
             run_together([on_heap, on_disk], *files)
-    assert expected(name).shrank()
+    assert expected(JOIN).shrank()
     for run in (on_heap, on_disk):
-        assert_history_is(expected(name), run)
+        assert_history_is(expected(JOIN), run)
         assert state_files(run.checkpoint, "snapshot")
         assert columns_of(state_files(run.checkpoint)) == {3}
 
@@ -176,23 +174,6 @@ def test_files_with_and_without_checksums_make_up_one_checkpoint(
             log_setting(run.checkpoint, ENABLED, setting)
     assert_history_is(expected(SESSIONS), run)
     assert columns_of(state_files(run.checkpoint, "changelog")) == {2, 3}
-
-
-def test_a_checkpoint_of_the_built_in_provider_with_checksums_is_continued(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
-) -> None:
-    settings = {**THROUGH_MANAGER, **ON}
-    run = ProviderRun(spark, JOBS[AGGREGATION], HDFS, tmp_path / "continued", settings)
-    first, *others = in_segments(inputs)
-    run.run(*first)
-    log_setting(run.checkpoint, PROVIDER_KEY, COWSTATE)
-    batches_before = len(run.batches)
-    for files in others:
-        run.run(*files)
-    assert run.outputs == expected(AGGREGATION).outputs
-    continued = run.batches[batches_before:]
-    assert run.states(continued) == expected(AGGREGATION).states(continued)
-    assert columns_of(state_files(run.checkpoint)) == {3}
 
 
 def test_a_state_that_each_task_gives_up_is_restored_by_the_next(

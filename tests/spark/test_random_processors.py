@@ -40,8 +40,6 @@ from tests.support.processors.processors import TOTALS_SCHEMA
 from tests.support.processors.processors_in_order import (
     ScriptedInOrder,
     Sessions,
-    TotalsInOrder,
-    ValuesInOrder,
 )
 from tests.support.processors.random_runs import DELAY_MS, Batch, Timeline
 from tests.support.processors.scripted_processor import (
@@ -298,22 +296,10 @@ def test_with_time_to_live_all_three_yield_and_hold_the_same(
     engines.assert_same_contents(states)
 
 
-@pytest.mark.parametrize(
-    ("processor", "states", "mode"),
-    [
-        (TotalsInOrder, [KeptState("totals", "value")], "None"),
-        (ValuesInOrder, [KeptState("items", "list"), KeptState("counts", "map")], "None"),
-        (Sessions, [KeptState("session", "value")], "EventTime"),
-    ],
-)
-def test_of_hand_written_processors_all_three_yield_and_hold_the_same(
-    spark: SparkSession,
-    tmp_path: Path,
-    processor: type[StatefulProcessor],
-    states: Sequence[KeptState],
-    mode: str,
+def test_of_sessions_by_hand_all_three_yield_and_hold_the_same(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    engines = Engines(spark, tmp_path, Job(mode, TOTALS_SCHEMA, lines=1), processor)
+    engines = Engines(spark, tmp_path, Job("EventTime", TOTALS_SCHEMA, lines=1), Sessions)
     timeline = Timeline(random.Random(1), lines=1)
     for parallelism, count in ((3, 2), (1, 1)):
         batches = [timeline.batch() for _ in range(count)]
@@ -321,4 +307,4 @@ def test_of_hand_written_processors_all_three_yield_and_hold_the_same(
         expected = [engines.runner.epoch(in_order(b), b.watermark_ms) for b in batches]
         expected.append(engines.runner.epoch([], timeline.watermark_ms))
         engines.run(parallelism, expected)
-    engines.assert_same_contents(states)
+    engines.assert_same_contents([KeptState("session", "value")])

@@ -27,7 +27,7 @@ from tests.support.provider.adoption_jobs import (
     rewrite,
 )
 from tests.support.provider.operator_jobs import all_jobs, by_key
-from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
+from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
@@ -38,7 +38,7 @@ from tests.support.provider.provider_jobs import (
     configured,
     maintenance_of,
 )
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 from tests.support.provider.rescaled_jobs import (
     RescaledRun,
     partitions_of_state,
@@ -49,7 +49,6 @@ from tests.support.provider.rescaled_jobs import (
 )
 from tests.support.provider.stopped_changes import StoppedError
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 BATCHES = 5
@@ -60,21 +59,14 @@ OPERATORS = {
     "aggregation without keys": (4, 2),
     "aggregation, append with eviction": (1, 4),
     "dropDuplicates": (5, 1),
-    "dropDuplicates with eviction": (7, 2),
     "dropDuplicatesWithinWatermark": (3, 6),
     "session windows": (5, 3),
-    "inner join": (3, 5),
-    "left outer join": (6, 2),
-    "right outer join": (1, 3),
     "full outer join": (5, 3),
     "left semi join": (4, 1),
     "applyInPandasWithState": (5, 3),
     "limit": (5, 1),
-    "dropDuplicates, then aggregation": (5, 3),
     "join, then aggregation": (3, 4),
     "flatMapGroupsWithState, event time": (5, 3),
-    "flatMapGroupsWithState, processing time": (1, 5),
-    "mapGroupsWithState": (3, 1),
 }
 """The two numbers that each gets after the 2 with which it begins."""
 SINGLE = {"aggregation without keys", "limit"}
@@ -132,27 +124,15 @@ def test_several_rescales_without_a_batch_between_them_and_after_each_batch(begu
     run.assert_agrees()
 
 
-def test_sums_are_those_of_a_batch_computation_over_all_input(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    numbers = (6, 2, 5, 3, 1, 4, 2)
-    shape = EventShape(rows=300, keys=80)
-    files = write_batches(tmp_path / "files", 3, len(numbers) + 1, shape)
-    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", THROUGH_MANAGER)
-    run.run(files[:1], [])
-    for file, number in zip(files[1:], numbers, strict=True):
-        rescaled(run.checkpoint, number)
-        run.run([file], [])
-    events = spark.read.schema(EVENT_SCHEMA).parquet(str(tmp_path / "files"))
-    expected = by_key(events, events)
-    state = run.read_state({}).select("key.*", "value.*")
-    assert sorted(map(tuple, state.collect()), key=repr) == sorted(
-        map(tuple, expected.collect()), key=repr
-    )
-
-
-@pytest.mark.parametrize("settings", [FORMAT_2, ROW_CHECKSUMS, {}], ids=["v2", "checksums", "nio"])
-@pytest.mark.parametrize("name", ["session windows", "full outer join"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("session windows", {}),
+        ("session windows", ROW_CHECKSUMS),
+        ("full outer join", FORMAT_2),
+    ],
+    ids=["nio", "checksums", "v2"],
+)
 def test_settings_of_the_state_store_are_kept(begun: Begun, name: str, settings: Options) -> None:
     run = begun(name, settings)
     for number in (5, 3):
@@ -188,8 +168,7 @@ def test_the_state_is_read_from_a_snapshot_and_the_changes_after_it(
     run.assert_agrees()
 
 
-@pytest.mark.parametrize("settings", [THROUGH_MANAGER, FORMAT_2], ids=["v1", "v2"])
-@pytest.mark.parametrize("number", [5, 1])
+@pytest.mark.parametrize(("settings", "number"), [(THROUGH_MANAGER, 5), (FORMAT_2, 1)])
 def test_a_batch_that_was_not_committed_runs_again_with_the_new_number(
     begun: Begun, settings: Options, number: int
 ) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
 
-from checkpoint_store import open_store
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import state_place
 from cowstate.cli.command_line import main
@@ -40,8 +37,7 @@ from tests.support.provider.rescaled_jobs import (
     rows_of_state,
 )
 from tests.support.provider.stopped_changes import StoppedError, stop_after
-from tests.support.sessions.spark_session import CREDENTIALS
-from tests.support.stores.moto_s3 import S3Server, moto_s3
+from tests.support.stores.moto_s3 import S3Server
 
 pytestmark = pytest.mark.spark
 
@@ -49,12 +45,6 @@ BATCHES = 4
 WRITING = {CheckpointFiles: ["write_text", "copy", "delete", "start_rescaling", "discard_rescaled"]}
 MOST_WRITES = 60
 Begun = Callable[[str, ProviderStore, Options], RescaledRun]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
-        yield server
 
 
 @pytest.fixture
@@ -81,22 +71,11 @@ def store(tmp_path: Path) -> ProviderStore:
     return directory_store(tmp_path / "store")
 
 
-def sorted_rows(run: RescaledRun, store: ProviderStore) -> list[str]:
-    """The sorted rows that cowstate's reader finds."""
-    opened = open_store(str(run.rescaled.checkpoint), storage_options=store.readable)
-    return sorted(map(repr, opened.read().to_pylist()))
-
-
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [("session windows", FORMAT_2), ("full outer join", THROUGH_MANAGER)],
-    ids=["session windows-v2", "full outer join-v1"],
-)
 def test_a_query_in_s3_goes_on_with_other_numbers_as_if_uninterrupted(
-    begun: Begun, s3: S3Server, name: str, settings: Options
+    begun: Begun, s3: S3Server
 ) -> None:
     store = s3_store(s3)
-    run = begun(name, store, settings)
+    run = begun("session windows", store, FORMAT_2)
     for number in (6, 3):
         before = rows_of_state(run.rescaled, run.rescaled.batches[-1])
         with configured(run.rescaled.spark, store.access):
@@ -105,20 +84,6 @@ def test_a_query_in_s3_goes_on_with_other_numbers_as_if_uninterrupted(
         run.go_on(1)
     run.assert_agrees()
     assert not [*run.rescaled.checkpoint.rglob("*.arrow")]
-
-
-def test_all_readers_follow_it(begun: Begun, s3: S3Server) -> None:
-    store = s3_store(s3)
-    run = begun("aggregation, update", store, THROUGH_MANAGER)
-    before = sorted_rows(run, store)
-    with configured(run.rescaled.spark, store.access):
-        rescaled(run.rescaled.checkpoint, 5)
-        assert sorted_rows(run, store) == before
-        run.go_on(1)
-        keys = run.rescaled.read_state({}).count()
-    after = sorted_rows(run, store)
-    assert after != before
-    assert len(after) == keys
 
 
 def test_one_that_stops_at_any_write_is_undone_in_the_store_and_in_the_checkpoint(

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 from tests.support.stores.misbehaving_gateway import end_gateways
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 RUNS_WITH_CLAIMS = 100
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 import spark_state
 from checkpoint_store import open_store
@@ -17,11 +17,6 @@ from tests.support.eventually import eventually
 from tests.support.processors.processors import TOTALS_SCHEMA, DoubledTotals, RunningTotals
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
 
 
 def feed(stream: Stream, files: int) -> None:

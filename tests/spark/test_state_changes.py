@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import CowstateError
 from tests.spark.test_state_reads import CHANGELOG, PROVIDER
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,7 @@ BATCHES = (
 )
 
 
-class Changes(StatefulProcessor):
+class Changes(Processor):
     """A processor that changes a list, a map and a value as told by the value of a row."""
 
     def __init__(self, ttl_ms: int | None) -> None:
@@ -88,17 +88,14 @@ class Changes(StatefulProcessor):
         self._list.appendValue((8, None))
         self._map.updateValue((1, ["x"]), (None, {}))
 
-    def close(self) -> None:
-        pass
-
 
 def ran(spark: SparkSession, folder: Path, ttl_ms: int | None) -> Path:
     stream = Stream(spark, folder)
     mode = "None" if ttl_ms is None else "ProcessingTime"
     for batch in BATCHES:
         stream.feed(batch)
-        grouped = stream.source().groupBy("key")
-        stream.run(grouped.transformWithState(Changes(ttl_ms), "key string", "update", mode))
+    grouped = stream.source().groupBy("key")
+    stream.run(grouped.transformWithState(Changes(ttl_ms), "key string", "update", mode))
     return stream.checkpoint
 
 

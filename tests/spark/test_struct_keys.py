@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state.errors import KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 
-STRUCT = "struct<a:int,b:string,c:struct<x:double,y:decimal(20,3)>,d:timestamp>"
 VALUES = [
     (1, "x", (0.5, 1), 1_000),
     (None, "x", (None, 2), None),
@@ -52,7 +51,7 @@ def test_the_hash_is_that_of_spark(structs: Any) -> None:
         assert assignment.hash((row["key"],)) == row["hash"] % (1 << 64), row
 
 
-class CountsWindows(StatefulProcessor):
+class CountsWindows(Processor):
     """A processor that emits the key and the rows so far; its timer emits the count again."""
 
     def init(self, handle: Any) -> None:
@@ -67,9 +66,6 @@ class CountsWindows(StatefulProcessor):
             self._names.updateValue((row.name,), (count,))
         self._count.update((count,))
         yield Row(key=shown(key), rows=count)
-
-    def close(self) -> None:
-        pass
 
 
 def shown(key: Any) -> str:

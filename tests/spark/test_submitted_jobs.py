@@ -93,7 +93,7 @@ def test_a_spark_of_another_version_runs_queries_as_it_planned_them(tmp_path: Pa
 
 def test_a_job_that_asks_for_cowstate_and_gets_other_states_is_told_once(tmp_path: Path) -> None:
     provider = ("--jars", jar_path(), "--conf", f"{PROVIDER_KEY}={PROVIDER_CLASS}")
-    enabled = ("--conf", "spark.cowstate.enabled=true")
+    enabled = ("--conf", "spark.cowstate.enabled=true", "--conf", "spark.sql.shuffle.partitions=1")
     done = run(
         [*SUBMIT, "local[1]", *provider, *enabled, JOB, tmp_path], tmp_path, "stock", "transform"
     )

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
+from tests.support.provider.adoption_jobs import forget_last_commit
 from tests.support.tables.table_jobs import (
     Upserts,
     assert_rows,
@@ -34,11 +35,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     return str(tmp_path / "table")
-
-
-@pytest.fixture
-def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
-    return Upserts(spark, tmp_path)
 
 
 class Timed(Upserts):
@@ -62,14 +58,6 @@ def totals_of(upserts: Upserts) -> DataFrame:
     return upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
 
 
-def without_last_commit(checkpoint: Path) -> None:
-    """Remove the last commit, as if a kill of Spark had come before the commit."""
-    commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
-    last = max(commits, key=lambda path: int(path.name))
-    for path in (checkpoint / "commits").glob(f"*{last.name}*"):
-        path.unlink()
-
-
 class TestBatches:
     def test_what_is_written_in_batches_is_the_last_row_of_each_key(
         self, spark: SparkSession, table: str
@@ -85,14 +73,6 @@ class TestBatches:
         fed = [tuple(row) for frame in frames for row in frame.collect()]
         assert_rows(read(spark, table), last_rows(fed))
         assert read(spark, table).schema.simpleString() == "struct<id:bigint,v:bigint,s:string>"
-
-    @pytest.mark.parametrize(("policy", "expected"), [("first", [0, 1, 2]), ("last", [3, 4, 5])])
-    def test_of_duplicates_in_several_tasks_the_one_that_is_asked_for_is_kept(
-        self, spark: SparkSession, table: str, policy: str, expected: list[int]
-    ) -> None:
-        rows = spark.range(6, numPartitions=2).selectExpr("id % 3 as id", "id as v")
-        write(rows, table, keys="id", onDuplicate=policy)
-        assert_rows(read(spark, table), list(enumerate(expected)))
 
     def test_a_key_of_several_columns_needs_all_of_them_to_be_the_same(
         self, spark: SparkSession, table: str
@@ -138,15 +118,6 @@ class TestStreams:
         watermarks = [info.watermark_ms for info in open_store(upserts.table).versions()]
         assert watermarks == [milliseconds(at(35)), milliseconds(at(35)), milliseconds(at(45))]
 
-    def test_a_query_that_is_run_again_adds_what_is_new_once(self, upserts: Upserts) -> None:
-        for batch in range(3):
-            upserts.feed((1, "a", batch), (batch + 10, "b", batch))
-            upserts.run()
-        assert upserts.rows() == last_rows(upserts.fed)
-        assert len(upserts.versions()) == 3
-        upserts.run()
-        assert len(upserts.versions()) == 3
-
     def test_a_batch_that_spark_repeats_after_its_commit_changes_nothing(
         self, upserts: Upserts
     ) -> None:
@@ -154,7 +125,7 @@ class TestStreams:
         upserts.feed((1, "a", 2), (2, "b", 2))
         upserts.run()
         before, versions = upserts.rows(), upserts.versions()
-        without_last_commit(upserts.checkpoint)
+        forget_last_commit(upserts.checkpoint)
         upserts.run()
         assert (upserts.rows(), upserts.versions()) == (before, versions)
         upserts.feed((3, "c", 3))
@@ -229,7 +200,7 @@ class TestForeachBatch:
         assert_rows(read(upserts.spark, upserts.table), totals)
         versions = upserts.versions()
         assert len(versions) == 2
-        without_last_commit(upserts.checkpoint)
+        forget_last_commit(upserts.checkpoint)
         self.run(upserts)
         assert upserts.versions() == versions
         assert_rows(read(upserts.spark, upserts.table), totals)
@@ -275,11 +246,6 @@ class TestSequences:
         upserts.feed((1, "back", 21))
         upserts.run()
         assert upserts.rows() == [(1, "back", 21), (2, "c", 20)]
-
-    def test_a_row_without_sequence_is_refused(self, spark: SparkSession, table: str) -> None:
-        frame = spark.sql("select 1L as id, cast(null as int) as moment")
-        with pytest.raises(PySparkException, match="'moment' of option sequenceBy is null or NaN"):
-            write(frame, table, keys="id", sequenceBy="moment")
 
 
 class TestDeletesAndNulls:
@@ -379,7 +345,6 @@ class TestColumns:
         [
             ({"maxParallelism": 7}, r"maxParallelism 128, not 7"),
             ({"sequenceBy": "v"}, r"sequenceBy None, not v"),
-            ({"ignoreNullUpdates": "true"}, r"ignoreNullUpdates false, not true"),
             ({"keys": "v"}, "keys id bigint, not v bigint"),
         ],
     )
@@ -396,12 +361,8 @@ class TestBadInput:
         ("options", "message"),
         [
             ({}, r"option keys is not set: name the columns"),
-            ({"keys": "idd"}, r"'idd', which is not a column of the rows; did you mean id\?"),
             ({"key": "id"}, r"unknown option key of writes; did you mean keys\?"),
-            ({"keys": "id", "versionAsOf": 3}, r"versionAsOf is an option of batch reads"),
-            ({"keys": "id", "onDuplicate": "any"}, r"'any'; allowed are error, first, last"),
             ({"keys": "id", "deleteWhen": "vv = 1"}, r"deleteWhen names 'vv'.*did you mean v\?"),
-            ({"keys": "id", "sequenceBy": "w"}, r"sequenceBy of .* names 'w'"),
         ],
     )
     def test_options_that_cannot_be_are_refused_and_nothing_is_written(
@@ -410,15 +371,6 @@ class TestBadInput:
         with pytest.raises(PySparkException, match=f"ConfigurationError: .*{message}"):
             write(spark.range(3).selectExpr("id", "id as v"), table, **options)
         assert version_files(table) == []
-
-    def test_a_key_with_a_collation_is_refused(self, spark: SparkSession, table: str) -> None:
-        rows = spark.sql("select 'a' collate UTF8_LCASE as id, 1 as v")
-        with pytest.raises(PySparkException, match="string collate UTF8_LCASE, but a table comp"):
-            write(rows, table, keys="id")
-        write(
-            rows.selectExpr("cast(id as string collate UTF8_BINARY) as id", "v"), table, keys="id"
-        )
-        assert_rows(read(spark, table), [("a", 1)])
 
     def test_modes_that_would_replace_rows_are_refused(
         self, spark: SparkSession, table: str

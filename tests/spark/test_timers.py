@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.spark.test_time_modes import TimedStream
+from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
@@ -21,7 +22,7 @@ A_YEAR_MS = 365 * 86_400_000
 FIRED = "key string, rows bigint, total bigint"
 
 
-class EmitsWhenIdle(StatefulProcessor):
+class EmitsWhenIdle(Processor):
     """A processor that counts rows and emits the count when its timer fires.
 
     In event time the timer fires 20 s after the key's first row, in processing time `patience_ms`
@@ -56,9 +57,6 @@ class EmitsWhenIdle(StatefulProcessor):
         expiry_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield Row(key=key[0], rows=count, total=expiry_ms if self._patience_ms is None else 0)
 
-    def close(self) -> None:
-        pass
-
 
 BATCHES = (
     [("a", 1_000), ("b", 15_000), ("c", 1_500)],
@@ -89,34 +87,16 @@ def in_spark(stream: TimedStream) -> TimedStream:
     return own
 
 
-@pytest.mark.parametrize("parallelism", ["2", "5"])
 def test_in_event_time_they_fire_in_the_batches_in_which_spark_s_own_fire(
-    stream: TimedStream, parallelism: str
+    stream: TimedStream,
 ) -> None:
     stream.feed_all(BATCHES)
-    with configured(stream.spark, {"spark.cowstate.parallelism": parallelism}):
+    with configured(stream.spark, {"spark.cowstate.parallelism": "3"}):
         stream.run(output(stream, EmitsWhenIdle(), "EventTime"))
     expected = in_spark(stream)
     assert sorted(stream.kept()) == sorted(expected.kept())
     # The last timer fires in a batch without rows.
     assert max(epoch for epoch, *_ in stream.kept()) == len(BATCHES)
-
-
-def test_in_event_time_a_restart_at_another_parallelism_fires_what_is_left(
-    stream: TimedStream,
-) -> None:
-    for number, batch in enumerate(BATCHES):
-        stream.feed_all([batch])
-        with configured(stream.spark, {"spark.cowstate.parallelism": str(1 + number % 3)}):
-            stream.run(output(stream, EmitsWhenIdle(), "EventTime"))
-    own = TimedStream(stream.spark, stream.folder / "one by one")
-    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
-        for batch in BATCHES:
-            own.feed_all([batch])
-            grouped = own.watermarked().groupBy("key")
-            own.run(grouped.transformWithState(EmitsWhenIdle(), FIRED, "update", "EventTime"))
-    fired = sorted(row[1:] for row in stream.kept())
-    assert fired == sorted(row[1:] for row in own.kept())
 
 
 def test_in_processing_time_they_fire_without_data(stream: TimedStream) -> None:

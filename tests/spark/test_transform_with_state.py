@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.support.applications.streams import Stream, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    return Stream(spark, tmp_path)
 
 
 def test_totals_over_many_epochs_equal_the_batch_computation(stream: Stream) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.adoption_jobs import forget_last_commit
 from tests.support.tables.table_jobs import (
     Upserts,
     assert_rows,
@@ -39,24 +40,10 @@ def sums(upserts: Upserts) -> DataFrame:
     return upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
 
 
-def start(
-    frame: DataFrame, upserts: Upserts, mode: str = "update", **options: Any
-) -> StreamingQuery:
-    writer = frame.writeStream.format("cowstate").outputMode(mode).trigger(availableNow=True)
+def start(frame: DataFrame, upserts: Upserts, **options: Any) -> StreamingQuery:
+    writer = frame.writeStream.format("cowstate").outputMode("update").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(upserts.checkpoint))
     return writer.options(**{"keys": "key", **options}).start(upserts.table)
-
-
-@pytest.fixture
-def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
-    return Upserts(spark, tmp_path)
-
-
-def forget_last_commit(checkpoint: Path) -> None:
-    """Remove the last commit, as if a kill of Spark had come before the commit."""
-    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    for path in (checkpoint / "commits").glob(f"*{last}*"):
-        path.unlink()
 
 
 def test_an_aggregation_that_is_restarted_equals_the_batch_computation(upserts: Upserts) -> None:
@@ -83,25 +70,6 @@ def test_the_query_says_which_table_it_writes_and_how_much(upserts: Upserts) -> 
     assert progress.sink.description == f"cowstate.`{upserts.table}`"
 
 
-def test_windows_are_updated_until_the_watermark_passes_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    upserts = Upserts(spark, tmp_path, schema="id bigint, moment timestamp")
-    for second in (1, 15, 4, 60, 61, 2):  # the last row is late
-        rows = spark.sql(f"SELECT 1L, timestamp_seconds({second})").collect()
-        upserts.feed(*map(tuple, rows))
-    windows = (
-        upserts.source()
-        .withWatermark("moment", "10 seconds")
-        .groupBy(F.window("moment", "10 seconds"))
-        .count()
-        .select(F.col("window.end").alias("key"), "count")
-    )
-    run_to_the_end(start(windows, upserts))
-    counts = {key.timestamp(): count for key, count in upserts.rows()}
-    assert counts == {10.0: 2, 20.0: 1, 70.0: 2}
-
-
 def test_a_cowstate_operator_upserts_what_it_updates(spark: SparkSession, tmp_path: Path) -> None:
     stream, table = Stream(spark, tmp_path), str(tmp_path / "table")
 
@@ -121,33 +89,12 @@ def test_a_cowstate_operator_upserts_what_it_updates(spark: SparkSession, tmp_pa
     assert len(version_files(table)) == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"keys": "idd"}, "names 'idd', which is not a column of the rows"),
-        ({"kees": "key"}, "unknown option kees of writes; did you mean keys"),
-        ({"keys": "key", "sequenceBy": "key"}, "is also a key column"),
-        ({"keys": "key", "onDuplicate": "any"}, "allowed are error, first, last"),
-    ],
-)
-def test_wrong_options_are_the_errors_that_they_are_in_append_mode(
-    upserts: Upserts, options: dict[str, str], reason: str
-) -> None:
+def test_a_wrong_option_is_the_error_that_it_is_in_append_mode(upserts: Upserts) -> None:
     upserts.feed((1, "a", 1))
-    plain = upserts.source().selectExpr("key", "value AS total")
-    for frame, mode in ((plain, "append"), (sums(upserts), "update")):
-        upserts.table = str(upserts.folder / mode)
-        with pytest.raises(PySparkException, match=f"ConfigurationError: .*{reason}"):
-            run_to_the_end(start(frame, upserts, mode, **options))
-        assert version_files(upserts.table) == []
-
-
-def test_a_key_that_comes_twice_in_a_batch_is_an_error_as_in_append_mode(upserts: Upserts) -> None:
-    upserts.feed((1, "a", 1), (2, "a", 2))
-    with pytest.raises(PySparkException, match="several rows of one key, such as key='a'"):
-        run_to_the_end(start(upserts.source(), upserts))
-    run_to_the_end(start(upserts.source(), upserts, onDuplicate="last"))
-    assert upserts.rows() == [(2, "a", 2)]
+    reason = "ConfigurationError: .* names 'idd', which is not a column of the rows"
+    with pytest.raises(PySparkException, match=reason):
+        run_to_the_end(start(sums(upserts), upserts, keys="idd"))
+    assert version_files(upserts.table) == []
 
 
 def test_a_name_of_any_case_is_the_same_format(upserts: Upserts) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 import spark_state
 from spark_state.spark.session.session_facts import session_facts
-from tests.support.applications.existing_jobs import by_frames, by_rows, last_seen
+from tests.support.applications.existing_jobs import by_rows, last_seen
 from tests.support.processors.arrow_totals import ArrowTotals
 from tests.support.processors.broadcast_rules import ALERTS, Judges
 from tests.support.processors.initial_states import BeginsWith
@@ -37,7 +37,6 @@ from tests.support.sessions.connect_server import SETTINGS
 ROWS = "key string, value bigint"
 JOBS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "by_rows": by_rows,
-    "by_frames": by_frames,
     "last_seen": lambda df: last_seen(watermarked(df)),
 }
 

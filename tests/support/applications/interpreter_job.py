@@ -39,9 +39,11 @@ class Count(StatefulProcessor):
 def session(kind: str, folder: str, executor_lacks_cowstate: bool) -> SparkSession:
     builder: SparkSession.Builder = SparkSession.builder
     builder = builder.config("spark.ui.enabled", "false").config("spark.cowstate.store", folder)
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     if executor_lacks_cowstate:
         builder = builder.master("local-cluster[1,1,1024]")
         builder = builder.config("spark.executorEnv.WITHOUT_COWSTATE", "1")
+        builder = builder.config("spark.task.maxFailures", "1")
     elif kind != "unnamed":
         builder = builder.master("local[1]")
     if kind != "plain":

@@ -21,7 +21,17 @@ POISON = 999_999
 TOTALS_SCHEMA = "key string, rows bigint, total bigint"
 
 
-class RunningTotals(StatefulProcessor):
+class Processor(StatefulProcessor):
+    """A processor without states, and with nothing to close."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class RunningTotals(Processor):
     """Processor that counts and sums the rows of a key, and emits one Row(key, rows, total) per key
     and epoch."""
 
@@ -35,9 +45,6 @@ class RunningTotals(StatefulProcessor):
             total += row.value
         self._totals.update((count, total))
         yield Row(key=key[0], rows=count, total=total)
-
-    def close(self) -> None:
-        pass
 
 
 class DoubledTotals(RunningTotals):

@@ -13,7 +13,6 @@ from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
-from tests.support.processors.processors import KeepsValues, RunningTotals
 from tests.support.processors.scripted_processor import Scripted
 
 GAP_MS = 12
@@ -31,14 +30,6 @@ class InOrder:
 
 class ScriptedInOrder(InOrder, Scripted):
     """Scripted with sorted rows."""
-
-
-class TotalsInOrder(InOrder, RunningTotals):
-    """RunningTotals with sorted rows."""
-
-
-class ValuesInOrder(InOrder, KeepsValues):
-    """KeepsValues with sorted rows."""
 
 
 class Sessions(StatefulProcessor):

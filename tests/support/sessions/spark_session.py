@@ -38,6 +38,8 @@ def start_spark(master: str, folder: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        # Each batch sends rows between the JVM and Python workers several times.
+        .config("spark.python.unix.domain.socket.enabled", "true")
         # Other work on the machine may slow a process down a hundred times.
         .config("spark.python.authenticate.socketTimeout", "600s")
         .config("spark.network.timeout", "1200s")

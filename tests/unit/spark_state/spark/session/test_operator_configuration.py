@@ -56,6 +56,24 @@ def test_how_long_a_store_may_be_away_is_whole_seconds() -> None:
             parse_configuration(given, facts())
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("parallelism", "many", "'many'; allowed are whole numbers from 1"),
+        ("parallelism", "129", "more than spark.cowstate.maxParallelism 128"),
+        ("backend", "leveldb", "is 'leveldb'; allowed are heap, rocksdb"),
+        ("minEpochsToRetain", "1", "allowed are whole numbers from 2"),
+        ("store", " ", "spark.cowstate.store is empty"),
+        ("store", "memory://s", "each process has a memory of its own"),
+        ("store", "s3:/bucket/state", "one slash after s3:"),
+        ("rocksdb.localDirectory", "here", "is 'here'; set it to the absolute path"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(key: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        parse_configuration({**STORE, f"spark.cowstate.{key}": value}, facts())
+
+
 @pytest.mark.parametrize("key", ["store", "restoreFrom"])
 def test_paths_for_a_server_of_spark_connect_are_absolute(key: str) -> None:
     connect = facts(is_connect=True)
