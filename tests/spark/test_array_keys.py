@@ -21,7 +21,7 @@ from spark_state.errors import KeyGroupError
 from spark_state.frozen_keys import frozen
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.input.key_grouping import InputLayout, group_by_key
-from spark_state.spark.input.keyed_input import key_columns
+from spark_state.processor.schemas import key_columns
 from spark_state.testing import ScriptedOperator
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import Processor
