@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator
 from tests.support.processors.processors import KeepsTotalsAndValues, RunningTotals
 
 pytestmark = pytest.mark.fault
 
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(300)]
 ROWS = [(key, 1) for key in KEYS]
 

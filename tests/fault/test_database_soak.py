@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.errors import CorruptObjectError, StoreUnavailableError
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
@@ -32,14 +31,13 @@ from spark_state.subtasks import store_session
 from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, OperatorStart
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.leaks import in_use
-from tests.support.operators.subtasks import Host, Totals, operator, take_back
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator, take_back
 from tests.support.processors.processors import KeepsTotalsAndValues
 from tests.support.stores.fake_object_store import FakeTime, MisbehavingObjectStore
 
 pytestmark = pytest.mark.fault
 
 KEYS = [f"key {number}" for number in range(40)]
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 CHECKPOINTS = CheckpointSettings(3, 2, 86_400, 120, start_empty=False)
 ATTEMPTS = 4
 POISONED = "a negative value"

@@ -70,11 +70,11 @@ class Query:
         self._runs = 0
         self._attempts = 0
         self._maintenance = maintenance
-        spec = operator(folder, KeepsTotalsAndValues())
-        self._spec = replace(
-            spec,
+        self._spec = operator(
+            folder,
+            KeepsTotalsAndValues(),
             backend=BackendSettings(kind="rocksdb", local_directory=str(self.local)),
-            checkpoints=replace(spec.checkpoints, min_epochs_for_snapshot=2),
+            min_epochs_for_snapshot=2,
         )
 
         def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> Any:

@@ -15,12 +15,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.errors import CheckpointStoreError, CowstateError
 from checkpoint_store.objects.object_store import LocalObjectStore
@@ -31,13 +29,12 @@ from spark_state.errors import ConfigurationError
 from spark_state.savepoints import savepoint as module
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator
 from tests.support.stores.fake_object_store import FakeTime
 
 pytestmark = pytest.mark.fault
 
 ROOT = Path(__file__).resolve().parents[2]
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(30)]
 OPERATORS = ("others", "totals")
 EPOCHS = 4
@@ -74,7 +71,7 @@ def written(folder: Path, backend: str) -> Path:
             parallelism=2,
             key_schema_json=KEY_SCHEMA,
             backend=BackendSettings(kind=backend),  # type: ignore[arg-type]
-            checkpoints=replace(operator(folder).checkpoints, min_epochs_for_snapshot=2),
+            min_epochs_for_snapshot=2,
         )
         for name in OPERATORS
     }

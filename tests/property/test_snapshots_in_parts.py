@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -80,13 +80,12 @@ class Query:
         self.states: list[dict[str, int]] = []
 
     def run(self, number: int, run: Run) -> None:
-        checkpoints = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
         spec = operator(
             self._folder,
             Forgetting(),
             parallelism=run.parallelism,
             key_schema_json=schema_json(key="string"),
-            checkpoints=checkpoints,
+            min_epochs_for_snapshot=2,
         )
         hosts = [
             [

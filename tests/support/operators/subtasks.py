@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,11 @@ from spark_state.subtasks.subtask_session import SubtaskSession
 from tests.support.processors.processors import RunningTotals
 
 KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
+KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int64())])
 Totals = dict[str, tuple[int, int]]
+_CHECKPOINTS = CheckpointSettings(100, 10, 86_400, 120, start_empty=False)
+_OF_CHECKPOINTS = {field.name for field in fields(CheckpointSettings)}
 
 
 class ParsedSchemas:
@@ -85,7 +88,9 @@ def operator(
     api: ProcessorApi = ROW_API,
     **changes: Any,
 ) -> OperatorSpec:
-    """A spec of `RunningTotals` (or of `processor` in `api`) whose stores are below `folder`."""
+    """A spec of `RunningTotals` (or of `processor` in `api`) whose stores are below `folder`.
+    `changes`: fields of OperatorSpec and of CheckpointSettings."""
+    of_checkpoints = {name: changes.pop(name) for name in _OF_CHECKPOINTS & changes.keys()}
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
     states = record_states(chosen, ParsedSchemas(), time_mode, api.handle_type)
@@ -112,7 +117,7 @@ def operator(
             operator_states=states.operator,
             deleted_states=states.deleted,
         ),
-        checkpoints=CheckpointSettings(100, 10, 86_400, 120, start_empty=False),
+        checkpoints=replace(_CHECKPOINTS, **of_checkpoints),
     )
     return replace(spec, **changes)
 

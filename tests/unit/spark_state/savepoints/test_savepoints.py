@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.errors import (
     CheckpointStoreError,
@@ -37,10 +36,9 @@ from spark_state.savepoints import operator_copy
 from spark_state.savepoints import savepoint as module
 from spark_state.subtasks.epoch_request import BackendSettings, RestoreSource
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import Host, OpenHost, Totals, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, OpenHost, Totals, operator
 from tests.support.operators.watched_files import watch_files
 
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(50)]
 BACKENDS = {"heap": BackendSettings(), "rocksdb": BackendSettings(kind="rocksdb")}
 OFTEN = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)

@@ -22,7 +22,7 @@ def maintenance() -> Iterator[Maintenance]:
 
 @pytest.fixture
 def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
-    """Open hosts over one store; keywords are fields of OperatorSpec and Host."""
+    """Open hosts over one store; keywords are as for `operator`, and fields of Host."""
     hosts: list[Host] = []
 
     def open_one(processor: Any = None, **changes: Any) -> Host:

@@ -11,7 +11,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
 from checkpoint_store.objects.object_store import LocalObjectStore
@@ -23,13 +22,11 @@ from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
 from spark_state.subtasks.subtask_backends import SubtaskBackends
 from spark_state.subtasks.subtask_session import SubtaskSession
-from tests.support.operators.subtasks import Host, OpenHost, Totals, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, OpenHost, Totals, operator
 
 IN_ROCKSDB = BackendSettings(kind="rocksdb")
 ON_HEAP = BackendSettings()
 KEYS = [f"key {number}" for number in range(60)]
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
-OFTEN = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
 
 
 class Query:
@@ -53,7 +50,7 @@ class Query:
                 subtask=subtask,
                 parallelism=parallelism,
                 backend=backend,
-                checkpoints=OFTEN,
+                min_epochs_for_snapshot=2,
                 key_schema_json=KEY_SCHEMA,
             )
             for subtask in range(parallelism)
@@ -272,7 +269,7 @@ def test_a_host_that_follows_a_killed_one_downloads_what_is_not_here(
     local = tmp_path / "local"
     local.mkdir()
     backend = replace(IN_ROCKSDB, local_directory=str(local), local_recovery=local_recovery)
-    spec = operator(tmp_path, backend=backend, checkpoints=OFTEN)
+    spec = operator(tmp_path, backend=backend, min_epochs_for_snapshot=2)
     killed = Host(spec, backends=_KilledBackends(executor)).open(maintenance)
     for epoch in range(5):
         killed.epoch(epoch, [(key, 1) for key in KEYS])

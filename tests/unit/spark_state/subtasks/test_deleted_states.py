@@ -46,16 +46,12 @@ class Declares(StatefulProcessor):
         pass
 
 
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
-
-
 def spec_of(folder: Path, *arguments: Any, snapshots_after: int) -> Any:
-    spec = operator(folder, Declares(*arguments), key_schema_json=schema_json(key="string"))
-    return replace(
-        spec, checkpoints=replace(spec.checkpoints, min_epochs_for_snapshot=snapshots_after)
+    return operator(
+        folder,
+        Declares(*arguments),
+        key_schema_json=schema_json(key="string"),
+        min_epochs_for_snapshot=snapshots_after,
     )
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.types import StringType, StructField, StructType
-
 from checkpoint_store.progress_reader import read_progress
 from checkpoint_store.state_reader import open_store
 from spark_state.savepoints.savepoint import savepoint
 from tests.support.operators.operator_states import NotesValues, held_by
-from tests.support.operators.subtasks import Host, OpenHost, Totals
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, OpenHost, Totals
 
 MAX_PARALLELISM = 256
 STORE = "query/totals"
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 ROWS = [(f"key {number}", number) for number in range(1, 401)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing import snapshot_policy
 from spark_state.subtasks import changelog_merge
 from spark_state.subtasks.epoch_request import BackendSettings
-from tests.support.operators.subtasks import Host, OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost
 from tests.support.operators.watched_files import watch_files
 from tests.support.processors.processors import KeepsTotalsAndValues
 
@@ -258,8 +257,7 @@ def test_states_of_every_kind_are_merged_and_restored_at_another_parallelism(
 def test_merged_changelogs_are_deleted_with_the_last_epoch_that_names_them(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=3)
-    host, expected = open_host(checkpoints=settings), Expected()
+    host, expected = open_host(min_epochs_to_retain=3), Expected()
     for _ in expected.run(host, EPOCHS):
         pass
     kept = [*tmp_path.glob("query/totals/epochs/*/changelog-*")]

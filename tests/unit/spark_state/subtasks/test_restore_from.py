@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.subtasks.epoch_request import RestoreSource
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.operator_states import NotesValues
-from tests.support.operators.subtasks import Host, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, operator
 
-KEY = StructType([StructField("key", StringType())]).json()
 ROWS = [("a", 1), ("b", 5)]
 
 
 @pytest.fixture
 def old(tmp_path: Path, maintenance: Maintenance) -> Host:
     """The host of an old query after four epochs."""
-    host = Host(operator(tmp_path / "old", key_schema_json=KEY)).open(maintenance)
+    host = Host(operator(tmp_path / "old", key_schema_json=KEY_SCHEMA)).open(maintenance)
     for epoch in range(3):
         host.epoch(epoch, ROWS)
     host.epoch(7, [("c", 9)])
@@ -32,11 +29,9 @@ def old(tmp_path: Path, maintenance: Maintenance) -> Host:
 
 def begun(tmp_path: Path, maintenance: Maintenance, epoch: int = 7, **changes: object) -> Host:
     """Open a host of a new query that restores from the old query at `epoch`."""
-    spec = operator(tmp_path / "new", key_schema_json=KEY, **changes)
     source = RestoreSource(str(tmp_path / "old" / "query" / "totals"), epoch)
-    checkpoints = replace(spec.checkpoints, restore_from=source)
-    host = Host(replace(spec, checkpoints=checkpoints), run_id="run-2")
-    return host.open(maintenance)
+    spec = operator(tmp_path / "new", key_schema_json=KEY_SCHEMA, restore_from=source, **changes)
+    return Host(spec, run_id="run-2").open(maintenance)
 
 
 def test_it_goes_on_from_the_epoch_and_does_not_need_the_old_store_any_more(
@@ -101,15 +96,16 @@ def test_a_query_that_has_lost_its_own_state_does_not_begin_again(
 
 
 def test_operator_state_is_taken_over_too(tmp_path: Path, maintenance: Maintenance) -> None:
-    spec = operator(tmp_path / "old", NotesValues(), key_schema_json=KEY)
+    spec = operator(tmp_path / "old", NotesValues(), key_schema_json=KEY_SCHEMA)
     before = Host(spec).open(maintenance)
     before.epoch(0, ROWS)
     noted = before.epoch(1, ROWS)
     source = RestoreSource(str(tmp_path / "old" / "query" / "totals"), 0)
-    new_spec = operator(tmp_path / "new", NotesValues(), key_schema_json=KEY)
-    checkpoints = replace(new_spec.checkpoints, restore_from=source)
-    new = Host(replace(new_spec, checkpoints=checkpoints), run_id="run-2").open(maintenance)
+    new_spec = operator(
+        tmp_path / "new", NotesValues(), key_schema_json=KEY_SCHEMA, restore_from=source
+    )
+    new = Host(new_spec, run_id="run-2").open(maintenance)
     assert new.epoch(0, ROWS) == noted
     shutil.rmtree(tmp_path / "old")
-    again = Host(replace(new_spec, checkpoints=checkpoints), run_id="run-3").open(maintenance)
+    again = Host(new_spec, run_id="run-3").open(maintenance)
     assert again.epoch(1, ROWS, attempt=9) != noted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore, open_object_store
 from spark_state.subtasks import store_session
-from tests.support.operators.subtasks import Host, OpenHost, operator
+from tests.support.operators.subtasks import Host, OpenHost
 from tests.support.stores.fake_object_store import RefusingObjectStore
 
 ROWS_A = [("a", 1)]
@@ -66,8 +65,7 @@ def orphan_in(folder: Path) -> Path:
 @pytest.fixture
 def host(open_host: OpenHost, refusals: Refusals) -> Host:
     assert not refusals.deleted
-    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=2)
-    return open_host(checkpoints=settings)
+    return open_host(min_epochs_to_retain=2)
 
 
 @pytest.mark.long

@@ -345,16 +345,14 @@ def test_start_empty_counts_for_the_request_that_carries_it(open_host: OpenHost)
 def test_the_first_epoch_of_an_operator_that_started_empty_can_run_again(
     open_host: OpenHost,
 ) -> None:
-    settings = replace(operator(Path()).checkpoints, start_empty=True)
-    host = open_host(checkpoints=settings)
+    host = open_host(start_empty=True)
     for attempt in (6, 7):
         assert host.epoch(5, ROWS_A, attempt=attempt) == {"a": (1, 1)}
     assert host.epoch(6, ROWS_A, attempt=8) == {"a": (2, 2)}
 
 
 def test_retention_goes_on_after_a_rollback(open_host: OpenHost, tmp_path: Path) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=2)
-    host = open_host(checkpoints=settings)
+    host = open_host(min_epochs_to_retain=2)
     for run_id, epochs in (("run-1", range(40)), ("run-2", range(39, 62))):
         host.run_id = run_id
         for epoch in epochs:
@@ -364,16 +362,14 @@ def test_retention_goes_on_after_a_rollback(open_host: OpenHost, tmp_path: Path)
 
 
 def test_a_new_operator_of_an_old_query_may_start_empty(open_host: OpenHost) -> None:
-    settings = replace(operator(Path()).checkpoints, start_empty=True)
-    assert open_host(checkpoints=settings).epoch(5, ROWS_A) == {"a": (1, 1)}
+    assert open_host(start_empty=True).epoch(5, ROWS_A) == {"a": (1, 1)}
     assert open_host(run_id="run-2").epoch(6, ROWS_A) == {"a": (2, 2)}
 
 
 def test_epochs_beyond_the_retention_are_deleted_and_the_rest_restores(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=3)
-    host = open_host(checkpoints=settings)
+    host = open_host(min_epochs_to_retain=3)
     for epoch in range(31):
         host.epoch(epoch, ROWS_A)
         host.finish_maintenance()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -65,11 +65,10 @@ MANY_KEYS = [f"key {number}" for number in range(400)]
 def test_short_runs_replace_a_large_state_in_parts(
     open_host: OpenHost, tmp_path: Path, no_state_is_small: None
 ) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
     replayed, files, waits = [], [], []
     expected = dict.fromkeys(MANY_KEYS, 0)
     for epoch in range(40):
-        host = open_host(checkpoints=settings, run_id=f"run-{epoch}")
+        host = open_host(min_epochs_for_snapshot=2, run_id=f"run-{epoch}")
         changed = MANY_KEYS if epoch == 0 else MANY_KEYS[epoch % 10 :: 10]
         expected |= {key: expected[key] + epoch for key in changed}
         totals = host.epoch(epoch, [(key, epoch) for key in changed])
@@ -293,14 +292,13 @@ def test_a_part_that_cannot_be_written_does_not_stop_the_query(
         raise OSError(28, "No space left on device")
 
     watch_files(monkeypatch, "snapshot", before=refuse)
-    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
     for epoch in range(5):
-        host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
+        host = open_host(run_id=f"run-{epoch}", min_epochs_for_snapshot=2)
         assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
 
 
 def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
-    host = open_host(checkpoints=replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2))
+    host = open_host(min_epochs_for_snapshot=2)
     host.epoch(0, ROWS_A)
     host.epoch(1, [("a", 1000)], attempt=2)
     assert host.session is not None
@@ -360,8 +358,7 @@ def test_a_snapshot_has_only_key_groups_that_changed_enough(
 def test_a_failing_snapshot_is_tried_again_and_reported(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
-    host = open_host(checkpoints=settings)
+    host = open_host(min_epochs_for_snapshot=2)
     tried: list[int] = []
 
     def refuse(files: AttemptFiles) -> None:

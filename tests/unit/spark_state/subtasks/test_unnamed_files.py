@@ -36,8 +36,7 @@ class Days:
 
     def open(self, **changes: Any) -> Host:
         self.maintenance = Maintenance(lambda: self.now)
-        settings = replace(operator(self.folder).checkpoints, min_epochs_for_snapshot=2)
-        spec = operator(self.folder, **{"checkpoints": settings, **changes})
+        spec = operator(self.folder, min_epochs_for_snapshot=2, **changes)
         self.host = Host(spec).open(self.maintenance)
         return self.host
 
