@@ -198,34 +198,6 @@ class TestWhatIsFolded:
             (4, "put", None),
         ]
 
-    def test_a_state_in_which_all_is_deleted_is_an_empty_snapshot(self) -> None:
-        query, version = committed(METADATA, [put(1, "a", 1)], [gone(1)], [gone(2)])
-        (snapshot,) = merge_files(query.table, version, BOUNDS)
-        assert snapshot.rows == 0
-        query.publish(3, [], merge=lambda _: (snapshot,))
-        query.commit(4, put(1, "b", 2))
-        assert state_of(query.store, 3) == {}
-        assert state_of(query.store, 4) == {1: ("b", 2)}
-
-    def test_files_of_fewer_columns_get_those_of_the_version(self) -> None:
-        wider = schema_json(id="long", name="string", count="integer", added="date")
-        query, _ = committed(METADATA, *BATCHES)
-        file = query.write(3, [put(9, "z", 9, None)], wider)
-        version = query.publish(
-            3,
-            [file],
-            wider,
-            merge=lambda version: merge_files(query.table, version, BOUNDS),
-            merges_schema=True,
-        )
-        assert len(version.state) == 1
-        assert state_of(query.store) == {
-            2: ("late", None, None),
-            3: ("c", None, None),
-            4: (None, 5, None),
-            9: ("z", 9, None),
-        }
-
     @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
     def test_a_table_of_keys_alone(self, metadata: TableMetadata) -> None:
         columns = schema_json(id="long")
@@ -243,16 +215,6 @@ class TestWhatIsFolded:
         folded = merge_files(query.table, version, bounds)
         query.publish(3, [], merge=lambda _: folded)
         assert state_of(query.store) == {1: ("b", None)}
-
-    def test_nulls_that_keep_values_go_on_keeping_them_after_a_fold(self) -> None:
-        metadata = replace(METADATA, ignore_null_updates=True)
-        query, version = committed(metadata, *BATCHES, [put(2, None, 7)], [gone(3)])
-        folded = merge_files(query.table, version, BOUNDS)
-        assert len(folded) == 1
-        query.publish(5, [], merge=lambda _: folded)
-        query.commit(6, put(4, "x", None), put(3, None, 1))
-        assert state_of(query.store, 5) == {2: ("late", 7), 4: ("d", 5)}
-        assert state_of(query.store) == {2: ("late", 7), 3: (None, 1), 4: ("x", 5)}
 
 
 @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])

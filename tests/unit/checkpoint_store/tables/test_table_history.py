@@ -131,20 +131,6 @@ class TestDamage:
             objects.objects[version_name(number)] = objects.objects[version_name(number)][:-1]
         return StateReader(history_of(objects))
 
-    def test_the_newest_is_an_error_and_never_an_older_one(self, objects: DictObjectStore) -> None:
-        reader = self.damaged(objects, 4)
-        for ask in (
-            reader.read,
-            reader.info,
-            reader.schema,
-            reader.versions,
-            lambda: reader.changes(3),
-        ):
-            with pytest.raises(CorruptObjectError, match=version_name(4)):
-                ask()
-        assert by_key(reader.read(3)) == {1: ("a", 3)}
-        assert reader.changes(0, 3).num_rows == 6
-
     def test_others_are_left_out_of_the_list_of_versions(
         self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -185,62 +171,31 @@ class TestDamage:
         memory = StateMemory()
         reader = StateReader(history_of(objects), memory)
         assert by_key(reader.read(1)) == {1: ("a", 1)}
-        self.damage(objects, 3)
+        objects.objects[version_name(3)] = b""
         later = StateReader(history_of(objects), memory)
         assert by_key(later.read(4)) == {1: ("a", 4)}
         objects.delete([version_name(3)])
         assert by_key(StateReader(history_of(objects), memory).read(2)) == {1: ("a", 2)}
         assert by_key(StateReader(history_of(objects), memory).read(4)) == {1: ("a", 4)}
 
-    def damage(self, objects: DictObjectStore, number: int) -> None:
-        objects.objects[version_name(number)] = b""
-
 
 class TestCompactions:
-    def test_a_published_compaction_is_read_and_the_next_commit_adopts_it(
+    def test_a_compaction_is_read_from_its_version_on_and_the_next_commit_adopts_it(
         self, objects: DictObjectStore
     ) -> None:
         query, history = ScriptedTable(objects), history_of(objects)
         for batch in range(3):
-            query.commit(batch, put(batch, "a", batch), gone(batch - 1))
-        compaction = compact(query.table, 2)
+            later = query.commit(batch, put(batch, "a", batch), gone(batch - 1))
+        compaction = compact(query.table, 1)
         query.table.publish_compaction(compaction)
         history.versions()
-        assert history.at(2).state == compaction.files
-        assert len(history.at(2).changes) == 1
-        assert len(history.at(1).state) == 2
-        assert state_of(objects, 2) == {2: ("a", 2)}
+        assert history.at(1).state == compaction.files
+        assert history.at(2).state == compaction.files + later.changes
+        assert (len(history.at(1).changes), len(history.at(0).state)) == (1, 1)
+        assert [state_of(objects, version) for version in (1, 2)] == [{1: ("a", 1)}, {2: ("a", 2)}]
         version = query.commit(3, put(9, "b", 9))
-        assert version.state == compaction.files + version.changes
+        assert version.state == compaction.files + later.changes + version.changes
         assert state_of(objects) == {2: ("a", 2), 9: ("b", 9)}
-
-    def test_a_compaction_that_comes_late_is_read_at_later_versions_too(
-        self, objects: DictObjectStore
-    ) -> None:
-        query, history = ScriptedTable(objects), history_of(objects)
-        query.commit(0, put(1, "a", 1))
-        compaction = compact(query.table, 0)
-        later = query.commit(1, put(1, "b", 2))
-        query.table.publish_compaction(compaction)
-        history.versions()
-        assert history.at(1).state == compaction.files + later.changes
-        assert state_of(objects, 1) == {1: ("b", 2)}
-
-    def test_a_compaction_that_does_not_fit_any_more_is_ignored(
-        self, objects: DictObjectStore
-    ) -> None:
-        query, history = ScriptedTable(objects), history_of(objects)
-        query.commit(0, put(1, "a", 1))
-        query.commit(1, put(2, "a", 2))
-        merged = compact(query.table, 1).files[0]
-        late = compact(query.table, 1)
-        replaced = query.publish(2, [], merge=lambda version: (merged,))
-        query.table.publish_compaction(late)
-        history.versions()
-        assert history.at(2).state == replaced.state == (merged,)
-        version = query.commit(3, put(3, "a", 3))
-        assert version.state == (merged, *version.changes)
-        assert state_of(objects) == {n: ("a", n) for n in (1, 2, 3)}
 
     def test_a_compaction_that_is_deleted_after_it_was_listed_does_not_matter(
         self, objects: DictObjectStore
@@ -320,27 +275,6 @@ class TestRetention:
                 reader.changes(start)
         assert reader.changes(last + 1).num_rows == 6 - last - 1
         assert reader.changes(0, min(deleted) - 1).num_rows == min(deleted) - 1
-
-    def test_a_missing_version_stands_in_the_way_of_the_times_at_which_it_was_the_newest(
-        self, objects: DictObjectStore
-    ) -> None:
-        self.committed(objects, range(4))
-        objects.delete([version_name(1)])
-        reader = StateReader(history_of(objects))
-        times = [reader.info(version).timestamp_ms for version in (0, 2, 3)]
-        assert [reader.latest_at(time) for time in times] == [0, 2, 3]
-        with pytest.raises(VersionMissingError, match=version_name(1)):
-            reader.latest_at(times[0] + 1)
-        assert reader.latest_at(times[1] + 1) == 2
-
-    def test_the_oldest_versions_may_be_gone(self, objects: DictObjectStore) -> None:
-        self.committed(objects, range(4))
-        objects.delete([version_name(0)])
-        reader = StateReader(history_of(objects))
-        with pytest.raises(VersionNotRetainedError) as caught:
-            reader.read(0)
-        assert type(caught.value) is VersionNotRetainedError
-        assert reader.changes(None).num_rows == 4
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -151,17 +150,6 @@ class TestRetainingVersions:
             retain(objects, 1)
         assert TableStore(objects).versions() == [*range(13)]
 
-    def test_a_table_without_versions_has_nothing_to_delete(self) -> None:
-        assert retain(written(0), 2) == 0
-
-    def test_the_next_commit_builds_upon_what_is_left(self) -> None:
-        objects = written(30)
-        retain(objects, 2)
-        query = ScriptedTable(objects)
-        query.commit(30, put(0, "zero", 30), put(31, "a", 30))
-        assert state_of(objects) == expected(30)
-        assert state_of(objects, 28) == expected(28)
-
     def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(
         self,
     ) -> None:
@@ -177,6 +165,7 @@ class TestRetainingVersions:
         assert {file.name for file in adopted.files} <= files_of(objects)
         for version in (18, 19):
             assert state_of(objects, version) == expected(version)
+        assert sweep(objects, 0.0, 1.0) == []
         query.commit(20, put(0, "zero", 20), put(21, "a", 20))
         for batch in range(21, 40):
             query.commit(batch, put(0, "zero", batch), put(batch + 1, "a", batch))
@@ -265,13 +254,6 @@ class TestSweepingOrphans:
         assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
         assert state_of(objects) == expected(5)
 
-    def test_what_was_never_published_is_deleted(self) -> None:
-        objects = written(2)
-        objects.put(f"{UNPUBLISHED}/0123", b"begun")
-        assert sweep(objects, grace_seconds=100.0, now=100.0) == []
-        assert sweep(objects, grace_seconds=100.0, now=101.0) == [f"{UNPUBLISHED}/0123"]
-        assert state_of(objects) == expected(1)
-
     def test_nothing_is_deleted_while_a_version_is_lost(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -318,15 +300,6 @@ class TestSweepingOrphans:
         before = files_of(objects)
         assert sweep(objects, 0.0, 1.0) == []
         assert files_of(objects) == before
-
-    def test_files_of_a_compaction_stay_while_it_is_there(self) -> None:
-        objects = written(4)
-        compaction = compact(objects, 3)
-        assert sweep(objects, 0.0, 1.0) == []
-        assert state_of(objects) == expected(3)
-        objects.delete([name for name in objects.objects if parse_compaction(name)])
-        assert sweep(objects, 0.0, 1.0) == sorted(file.name for file in compaction.files)
-        assert state_of(objects) == expected(3)
 
     def test_names_of_others_and_files_of_unknown_age_are_left_alone(self) -> None:
         objects = written(2)
@@ -387,10 +360,14 @@ def test_a_gap_among_the_retained_versions_keeps_no_files_of_expired_versions() 
     assert {name for name in objects.objects if name.startswith("data/")} <= named
 
 
+def signs() -> Callable[[], SignOfLife]:
+    """Return a function that makes the next sign of life of a task."""
+    directory, uniques = str(BatchDirectory("job", 3)), itertools.count()
+    return lambda: SignOfLife(directory, 1, 2, f"{next(uniques):012x}")
+
+
 class TestFilesThatNoVersionNames:
     def test_a_task_that_works_for_long_has_the_last_signs_of_life_until_it_ends(self) -> None:
-        uniques = (f"{number:012x}" for number in itertools.count())
-        directory = str(BatchDirectory("job", 3))
         third = threading.Event()
 
         class Watched(DictObjectStore):
@@ -401,19 +378,18 @@ class TestFilesThatNoVersionNames:
                     third.set()
 
         objects = Watched()
-        with shown_alive(objects, lambda: SignOfLife(directory, 1, 2, next(uniques)), 0.001):
+        with shown_alive(objects, signs(), 0.001):
             third.wait()
             assert all(is_sign_of_life(name) for name in list(objects.objects))
         assert objects.objects == {}
 
     def test_signs_reach_from_a_task_to_the_commit(self) -> None:
         """A long task wrote its file early, and the commit takes long, too."""
-        uniques = (f"{number:012x}" for number in itertools.count())
-        objects, put_once = DictObjectStore(), threading.Event()
+        objects, put_once, next_of = DictObjectStore(), threading.Event(), signs()
 
         def next_sign() -> SignOfLife:
             put_once.set()
-            return SignOfLife(str(BatchDirectory("job", 3)), 1, 2, next(uniques))
+            return next_of()
 
         with shown_alive(objects, next_sign, 900.0, until_commit=True):
             pass
@@ -427,7 +403,6 @@ class TestFilesThatNoVersionNames:
         assert len(objects.objects) == 2
 
     def test_a_task_needs_no_right_to_delete(self) -> None:
-        uniques = (f"{number:012x}" for number in itertools.count())
         third = threading.Event()
 
         class Watched(DictObjectStore):
@@ -439,8 +414,7 @@ class TestFilesThatNoVersionNames:
             def delete(self, names: Sequence[str]) -> None:
                 raise StoreAccessError(self.url, "no right to delete")
 
-        directory = str(BatchDirectory("job", 3))
-        with shown_alive(Watched(), lambda: SignOfLife(directory, 1, 2, next(uniques)), 0.001):
+        with shown_alive(Watched(), signs(), 0.001):
             third.wait()
 
     def test_a_task_goes_on_when_a_sign_cannot_be_put(self) -> None:
@@ -451,8 +425,7 @@ class TestFilesThatNoVersionNames:
             return StoreAccessError("dict://store", "no right")
 
         objects = RefusingObjectStore(DictObjectStore(), refuse)
-        sign = SignOfLife(str(BatchDirectory("job", 3)), 1, 2, "0123456789ab")
-        with shown_alive(objects, lambda: sign, 0.001):
+        with shown_alive(objects, signs(), 0.001):
             tried.wait()
 
     def test_a_commit_of_files_that_are_gone_fails_and_leaves_the_table_as_it_was(self) -> None:
@@ -478,21 +451,3 @@ class TestFilesThatNoVersionNames:
         objects.delete([compaction.files[0].name])
         with pytest.raises(LostFilesError, match="the compaction"):
             TableStore(objects).publish_compaction(compaction)
-
-
-def test_what_is_left_after_retention_is_what_a_table_of_its_own_would_have() -> None:
-    """Retention after every commit deletes as much as retention once at the end."""
-    often, once = written(0), written(40)
-    query = ScriptedTable(often)
-    for batch in range(40):
-        file = query.write(batch, [put(0, "zero", batch), put(batch + 1, "a", batch)])
-        query.publish(
-            batch, [file], merge=lambda version: merge_files(query.table, version, MERGED)
-        )
-        retain(often, 2)
-        assert files_of(often) == named(often)
-        assert 2 <= len(query.table.versions()) <= 12 or batch == 0
-    retain(once, len(query.table.versions()))
-    assert TableStore(once).versions() == query.table.versions()
-    assert len(files_of(once)) == len(files_of(often))
-    assert replace(query.metadata) == TableStore(once).metadata()

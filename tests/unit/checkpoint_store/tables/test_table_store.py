@@ -9,7 +9,6 @@ import pytest
 from checkpoint_store.errors import (
     ConflictingWriterError,
     NotATableError,
-    ObjectMissingError,
     TableMismatchError,
     TableSchemaError,
     WrittenTwiceError,
@@ -28,7 +27,6 @@ from tests.support.tables.table_rows_of import (
     SEQUENCED,
     Clock,
     ScriptedTable,
-    gone,
     put,
     reader_of,
     schema_json,
@@ -153,33 +151,6 @@ class TestCommitting:
         assert query.table.newest() == query.table.read_version(0) == version
         assert state_of(objects) == {1: ("a", 1), 2: ("b", 2)}
 
-    def test_a_commit_builds_upon_the_newest_and_leaves_it_as_it_is(
-        self, objects: DictObjectStore
-    ) -> None:
-        query = ScriptedTable(objects)
-        first = query.commit(0, put(1, "a", 1), put(2, "b", 2))
-        second = query.commit(1, gone(1), put(2, "b", 3), put(3, "c", 3))
-        assert second.state == first.state + second.changes
-        assert query.table.read_version(0) == first
-        assert state_of(objects, 0) == {1: ("a", 1), 2: ("b", 2)}
-        assert state_of(objects, 1) == {2: ("b", 3), 3: ("c", 3)}
-
-    def test_of_a_key_in_several_files_the_last_file_counts(self, objects: DictObjectStore) -> None:
-        query = ScriptedTable(objects)
-        files = [query.write(0, [put(1, name, 0)], subtask=n) for n, name in enumerate("abc")]
-        query.publish(0, [files[2], files[0], files[1]])
-        assert state_of(objects) == {1: ("b", 0)}
-
-    def test_a_batch_without_rows_is_a_version_without_changes(
-        self, objects: DictObjectStore
-    ) -> None:
-        query = ScriptedTable(objects)
-        query.commit(0, put(1, "a", 1))
-        version = query.publish(1, [])
-        assert (version.version, version.changes) == (1, ())
-        assert state_of(objects) == {1: ("a", 1)}
-        assert reader_of(objects).changes(0).num_rows == 0
-
     @pytest.mark.parametrize("batch", [0, 2, 3])
     def test_a_batch_that_the_table_holds_changes_nothing(
         self, objects: DictObjectStore, batch: int
@@ -194,15 +165,6 @@ class TestCommitting:
         assert repeated.publish(batch, [file]) == newest
         assert objects.objects == before
 
-    def test_files_that_were_not_committed_are_not_of_the_table(
-        self, objects: DictObjectStore
-    ) -> None:
-        query = ScriptedTable(objects)
-        query.write(0, [put(1, "failed attempt", 0)])
-        query.commit(0, put(1, "a", 1))
-        query.write(1, [put(1, "failed attempt", 0)])
-        assert state_of(objects) == {1: ("a", 1)}
-
     def test_times_of_versions_grow_even_if_the_clock_goes_back(
         self, objects: DictObjectStore
     ) -> None:
@@ -215,14 +177,6 @@ class TestCommitting:
         assert times == [FIRST_MS, FIRST_MS + 1, FIRST_MS + 2, 5_000_500, 5_000_501]
         assert [info.timestamp_ms for info in reader_of(objects).versions()] == times
         assert [reader_of(objects).latest_at(time) for time in times] == [0, 1, 2, 3, 4]
-
-    def test_a_missing_file_is_named_with_its_batch(self, objects: DictObjectStore) -> None:
-        query = ScriptedTable(objects)
-        file = query.commit(7, put(1, "a", 1)).state[0]
-        objects.delete([file.name])
-        with pytest.raises(ObjectMissingError) as caught:
-            query.table.read_rows(file, ALL)
-        assert (caught.value.name, caught.value.epoch) == (file.name, 7)
 
 
 class TestOwners:
@@ -343,20 +297,6 @@ class TestCommittersAtOnce:
 class TestColumns:
     WIDER = schema_json(id="long", name="string", count="integer", added="date")
 
-    def test_new_columns_are_merged_and_older_versions_keep_theirs(
-        self, objects: DictObjectStore
-    ) -> None:
-        query = ScriptedTable(objects)
-        query.commit(0, put(1, "a", 1), put(2, "b", 2))
-        file = query.write(1, [put(2, "b", 3, None)], self.WIDER)
-        version = query.publish(1, [file], self.WIDER, merges_schema=True)
-        assert version.schema_json == self.WIDER
-        reader = reader_of(objects)
-        assert reader.schema(0).names == ["id", "name", "count"]
-        assert reader.schema(1).names == ["id", "name", "count", "added"]
-        assert state_of(objects, 0) == {1: ("a", 1), 2: ("b", 2)}
-        assert state_of(objects, 1) == {1: ("a", 1, None), 2: ("b", 3, None)}
-
     @pytest.mark.parametrize(
         "columns",
         [
@@ -381,13 +321,3 @@ class TestColumns:
         query = ScriptedTable(objects)
         version = query.commit(0, put(1, "a", 1))
         assert query.publish(0, [], self.WIDER) == version
-
-
-class TestSequences:
-    def test_late_rows_lose_whatever_version_they_come_in(self, objects: DictObjectStore) -> None:
-        query = ScriptedTable(objects, metadata=SEQUENCED)
-        query.commit(0, put(1, "a", 1, sequence=5), put(2, "b", 2, sequence=5))
-        query.commit(1, put(1, "late", 0, sequence=4), gone(2, sequence=6))
-        query.commit(2, put(2, "late", 0, sequence=5), put(1, "equal", 0, sequence=5))
-        assert state_of(objects, 1) == {1: ("a", 1)}
-        assert state_of(objects, 2) == {1: ("equal", 0)}
