@@ -10,7 +10,7 @@ from checkpoint_store.epochs.operator_layout import parse_manifest
 from checkpoint_store.files.document import FORMAT_VERSION, encode_document
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, state_before
+from tests.support.operators.scripted_operator import ScriptedOperator, state_before
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 
@@ -49,13 +49,6 @@ def test_only_the_newest_epochs_are_kept_and_what_they_need(objects: DictObjectS
     assert operator.checkpoints.retain(2) == 1 + 2 + 8
     assert of_kind(objects, "changelog") == [5]
     assert state_before(objects, 5) == {0: 4, 7: 4}
-    assert operator.checkpoints.retain(2) == 0
-
-
-def test_nothing_is_deleted_while_there_are_few_epochs(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    operator.run_epoch(1, {0: 2})
     assert operator.checkpoints.retain(2) == 0
 
 
@@ -268,13 +261,3 @@ def test_an_epoch_newer_than_the_newest_manifest_is_left_alone(objects: DictObje
     newest = [name for name in objects.objects if f"epochs/{5:019d}" in name]
     operator.checkpoints.retain(2)
     assert [name for name in newest if name not in objects.objects] == []
-
-
-def test_the_metadata_stays() -> None:
-    objects = DictObjectStore()
-    operator = ScriptedOperator(objects)
-    for epoch in range(5):
-        operator.run_epoch(epoch, {0: epoch})
-    operator.checkpoints.retain(2)
-    assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
-    assert CompletedCheckpointStore(objects).runs.register("run-a") == operator.run

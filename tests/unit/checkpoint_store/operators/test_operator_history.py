@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.epochs.completed_checkpoint import Barrier, StateSchema
-from checkpoint_store.epochs.store_metadata import StoreMetadata
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.errors import (
-    CorruptObjectError,
     StateNotFoundError,
     VersionMissingError,
     VersionNotRetainedError,
@@ -18,23 +16,16 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.completed_checkpoint_store import (
-    CompletedCheckpointStore,
-)
-from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
+from tests.support.operators.keyed_operator import KEYED, KeyedOperator
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, State
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import schema_json
 
 ALL = KeyGroupRange(0, 7)
-KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))
-COUNT = StateSchema("count", "value", schema_json(n="integer"))
-# A value column with the name of the key column.
-LAST = StateSchema("last", "value", schema_json(key="string"))
 
 
 @pytest.fixture
@@ -79,15 +70,6 @@ class TestEpochs:
         assert changes_at(history, 1) == {7: 2}
         assert changes_at(history, 2) == {1: 3}
 
-    def test_an_epoch_that_changed_nothing_is_an_epoch(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(1, {})
-        history = history_of(objects)
-        assert history.versions() == [0, 1]
-        assert changes_at(history, 1) == {}
-        assert state_at(history, 1) == {0: 1}
-
     def test_a_snapshot_is_no_change(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1, 7: 1})
@@ -109,16 +91,6 @@ class TestEpochs:
     def test_an_operator_that_never_ran_has_no_epochs(self, objects: DictObjectStore) -> None:
         with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
             history_of(objects).at(0)
-
-    def test_a_state_survives_other_parallelisms(self, objects: DictObjectStore) -> None:
-        ScriptedOperator(objects, "run-a", parallelism=3).run_epoch(0, dict.fromkeys(range(8), 0))
-        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {3: 1})
-        ScriptedOperator(objects, "run-c", parallelism=4).run_epoch(2, {0: 2, 7: 2})
-        history = history_of(objects)
-        assert history.versions() == [0, 1, 2]
-        assert state_at(history, 0) == dict.fromkeys(range(8), 0)
-        assert state_at(history, 2) == dict.fromkeys(range(8), 0) | {3: 1, 0: 2, 7: 2}
-        assert changes_at(history, 2) == {0: 2, 7: 2}
 
     def test_files_of_a_narrower_subtask_count_only_for_its_key_groups(
         self, objects: DictObjectStore
@@ -147,16 +119,6 @@ class TestWithoutManifest:
         operator.run_epoch(2, {0: 3})
         assert history.versions() == [0, 1, 2]
         assert changes_at(history, 1) == {7: 2}
-
-    def test_the_barriers_replace_a_half_written_manifest(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(1, {0: 2})
-        name = max(name for name in objects.objects if name.startswith("manifests/"))
-        objects.objects[name] = objects.objects[name][:-1]
-        history = history_of(objects)
-        assert history.versions() == [0, 1]
-        assert state_at(history, 1) == {0: 2}
 
     def test_the_first_epoch_need_not_have_one(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
@@ -292,22 +254,6 @@ class TestDamage:
         assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 2]
         assert [name for name in manifests if caplog.text.count(f"passed over: {name}") != 1] == []
 
-    def test_a_damaged_epoch_is_never_an_older_one_and_hides_none(
-        self, objects: DictObjectStore
-    ) -> None:
-        self.committed(objects, range(4))
-        self.damage(objects, self.of_epoch(objects, 3))
-        reader = keyed_reader(objects)
-        for ask in (reader.read, reader.info, reader.versions, lambda: reader.changes(1)):
-            with pytest.raises(CorruptObjectError) as caught:
-                ask()
-            assert caught.value.epoch == 3
-        assert reader.read(2)["n"].to_pylist() == [2]
-        assert reader.changes(0, 2)["n"].to_pylist() == [0, 1, 1, 2]
-        assert reader.latest_at(20_000) == 2
-        with pytest.raises(CorruptObjectError):
-            reader.latest_at(20_001)
-
     def test_an_epoch_that_others_were_built_upon_is_missed(self, objects: DictObjectStore) -> None:
         self.committed(objects, [0, 1, 2, 5, 6])
         objects.delete(self.of_epoch(objects, 2))
@@ -354,18 +300,6 @@ class TestDamage:
 
 
 class TestRetention:
-    def test_epochs_that_were_deleted_are_not_there(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        for epoch in range(6):
-            operator.run_epoch(epoch, {0: epoch}, "snapshot")
-        operator.checkpoints.retain(2)
-        history = history_of(objects)
-        assert history.versions() == [4, 5]
-        assert state_at(history, 4) == {0: 4}
-        with pytest.raises(VersionNotRetainedError) as caught:
-            history.at(3)
-        assert (caught.value.oldest, caught.value.newest) == (4, 5)
-
     def test_an_epoch_that_is_deleted_after_it_was_listed_is_not_there(
         self, objects: DictObjectStore
     ) -> None:
@@ -379,72 +313,24 @@ class TestRetention:
             history.at(0)
 
 
-class KeyedOperator:
-    """One run of an operator with one subtask and the states `count` and, optionally, `last`."""
+class OfTwoStates(KeyedOperator):
+    """A KeyedOperator with a second state, `last`: the number as text, in a column with the name of
+    the key column."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        run_id: str = "run-a",
-        states: Sequence[StateSchema] = (COUNT,),
-    ) -> None:
-        self.checkpoints = CompletedCheckpointStore(store)
-        self.checkpoints.open(KEYED)
-        self.run = self.checkpoints.runs.register(run_id)
-        self.states = tuple(states)
+    states = (*KeyedOperator.states, StateSchema("last", "value", schema_json(key="string")))
 
-    def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
-        """Write a row of each key to every state: `count` holds the number, `last` the number as
-        text."""
-        base = self.checkpoints.latest_before(epoch)
-        by = SubtaskAttempt(epoch, self.run, 0, 1)
-        handle = self.checkpoints.files.write("changelog", self._table(counts), ALL, by)
-        bases = () if base is None else base.barriers
-        barrier = Barrier(
-            barrier_id=f"{self.run.run_id}/{epoch}",
-            epoch=epoch,
-            subtask=0,
-            parallelism=1,
-            run=self.run,
-            attempt=1,
-            plan_id="plan-1",
-            base=tuple(base_barrier.barrier_id for base_barrier in bases),
-            base_epoch=None if base is None else base.epoch,
-            base_run=None if base is None else base.run.number,
-            handles=(*(base.handles_for(ALL) if base else ()), handle),
-            states=self.states,
+    def table(self, state: State) -> pa.Table:
+        """See ScriptedOperator."""
+        counts = super().table(state)
+        texts = [{"key": str(row["n"])} for row in counts["count"].to_pylist()]
+        field = pa.field(
+            "last", pa.struct([("key", pa.string())]), metadata={b"cowstate.state": b"last"}
         )
-        self.checkpoints.publish_barrier(barrier)
-        assert self.checkpoints.complete(epoch, self.run, 1) is not None
-
-    def _table(self, counts: dict[int, int]) -> pa.Table:
-        types = {"count": pa.struct([("n", pa.int32())]), "last": pa.struct([("key", pa.string())])}
-        rows = [
-            {
-                "key": key,
-                "_key_group": key,
-                "_state": state.name,
-                "_op": "put",
-                f"_{state.name}": {"n": n} if state.name == "count" else {"key": str(n)},
-            }
-            for key, n in sorted(counts.items())
-            for state in self.states
-        ]
-        fields = [
-            pa.field("key", pa.int64()),
-            pa.field("_key_group", pa.int32()),
-            pa.field("_state", pa.string()),
-            pa.field("_op", pa.string()),
-        ]
-        fields += [
-            pa.field(
-                f"_{state.name}",
-                types[state.name],
-                metadata={b"cowstate.state": state.name.encode()},
-            )
-            for state in self.states
-        ]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+        both = counts.append_column(field, pa.nulls(len(counts), field.type))
+        columns = {"_state": pa.array(["last"] * len(counts)), "last": pa.array(texts, field.type)}
+        columns["count"] = pa.nulls(len(counts), both.schema.field("count").type)
+        last = pa.table([columns.get(name, both[name]) for name in both.column_names], both.schema)
+        return pa.concat_tables([both, last]).sort_by("_key_group")
 
 
 def keyed_reader(store: ObjectStore, state: str | None = None) -> StateReader:
@@ -459,7 +345,7 @@ class TestStates:
             assert rows == [{"key": 1, "n": 10}, {"key": 2, "n": 20}]
 
     def test_one_of_several_states_is_read_alone(self, objects: DictObjectStore) -> None:
-        operator = KeyedOperator(objects, states=(COUNT, LAST))
+        operator = OfTwoStates(objects)
         operator.run_epoch(0, {1: 10})
         operator.run_epoch(1, {1: 11, 2: 20})
         count, last = keyed_reader(objects, "count"), keyed_reader(objects, "last")
@@ -477,14 +363,14 @@ class TestStates:
     def test_a_state_that_is_not_clear_is_an_error_that_lists_all(
         self, objects: DictObjectStore, state: str | None
     ) -> None:
-        KeyedOperator(objects, states=(COUNT, LAST)).run_epoch(0, {1: 10})
+        OfTwoStates(objects).run_epoch(0, {1: 10})
         with pytest.raises(StateNotFoundError, match="its states are count, last") as caught:
             keyed_reader(objects, state).read()
         assert (caught.value.state, caught.value.present) == (state, ("count", "last"))
 
     def test_a_state_that_came_later_is_not_there_before(self, objects: DictObjectStore) -> None:
         KeyedOperator(objects, "run-a").run_epoch(0, {1: 10})
-        KeyedOperator(objects, "run-b", states=(COUNT, LAST)).run_epoch(1, {1: 11})
+        OfTwoStates(objects, "run-b").run_epoch(1, {1: 11})
         history = OperatorHistory(objects, KEYED, "last")
         assert history.at(1).shape.state == "last"
         with pytest.raises(StateNotFoundError, match="no state 'last'; its states are count"):

@@ -10,7 +10,6 @@ from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunName
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import UNPUBLISHED
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
@@ -42,14 +41,6 @@ def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjec
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE + 1) == [orphan.name]
     assert orphan.name not in objects.objects
     assert state_before(objects, 1) == {0: 1}
-    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
-
-
-def test_an_object_of_unknown_age_is_kept(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    objects.now = None
-    write_orphan(operator, 0)
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
 
 
@@ -87,19 +78,6 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == entries[:3]
     assert operator.checkpoints.runs.register("run-1004").number == 1004
-
-
-def test_what_was_never_published_is_deleted(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    for name in ("0123", "4567"):
-        objects.put(f"{UNPUBLISHED}/{name}", b"begun")
-    checkpoints = CompletedCheckpointStore(objects)
-    assert checkpoints.sweep_orphans(GRACE, now=GRACE) == []
-    assert checkpoints.sweep_orphans(GRACE, LONG_AFTER) == [
-        f"{UNPUBLISHED}/{name}" for name in ("0123", "4567")
-    ]
-    assert state_before(objects, 1) == {0: 1}
 
 
 def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjectStore) -> None:
@@ -224,7 +202,3 @@ def test_a_manifest_that_is_deleted_meanwhile_names_nothing(objects: DictObjectS
     racing = Racing(objects=objects.objects, modified=objects.modified)
     assert CompletedCheckpointStore(racing).sweep_orphans(GRACE, LONG_AFTER) == []
     assert state_before(objects, 2) == {0: 1}
-
-
-def test_an_empty_store_has_no_orphans(objects: DictObjectStore) -> None:
-    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
