@@ -143,16 +143,6 @@ class TestCost:
             assert progress_at(history, history.versions()[-1], subtasks=True).epoch == epoch
             assert (len(objects.listings), len(objects.reads)) == (2, 1)
 
-    def test_an_epoch_is_read_once(self) -> None:
-        objects = DictObjectStore()
-        ScriptedOperator(objects).run_epoch(0, {0: 1})
-        history = OperatorHistory(objects, METADATA, None)
-        history.versions()
-        objects.reads.clear()
-        for _ in range(3):
-            progress_at(history, 0, subtasks=True)
-        assert len(objects.reads) == 1
-
 
 class TestErrors:
     def test_no_store_is_an_error_that_names_the_stores_below(self, tmp_path: Path) -> None:

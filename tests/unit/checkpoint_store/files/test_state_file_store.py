@@ -103,14 +103,6 @@ def test_a_missing_file_is_named_with_its_epoch(
     assert (caught.value.name, caught.value.epoch) == (handle.name, 12)
 
 
-def test_damage_is_found_before_the_first_row(
-    objects: Counting, files: StateFileStore, handle: StateHandle
-) -> None:
-    objects.objects[handle.name] = objects.objects[handle.name][:-1] + b"?"
-    with pytest.raises(CorruptObjectError, match="sha256"):
-        files.read(handle, HEADER.key_groups)
-
-
 class ReadTogether(DictObjectStore):
     """A store that answers reads only once as many reads wait as `together` has parties."""
 

@@ -57,11 +57,6 @@ def test_a_path_is_a_local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert store.url == f"file://{tmp_path}/some/store"
 
 
-def test_opening_creates_nothing(tmp_path: Path) -> None:
-    assert list(open_object_store(str(tmp_path / "store")).list("runs")) == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_unknown_protocol_is_a_clear_error() -> None:
     with pytest.raises(StoreAccessError, match="no file system is known for s4://") as caught:
         open_object_store("s4://bucket/store")
@@ -246,16 +241,6 @@ class AnsweringFileSystem(MemoryFileSystem):
 fsspec.register_implementation("answering", AnsweringFileSystem, clobber=True)
 
 
-class UnbuiltFileSystem(MemoryFileSystem):
-    """A client without its library: the error has the text of pyarrow's HDFS client."""
-
-    protocol = "unbuilt"
-    problem = "Unable to load libjvm\ndlopen(/usr/lib/libjvm.so) failed"
-
-    def __init__(self, **_: Any) -> None:
-        raise OSError(self.problem)
-
-
 class SurprisedFileSystem(MemoryFileSystem):
     """A client that passes unknown options on to a library at the first read."""
 
@@ -265,20 +250,7 @@ class SurprisedFileSystem(MemoryFileSystem):
         raise TypeError("connect() got an unexpected keyword argument 'surprise'")
 
 
-fsspec.register_implementation("unbuilt", UnbuiltFileSystem, clobber=True)
 fsspec.register_implementation("surprised", SurprisedFileSystem, clobber=True)
-
-
-@pytest.mark.parametrize(
-    "problem", [UnbuiltFileSystem.problem, "Prior attempt to load libhdfs failed"]
-)
-def test_a_client_without_its_library_is_no_store_that_may_come_back(
-    monkeypatch: pytest.MonkeyPatch, problem: str
-) -> None:
-    monkeypatch.setattr(UnbuiltFileSystem, "problem", problem)
-    store = RetryingObjectStore(open_object_store("unbuilt://namenode/store"))
-    with pytest.raises(StoreAccessError, match=r"load lib.*ARROW_LIBHDFS_DIR"):
-        store.get("d/a")
 
 
 def test_an_option_that_the_client_does_not_know_is_told() -> None:

