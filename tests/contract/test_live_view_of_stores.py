@@ -81,9 +81,7 @@ def test_a_state_is_chosen_by_name_and_an_unknown_name_is_refused(place: Place) 
 
 
 @pytest.mark.parametrize("damage", ["version", "no version", "file", "no file"])
-def test_damage_between_what_is_shown_and_the_newest_is_not_needed(
-    place: Place, damage: str
-) -> None:
+def test_damage_between_the_shown_and_the_newest_is_not_needed(place: Place, damage: str) -> None:
     store = place.store()
     table = ScriptedTable(store)
     table.commit(0, put(1, "a", 10))

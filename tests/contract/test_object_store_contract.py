@@ -141,9 +141,7 @@ class TestStoresOfOnePathOnSeveralHosts:
             ("hosted://here:http/store", "here:http"),
         ],
     )
-    def test_a_part_of_a_url_that_the_client_ignores_is_refused(
-        self, url: str, ignored: str
-    ) -> None:
+    def test_a_part_of_a_url_that_a_client_ignores_is_refused(self, url: str, ignored: str) -> None:
         with pytest.raises(StoreAccessError, match=f"HostedFileSystem. ignores '{ignored}' in"):
             open_object_store(url)
 

@@ -71,9 +71,7 @@ def with_text(body: Any, path: tuple[Any, ...], text: str) -> Any:
 
 
 @pytest.mark.parametrize("crafted", CRAFTED)
-def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(
-    crafted: str,
-) -> None:
+def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(crafted: str) -> None:
     accepted, fields = [], 0
     for document in DOCUMENTS:
         whole = json.loads(document.data)
@@ -167,9 +165,7 @@ def test_a_link_in_the_place_of_unpublished_files_is_refused(tmp_path: Path) -> 
         LocalObjectStore(tmp_path / "store").put("a/b", b"x")
 
 
-def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_the_table(
-    tmp_path: Path,
-) -> None:
+def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_a_table(tmp_path: Path) -> None:
     (tmp_path / "outside").write_bytes(b"secret")
     store = LocalObjectStore(tmp_path / "table")
     table = TableStore(store)

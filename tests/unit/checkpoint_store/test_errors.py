@@ -251,9 +251,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
 
 
 @pytest.mark.parametrize(("error", "words"), ERRORS, ids=lambda value: type(value).__name__)
-def test_the_message_has_the_values_and_the_way_out(
-    error: CheckpointStoreError, words: list[str]
-) -> None:
+def test_a_message_has_values_and_a_way_out(error: CheckpointStoreError, words: list[str]) -> None:
     assert [word for word in words if word not in str(error)] == []
 
 

@@ -321,9 +321,7 @@ def test_of_versions_of_one_time_the_newest_counts() -> None:
         (2001, "is not known yet: the last one is of 1970-01-01 00:00:02.000+00:00. Ask for"),
     ],
 )
-def test_a_time_out_of_range_is_an_error_that_names_the_range(
-    timestamp_ms: int, expected: str
-) -> None:
+def test_a_time_out_of_range_is_an_error_naming_the_range(timestamp_ms: int, expected: str) -> None:
     with pytest.raises(TimestampOutOfRangeError, match=re.escape(expected)):
         StateReader(three_versions()).latest_at(timestamp_ms)
 

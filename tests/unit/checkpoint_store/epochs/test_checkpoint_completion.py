@@ -110,9 +110,7 @@ class TestGroups:
         }
 
     @BY_SIZE
-    def test_what_another_one_has_written_is_not_written_again(
-        self, objects: DictObjectStore, operator: Operator
-    ) -> None:
+    def test_nothing_is_written_twice(self, objects: DictObjectStore, operator: Operator) -> None:
         subtasks = started(objects, operator)
         publish_all(subtasks, 0)
         assert not operator.parallelism > 10 or not subtasks[0].complete()
@@ -211,9 +209,7 @@ class TestTheHotPath:
         assert len(named(objects, "manifests/")) == 1
 
     @BY_SIZE
-    def test_a_part_of_an_epoch_is_an_error(
-        self, objects: DictObjectStore, operator: Operator
-    ) -> None:
+    def test_partial_epochs_are_errors(self, objects: DictObjectStore, operator: Operator) -> None:
         subtasks = started(objects, operator)
         run_epoch(subtasks[1:], 0, CHANGES)
         with pytest.raises(PartialEpochError) as caught:
@@ -243,9 +239,7 @@ class TestRestores:
         started(objects, again)
         assert state_before(objects, 3, again) == {**CHANGES, 0: 1, 30: 1, 60: 2}
 
-    def test_a_restore_reads_the_groups_of_its_key_groups_only(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_restore_reads_only_groups_of_its_key_groups(self, objects: DictObjectStore) -> None:
         run_epoch(started(objects, MANY), 0, CHANGES)
         host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 22)
         forget(objects)
@@ -271,9 +265,7 @@ class TestRestores:
         with pytest.raises(PartialEpochError):
             late.base(7)
 
-    def test_a_run_that_left_an_epoch_out_does_not_go_on_from_an_abandoned_one(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_run_with_a_gap_goes_on_from_its_own_epochs(self, objects: DictObjectStore) -> None:
         """Run a has epochs 0 to 3. Run b starts from epoch 1, runs epoch 2, and Spark skips epoch
         3. So epoch 4 starts from epoch 2 of run b, not from epoch 3 of run a."""
         first = started(objects, FEW)
@@ -285,9 +277,7 @@ class TestRestores:
         base = based(LoneSubtask(objects, second, 0), 4)
         assert (base.epoch, base.run.run_id) == (2, "run-b")
 
-    def test_a_run_that_ended_before_its_first_epoch_does_not_matter(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_run_without_an_epoch_does_not_matter(self, objects: DictObjectStore) -> None:
         run_epoch(started(objects, FEW), 0, CHANGES)
         started(objects, replace(FEW, run_id="run-b"))
         host = LoneSubtask(objects, replace(FEW, run_id="run-c"), 0)
@@ -331,9 +321,7 @@ class TestRestores:
             state_before(objects, 1, again)
         assert caught.value.name == name
 
-    def test_a_group_with_the_barriers_of_another_one_is_damage(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_group_with_barriers_of_another_is_damage(self, objects: DictObjectStore) -> None:
         run_epoch(started(objects, MANY), 0, CHANGES)
         first, second, _ = named(objects, "/group-")
         objects.objects[first] = objects.objects[second]
@@ -350,9 +338,7 @@ def damage(objects: DictObjectStore, part: str) -> str:
 
 
 class TestDeletion:
-    def test_a_damaged_group_does_not_make_orphans_of_the_others(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_damaged_group_makes_no_orphans_of_the_others(self, objects: DictObjectStore) -> None:
         run_epoch(started(objects, MANY), 0, CHANGES)
         damage(objects, "/group-00010")
         before = set(objects.objects)
@@ -396,9 +382,7 @@ class TestDeletion:
         with pytest.raises(EpochNotRetainedError):
             LoneSubtask(objects, replace(MANY, run_id="run-b"), 12).base(3)
 
-    def test_a_sweep_that_is_stopped_leaves_no_whole_epoch_without_files(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_stopped_sweep_leaves_no_epoch_without_files(self, objects: DictObjectStore) -> None:
         first = started(objects, MANY)
         for epoch in range(3):
             run_epoch(first, epoch, CHANGES)
@@ -422,9 +406,7 @@ class TestDeletion:
 
 
 class TestNames:
-    def test_a_summary_of_a_later_release_is_read_from_the_barriers(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_summaries_of_later_releases_come_from_barriers(self, objects: DictObjectStore) -> None:
         subtasks = started(objects, MANY)
         run_epoch(subtasks, 0, CHANGES)
         [manifest] = named(objects, "manifests/")

@@ -50,9 +50,7 @@ def test_what_is_no_summary_is_refused(text: str) -> None:
 
 
 @given(st.lists(summaries, min_size=1, max_size=6), st.integers(1, 5))
-def test_groups_are_summed_up_as_their_members_are(
-    members: list[CheckpointSummary], cut: int
-) -> None:
+def test_groups_are_summed_up_as_members_are(members: list[CheckpointSummary], cut: int) -> None:
     groups = [members[:cut], members[cut:]]
     by_groups = joined([joined(group) for group in groups if group])
     assert by_groups == joined(members)

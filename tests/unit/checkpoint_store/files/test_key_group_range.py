@@ -77,8 +77,6 @@ def test_a_subtask_outside_of_the_parallelism_has_no_range(parallelism: int, sub
 
 
 @pytest.mark.parametrize(("group", "parallelism"), [(8, 2), (-1, 2), (0, 0), (0, 9)])
-def test_a_key_group_outside_of_the_max_parallelism_has_no_subtask(
-    group: int, parallelism: int
-) -> None:
+def test_a_key_group_outside_max_parallelism_has_no_subtask(group: int, parallelism: int) -> None:
     with pytest.raises(ValueError, match="is not within"):
         subtask_of_key_group(group, 8, parallelism)

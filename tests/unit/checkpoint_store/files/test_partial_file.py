@@ -95,9 +95,7 @@ def test_who_wants_all_reads_the_file_once() -> None:
     assert objects.ranges == [(0, handle.length)]
 
 
-def test_the_batches_of_a_long_file_are_decoded_in_another_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batches_of_a_long_file_are_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     _, files, handle = written(table := rows(20_000))
     original, threads = state_file._is_of, set()
 

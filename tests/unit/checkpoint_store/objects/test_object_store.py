@@ -117,9 +117,7 @@ def test_a_server_that_is_gone_is_unavailable_in_bounded_time() -> None:
             store.get("d/a")
 
 
-def test_a_server_that_is_away_for_some_seconds_is_waited_for(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_server_that_is_away_for_seconds_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     with moto_s3() as server:
         url = f"{server.new_bucket()}/store"
         store = RetryingObjectStore(open_object_store(url, server.storage_options))
@@ -279,9 +277,7 @@ def test_a_range_that_cannot_be_read_is_no_end_of_an_object() -> None:
         open_object_store("lost://store").get_range("d/a", 5, 1)
 
 
-def test_a_server_that_answers_precondition_failed_has_the_object(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_precondition_failed_means_that_an_object_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AnsweringFileSystem, "answer", ServerAnswer("PreconditionFailed"))
     with pytest.raises(ObjectExistsError):
         open_object_store("answering://store").put("d/a", b"x")

@@ -106,9 +106,7 @@ def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectSto
     assert state_before(objects, 12) == {0: 3, 1: 11}
 
 
-def test_nothing_is_deleted_while_a_run_that_has_begun_has_completed_nothing(
-    objects: DictObjectStore,
-) -> None:
+def test_nothing_is_deleted_while_a_run_has_completed_nothing(objects: DictObjectStore) -> None:
     first = ScriptedOperator(objects, "run-a")
     for epoch in range(8):
         first.run_epoch(epoch, {0: epoch})
@@ -123,9 +121,7 @@ def test_nothing_is_deleted_while_a_run_that_has_begun_has_completed_nothing(
     assert state_before(objects, 8) == {0: 6, 1: 7}
 
 
-def test_a_run_that_ended_before_its_first_barrier_stops_no_retention(
-    objects: DictObjectStore,
-) -> None:
+def test_a_run_that_ended_without_a_barrier_stops_no_retention(objects: DictObjectStore) -> None:
     """Retention works in the former run, which goes on, and in the next run."""
     first = ScriptedOperator(objects, "run-a")
     ScriptedOperator(objects, "run-b")
@@ -206,9 +202,7 @@ def test_no_file_is_deleted_while_a_retained_manifest_may_name_any(
     assert of_kind(objects, "snapshot") == epochs_of(objects, "manifests") == [11, 12, 13, 14]
 
 
-def test_a_manifest_of_a_newer_release_that_is_retained_is_passed_over(
-    objects: DictObjectStore,
-) -> None:
+def test_a_retained_manifest_of_a_newer_release_is_passed_over(objects: DictObjectStore) -> None:
     with_snapshots(objects, 10)
     [manifest] = of_epoch(objects, "manifest", 8)
     checkpoint = json.loads(objects.objects.pop(manifest))
@@ -220,9 +214,7 @@ def test_a_manifest_of_a_newer_release_that_is_retained_is_passed_over(
     assert max(set(files) - set(of_kind(objects, "changelog"))) < 6
 
 
-def test_a_damaged_manifest_that_a_later_one_replaced_keeps_nothing(
-    objects: DictObjectStore,
-) -> None:
+def test_a_damaged_manifest_that_was_replaced_keeps_nothing(objects: DictObjectStore) -> None:
     operator = with_snapshots(objects, 10)
     [replaced] = of_epoch(objects, "manifest", 9)
     damage(objects, replaced)
@@ -235,9 +227,7 @@ def test_a_damaged_manifest_that_a_later_one_replaced_keeps_nothing(
 
 
 @pytest.mark.parametrize("damages_barriers", [False, True])
-def test_a_damaged_manifest_that_expires_is_deleted(
-    objects: DictObjectStore, damages_barriers: bool
-) -> None:
+def test_a_damaged_manifest_expires(objects: DictObjectStore, damages_barriers: bool) -> None:
     """The files that the epoch's barriers name are deleted, too. If a barrier is damaged, the sweep
     deletes the files as orphans."""
     operator = ScriptedOperator(objects)

@@ -50,9 +50,7 @@ def start_of(objects: DictObjectStore, epoch: int) -> tuple[int, str] | None:
 
 
 class TestOpen:
-    def test_the_first_opening_creates_the_store_and_later_ones_read_it(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_one_opening_makes_the_store_later_ones_read_it(self, objects: DictObjectStore) -> None:
         assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
         written = dict(objects.objects)
         assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
@@ -90,9 +88,7 @@ class TestRuns:
         runs = [store.runs.register(run_id) for run_id in ("c", "a", "b")]
         assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
 
-    def test_a_run_is_later_than_those_that_wrote_though_their_entries_are_gone(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_run_is_later_than_writers_without_entries(self, objects: DictObjectStore) -> None:
         for run_id in ("c", "a"):
             ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
         ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
@@ -131,9 +127,7 @@ class TestCompleting:
         assert len(published(objects, "manifests/")) == 1
         assert state_before(objects, 1) == {0: 1, 7: 1}
 
-    def test_the_latest_attempts_make_the_manifest_that_wins(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_the_latest_attempts_make_the_winning_manifest(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         # Names drawn later sort first, so only the attempt can decide.
         uniques = (f"{number:012x}" for number in range(99, 0, -1))
@@ -205,9 +199,7 @@ class TestLatestBefore:
         operator.run_epoch(3, {1: 3})
         assert state_before(objects, 4) == {0: 2, 1: 3}
 
-    def test_a_rollback_that_died_before_its_manifest_is_followed(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_rollback_without_its_manifest_is_followed(self, objects: DictObjectStore) -> None:
         first = ScriptedOperator(objects, "run-a")
         for epoch in range(10):
             first.run_epoch(epoch, {0: epoch})
@@ -233,9 +225,7 @@ class TestLatestBefore:
             with pytest.raises(CorruptObjectError, match="barrier-"):
                 start_of(objects, 2)
 
-    def test_the_only_barrier_of_an_epoch_without_manifest_is_needed_whole(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_the_only_barrier_of_an_epoch_is_needed_whole(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects, parallelism=1)
         operator.run_epoch(0, {0: 1})
         operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
@@ -250,9 +240,7 @@ class TestLatestBefore:
                 find()
             assert (caught.value.name, caught.value.epoch) == (barrier, 1)
 
-    def test_a_damaged_barrier_that_a_later_attempt_replaced_is_passed_over(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_replaced_damaged_barrier_is_passed_over(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         for attempt in (1, 2):
             operator.run_subtask(0, 0, {0: attempt}, None, attempt=attempt)
@@ -266,9 +254,7 @@ class TestLatestBefore:
             start_of(objects, 1)
         assert caught.value.name == second
 
-    def test_a_damaged_manifest_is_rebuilt_from_intact_barriers(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_damaged_manifest_is_rebuilt_from_barriers(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1})
         [manifest] = published(objects, "manifests/")
@@ -278,9 +264,7 @@ class TestLatestBefore:
         assert where(fresh.completed_at(0, operator.run, 2)) == (0, "run-a")
         assert len(published(objects, "manifests/")) == 2
 
-    def test_a_damaged_manifest_without_its_barriers_is_named(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_damaged_manifest_without_barriers_is_named(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1})
         [manifest] = published(objects, "manifests/")
@@ -294,9 +278,7 @@ class TestLatestBefore:
                 find()
             assert (caught.value.name, caught.value.epoch) == (manifest, 0)
 
-    def test_an_epoch_behind_the_retained_ones_does_not_silently_start_from_nothing(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_an_epoch_before_the_retained_ones_is_an_error(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         for epoch in range(5):
             operator.run_epoch(epoch, {0: epoch})
@@ -315,9 +297,7 @@ class TestLatestBefore:
 
 
 class TestCompletedAt:
-    def test_the_manifest_of_this_run_and_epoch_is_found_by_one_listing(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_an_epoch_s_manifest_is_found_by_one_listing(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         completed = operator.run_epoch(0, {0: 1})
         fresh = CompletedCheckpointStore(objects)
@@ -348,9 +328,7 @@ class TestCompletedAt:
         later = ScriptedOperator(objects, "run-b")
         assert later.checkpoints.completed_at(0, later.run, 2) is None
 
-    def test_a_run_is_over_once_a_later_one_has_completed_an_epoch(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_run_is_over_once_a_later_completes_an_epoch(self, objects: DictObjectStore) -> None:
         older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
         completed = older.run_epoch(0, {0: 1})
         assert older.checkpoints.completed_at(0, older.run, 2) == share_of_all(completed)

@@ -92,9 +92,7 @@ class TestEpochs:
         with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
             history_of(objects).at(0)
 
-    def test_files_of_a_narrower_subtask_count_only_for_its_key_groups(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_files_of_a_subtask_count_for_its_key_groups(self, objects: DictObjectStore) -> None:
         ScriptedOperator(objects, "run-a", parallelism=1).run_epoch(0, dict.fromkeys(range(8), 0))
         ScriptedOperator(objects, "run-b").run_epoch(1, {0: 1}, kind="snapshot")
         history = history_of(objects)
@@ -282,9 +280,7 @@ class TestDamage:
         assert type(caught.value) is VersionNotRetainedError
         assert reader.latest_at(49_999) == 1
 
-    def test_an_epoch_of_a_run_does_not_bring_back_what_it_rolled_back(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_run_does_not_bring_back_what_it_rolled_back(self, objects: DictObjectStore) -> None:
         self.committed(objects, range(4))
         take_back(objects, 2)
         second = KeyedOperator(objects, "run-b")
@@ -300,9 +296,7 @@ class TestDamage:
 
 
 class TestRetention:
-    def test_an_epoch_that_is_deleted_after_it_was_listed_is_not_there(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_an_epoch_deleted_after_a_listing_is_not_there(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         for epoch in range(6):
             operator.run_epoch(epoch, {0: epoch}, "snapshot")

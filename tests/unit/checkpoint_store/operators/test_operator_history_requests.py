@@ -27,9 +27,7 @@ def history_of(store: ObjectStore) -> OperatorHistory:
     return OperatorHistory(store, METADATA, None)
 
 
-def test_a_manifest_is_read_once_however_often_versions_are_asked_for(
-    objects: DictObjectStore,
-) -> None:
+def test_a_manifest_is_read_once_however_often_it_is_asked_for(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects)
     for epoch in range(100):
         operator.run_epoch(epoch, {epoch % 8: epoch})
@@ -65,9 +63,7 @@ def test_barriers_of_an_epoch_without_manifest_are_read_once(objects: DictObject
     assert len(objects.reads) == 4
 
 
-def test_a_reader_of_changes_reads_manifests_and_files_once_for_all_calls(
-    objects: DictObjectStore,
-) -> None:
+def test_a_reader_of_changes_reads_manifests_once_for_all_calls(objects: DictObjectStore) -> None:
     operator = KeyedOperator(objects)
     for epoch in range(20):
         operator.run_epoch(epoch, {1: epoch})

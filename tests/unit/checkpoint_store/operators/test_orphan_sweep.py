@@ -54,9 +54,7 @@ def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictOb
     assert state_before(objects, 2) == {0: 2, 7: 2}
 
 
-def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
-    objects: DictObjectStore,
-) -> None:
+def test_barriers_and_files_of_a_replaced_attempt_are_deleted(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects)
     barriers = [operator.run_subtask(0, 0, {0: n}, None, attempt=n) for n in (1, 2)]
     operator.run_subtask(0, 1, {7: 1}, None)
@@ -67,9 +65,7 @@ def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
     assert state_before(objects, 1) == {0: 2, 7: 1}
 
 
-def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
-    objects: DictObjectStore,
-) -> None:
+def test_entries_of_runs_long_before_every_checkpoint_are_deleted(objects: DictObjectStore) -> None:
     entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}")) for n in range(1, 1005)]
     for name in entries:
         objects.put(name, b"")
@@ -91,9 +87,7 @@ def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjec
     assert objects.objects.keys() == before.keys()
 
 
-def test_what_a_zombie_published_behind_the_retained_epochs_is_deleted(
-    objects: DictObjectStore,
-) -> None:
+def test_what_a_zombie_put_before_retained_epochs_is_deleted(objects: DictObjectStore) -> None:
     zombie = ScriptedOperator(objects, "run-z")
     zombie.run_epoch(0, {0: 1})
     operator = ScriptedOperator(objects, "run-b")
@@ -138,9 +132,7 @@ def damage(objects: DictObjectStore, names: list[str], how: Damage) -> None:
 
 
 @pytest.mark.parametrize("how", [flipped, cut])
-def test_a_manifest_that_cannot_be_read_stands_for_its_barriers(
-    objects: DictObjectStore, how: Damage
-) -> None:
+def test_unreadable_manifests_stand_for_barriers(objects: DictObjectStore, how: Damage) -> None:
     operator = ScriptedOperator(objects)
     for epoch in range(3):
         operator.run_epoch(epoch, {0: epoch})

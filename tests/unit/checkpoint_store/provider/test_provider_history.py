@@ -207,9 +207,7 @@ def test_files_that_maintenance_replaces_while_they_are_read_are_read_in_their_p
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
-def test_a_changelog_that_is_lost_is_an_error_that_names_it(
-    store: ObjectStore, partition: int
-) -> None:
+def test_a_lost_changelog_is_an_error_that_names_it(store: ObjectStore, partition: int) -> None:
     store.delete([f"{directory(partition)}/{name}" for name in (changelog(2), snapshot(2))])
     opened = reader(store)
     assert [info.version for info in opened.versions()] == [0, 1, 2, 3]
@@ -281,9 +279,7 @@ def test_a_query_that_went_back_has_other_versions(store: ObjectStore) -> None:
         ("4_abc.changelog", "RocksDBStateStoreProvider"),
     ],
 )
-def test_the_state_of_another_provider_is_refused(
-    store: ObjectStore, name: str, provider: str
-) -> None:
+def test_state_of_another_provider_is_refused(store: ObjectStore, name: str, provider: str) -> None:
     for partition in range(PARTITIONS):
         where = directory(partition)
         store.delete([info.name for info in store.list(where)])
@@ -314,9 +310,7 @@ def test_columns_that_are_lost_or_wrong_are_an_error(
 
 
 class TestChoices:
-    def test_a_store_that_is_not_there_is_an_error_that_lists_those_that_are(
-        self, store: ObjectStore
-    ) -> None:
+    def test_a_missing_store_is_an_error_that_lists_those_there(self, store: ObjectStore) -> None:
         for choice in (ProviderStore(1), ProviderStore(0, "left"), ProviderStore(join_side="left")):
             with pytest.raises(StoreNotFoundError, match=r"operator 0: default\. Pass state="):
                 history_in(store, choice)
@@ -350,9 +344,7 @@ class TestChoices:
         with pytest.raises(NotAStoreError, match="checkpoint of a query with a batch that is comm"):
             history_in(store)
 
-    def test_a_query_without_state_says_where_that_of_python_operators_is(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_query_without_state_says_where_operators_keep_theirs(self, tmp_path: Path) -> None:
         store = LocalObjectStore(tmp_path)
         commit(store, 0)
         with pytest.raises(StoreNotFoundError, match=r"keeps no state .*spark\.cowstate\.store"):
@@ -365,9 +357,7 @@ class TestChoices:
             ({"join_side": "left", "store_name": "default"}, "leave one of them out"),
         ],
     )
-    def test_a_choice_that_means_nothing_is_refused(
-        self, choice: dict[str, str], message: str
-    ) -> None:
+    def test_meaningless_choices_are_refused(self, choice: dict[str, str], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             ProviderStore(**choice)  # type: ignore[arg-type]
 

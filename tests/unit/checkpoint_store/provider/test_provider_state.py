@@ -174,9 +174,7 @@ def test_a_damaged_snapshot_is_passed_over(
     assert [str(snapshot(version)) in caplog.text for version in (2, 3)] == [True, True]
 
 
-def test_a_damaged_snapshot_upon_a_missing_changelog_is_an_error_that_names_both(
-    store: ObjectStore,
-) -> None:
+def test_a_damaged_snapshot_upon_a_missing_changelog_names_both(store: ObjectStore) -> None:
     fill(store)
     for version in (2, 3):
         replace(store, snapshot(version), flipped(store, snapshot(version)))
@@ -204,9 +202,7 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are(store: ObjectSt
         read_partition_state(store, StorePartition(store_name="left-keyToNumValues"), 1)
 
 
-def test_the_changes_of_a_version_that_is_a_snapshot_alone_are_not_known(
-    store: ObjectStore,
-) -> None:
+def test_changes_of_a_version_that_is_a_snapshot_alone_are_not_known(store: ObjectStore) -> None:
     put(store, snapshot(3), file_bytes(snapshot(3), [(1, "a")]))
     assert state(store, 3) == {1: "a"}
     with pytest.raises(ChangesNotKnownError, match="known of no batch yet"):
@@ -235,9 +231,7 @@ def test_files_of_spark_below_ours_are_refused_with_the_way_out(store: ObjectSto
 
 
 @pytest.mark.parametrize("name", ["7.zip", "7.changelog", "7_ab-cd.zip", "7_ab_ef.changelog"])
-def test_state_that_rocksdb_wrote_is_refused_with_the_way_out(
-    store: ObjectStore, name: str
-) -> None:
+def test_state_of_rocksdb_is_refused_with_the_way_out(store: ObjectStore, name: str) -> None:
     store.put(f"state/0/0/{name}", b"x")
     for version in (6, 7):
         told = rf"{name} .*Spark's RocksDBStateStoreProvider wrote it.*statestore"
@@ -267,9 +261,7 @@ def test_a_column_may_have_another_name_since(store: ObjectStore) -> None:
     assert {row["value"]["renamed"] for row in rows} == {"aaa", "cc"}
 
 
-def test_a_row_that_is_none_of_its_schema_is_an_error_that_names_file_and_column(
-    store: ObjectStore,
-) -> None:
+def test_a_row_of_another_schema_is_an_error_that_names_file_and_column(store: ObjectStore) -> None:
     fill(store)
     forged = {"cowstate.value_schema": schema_json("text", "decimal(20,0)")}
     data = file_bytes(changelog(1), [(1, "a text of more bytes than a decimal")], forged)
@@ -300,9 +292,7 @@ def committed(store: ObjectStore, batches: int) -> None:
         store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
 
 
-def test_an_operator_or_a_store_that_is_not_there_is_told_with_those_that_are(
-    store: ObjectStore,
-) -> None:
+def test_a_missing_operator_or_store_is_told_with_those_that_are_there(store: ObjectStore) -> None:
     fill(store)
     committed(store, 4)
     store.put("state/0/0/_metadata/x", b"")
@@ -337,9 +327,7 @@ def test_a_committed_batch_whose_newest_file_is_gone_is_lost(store: ObjectStore)
         read_state(store, 0)
 
 
-def test_a_committed_batch_whose_file_is_gone_is_lost_though_a_later_one_was_begun(
-    store: ObjectStore,
-) -> None:
+def test_a_committed_batch_without_its_file_is_lost_before_a_begun_one(store: ObjectStore) -> None:
     fill(store)
     committed(store, 2)
     replace(store, changelog(2), None)
@@ -349,9 +337,7 @@ def test_a_committed_batch_whose_file_is_gone_is_lost_though_a_later_one_was_beg
             read(store, 1)
 
 
-def test_a_committed_attempt_whose_file_is_gone_is_lost_though_another_is_there(
-    store: ObjectStore,
-) -> None:
+def test_a_committed_attempt_without_its_file_is_lost_beside_another(store: ObjectStore) -> None:
     put(store, changelog(1), file_bytes(changelog(1), CHANGES[1]))
     ids = {"stateUniqueIds": {"0": [[unique(9)]]}}
     store.put("commits/0", b"v2\n" + json.dumps(ids).encode())

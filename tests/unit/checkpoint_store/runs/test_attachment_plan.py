@@ -101,9 +101,7 @@ class TestOneTimeline:
             attachment(went_on, {2: range(7, 9)}, 3)
 
     @pytest.mark.parametrize(("epochs", "left_out"), [({}, 0), ({1: range(4, 9)}, 5)])
-    def test_an_operator_that_had_not_begun_by_then_begins_with_nothing(
-        self, epochs: Epochs, left_out: int
-    ) -> None:
+    def test_an_operator_before_its_start_has_no_base(self, epochs: Epochs, left_out: int) -> None:
         planned = attachment([begun(1, 4, None)], epochs, 3)
         assert (planned.base, len(planned.left_out)) == (None, left_out)
 

@@ -45,9 +45,7 @@ reports = st.tuples(
 
 
 @given(st.lists(reports, max_size=12))
-def test_the_watermark_of_all_is_never_less_than_before(
-    written: list[tuple[int, dict[int, int]]],
-) -> None:
+def test_the_watermark_of_all_never_goes_back(written: list[tuple[int, dict[int, int]]]) -> None:
     watermarks = NOTHING
     for parallelism, reported in written:
         before = watermarks.least_ms

@@ -40,9 +40,7 @@ def others_commit(store: DictObjectStore, *, merges: bool = False) -> None:
 
 
 @pytest.mark.parametrize("is_query", [False, True])
-def test_a_number_that_retention_freed_is_not_taken(
-    shared: DictObjectStore, is_query: bool
-) -> None:
+def test_a_number_freed_by_retention_is_not_taken(shared: DictObjectStore, is_query: bool) -> None:
     store = InterruptedObjectStore(shared, before=[lambda: others_commit(shared)])
     late = ScriptedTable(store, "late", is_query=is_query)
     assert late.commit(0, put(99, "late", 1)).version == NEWEST

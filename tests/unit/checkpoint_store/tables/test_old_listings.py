@@ -42,9 +42,7 @@ def test_a_commit_follows_versions_that_its_listing_does_not_show() -> None:
     assert late.listings.count("versions") == 1
 
 
-def test_a_batch_that_the_listing_does_not_show_is_not_committed_again(
-    shared: DictObjectStore,
-) -> None:
+def test_a_batch_that_no_listing_shows_is_not_committed_again(shared: DictObjectStore) -> None:
     late = ListingsOfAMinuteAgo(shared=shared)
     query = ScriptedTable(shared)
     query.commit(1, put(1, "a", 2))

@@ -114,9 +114,7 @@ class TestWhichFilesAreFolded:
         assert rewritten <= total * levels
 
     @given(st.lists(st.integers(1, 100), min_size=1, max_size=200), st.integers(2, 12))
-    def test_small_commits_make_a_bounded_number_of_files(
-        self, commits: list[int], count: int
-    ) -> None:
+    def test_files_of_small_commits_stay_bounded(self, commits: list[int], count: int) -> None:
         state: list[int] = []
         for length in commits:
             state.append(length)

@@ -60,18 +60,14 @@ class TestTheTableItself:
             assert objects.objects == {"table.json": damaged}
         assert "If the table has no version yet, delete it" in str(caught.value)
 
-    def test_versions_without_it_are_not_taken_for_a_new_table(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_versions_without_it_are_not_a_new_table(self, objects: DictObjectStore) -> None:
         ScriptedTable(objects).commit(0, put(1, "a", 1))
         objects.delete(["table.json"])
         with pytest.raises(ObjectMissingError, match=r"table\.json is missing.*from a backup"):
             TableStore(objects).create(METADATA)
         assert "table.json" not in objects.objects
 
-    def test_a_table_that_another_one_creates_and_writes_meanwhile_is_there(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_table_that_others_make_meanwhile_is_there(self, objects: DictObjectStore) -> None:
         class Racing(DictObjectStore):
             """A store in which another writer creates the table after this writer found no
             table."""
@@ -86,9 +82,7 @@ class TestTheTableItself:
 
 
 class TestVersions:
-    def test_wherever_the_newest_is_damaged_readers_and_writers_stop_and_it_stays(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_readers_and_writers_stop_at_a_damaged_newest(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         for batch in range(3):
             query.commit(batch, put(1, "a", batch))
@@ -111,9 +105,7 @@ class TestVersions:
         assert objects.objects == before
         assert state_of(objects, 1) == {1: ("a", 1)}
 
-    def test_one_that_a_killed_writer_of_an_early_build_left_is_deleted_by_hand(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_one_left_by_an_early_build_is_deleted_by_hand(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 0))
         objects.put(version_name(1), b'{"body":{"batches"')
@@ -125,9 +117,7 @@ class TestVersions:
         assert query.commit(1, put(1, "a", 1)).version == 1
         assert state_of(objects) == {1: ("a", 1)}
 
-    def test_one_that_vanishes_between_listing_and_reading_is_an_error(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_one_that_vanishes_after_a_listing_is_an_error(self, objects: DictObjectStore) -> None:
         class Vanishing(DictObjectStore):
             def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
                 listed = super().list(directory, prefix)
@@ -185,18 +175,14 @@ class TestLostVersions:
         objects.delete([version_name(1)])
         assert self.write(query, 2).version == 1
 
-    def test_a_query_that_leaves_batches_out_has_not_lost_them(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_query_that_skips_batches_has_not_lost_them(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 0))
         # The user's function caught the failure of batch 1.
         query.write(1, [put(1, "a", 1)])
         assert self.write(query, 2, after_all=False).version == 1
 
-    def test_files_of_other_queries_and_of_the_batch_itself_are_no_sign(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_files_of_others_and_of_the_batch_are_no_sign(self, objects: DictObjectStore) -> None:
         query, other = ScriptedTable(objects), ScriptedTable(objects, "query-b")
         other.write(1, [put(1, "b", 1)])
         query.commit(0, put(1, "a", 0))

@@ -89,9 +89,7 @@ def test_the_shape_says_how_rows_are_folded() -> None:
     assert (plain.sequenced, plain.ignores_nulls) == (False, False)
 
 
-def test_a_version_that_is_not_there_is_an_error_that_names_those_that_are(
-    objects: DictObjectStore,
-) -> None:
+def test_a_missing_version_is_told_with_those_that_are_there(objects: DictObjectStore) -> None:
     ScriptedTable(objects)
     with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
         history_of(objects).at(0)
@@ -104,9 +102,7 @@ def test_a_version_that_is_not_there_is_an_error_that_names_those_that_are(
     assert (caught.value.version, caught.value.oldest, caught.value.newest) == (7, 1, 2)
 
 
-def test_what_is_committed_later_is_seen_and_versions_are_read_once(
-    objects: DictObjectStore,
-) -> None:
+def test_later_commits_are_seen_and_versions_are_read_once(objects: DictObjectStore) -> None:
     query, history = ScriptedTable(objects), history_of(objects)
     assert history.versions() == []
     query.commit(0, put(1, "a", 1))
@@ -149,9 +145,7 @@ class TestDamage:
             with pytest.raises(CorruptObjectError, match=version_name(version)):
                 reader.read(version)
 
-    def test_a_time_is_answered_unless_a_damaged_version_may_be_meant(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_time_is_answered_unless_it_may_mean_damage(self, objects: DictObjectStore) -> None:
         reader = self.damaged(objects, 2, 4)
         times = [FIRST_MS + 1000 * version for version in range(5)]
         answered = {0: 0, 1: 0, 999: 0, 1000: 1, 3000: 3}
@@ -163,17 +157,13 @@ class TestDamage:
             reader.latest_at(times[0] - 1)
         assert caught.value.oldest_ms == times[0]
 
-    def test_a_time_before_all_that_can_be_read_is_not_known(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_time_before_all_readable_ones_is_not_known(self, objects: DictObjectStore) -> None:
         reader = self.damaged(objects, 0, 1)
         with pytest.raises(CorruptObjectError, match=version_name(1)):
             reader.latest_at(FIRST_MS + 1999)
         assert reader.latest_at(FIRST_MS + 2000) == 2
 
-    def test_a_memory_of_states_does_not_need_the_versions_in_between(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_memory_of_states_needs_no_versions_between(self, objects: DictObjectStore) -> None:
         self.damaged(objects)
         memory = StateMemory()
         reader = StateReader(history_of(objects), memory)
@@ -204,9 +194,7 @@ class TestCompactions:
         assert version.state == compaction.files + later.changes + version.changes
         assert state_of(objects) == {2: ("a", 2), 9: ("b", 9)}
 
-    def test_a_compaction_that_is_deleted_after_it_was_listed_does_not_matter(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_compaction_deleted_after_listing_is_no_loss(self, objects: DictObjectStore) -> None:
         class CleaningStore(DictObjectStore):
             """A store in which retention deletes a compaction between a reader's listing and the
             read."""
@@ -244,9 +232,7 @@ class TestRetention:
             reader.changes(0)
         assert (caught.value.version, caught.value.oldest, caught.value.newest) == (0, 16, 19)
 
-    def test_a_version_that_was_deleted_is_an_error_for_whoever_knew_it(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_deleted_version_is_an_error_for_who_knew_it(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(0, "a", 0))
         reader = StateReader(history_of(objects))
@@ -313,9 +299,7 @@ def test_a_history_pickles(tmp_path: Path) -> None:
     assert by_key(StateReader(other).read()) == {1: ("a", 1)}
 
 
-def test_fields_of_structs_are_read_by_name_from_files_with_another_order(
-    objects: DictObjectStore,
-) -> None:
+def test_fields_of_structs_are_read_by_name_whatever_their_order(objects: DictObjectStore) -> None:
     def columns(*names: str) -> str:
         place = json.loads(schema_json(**dict.fromkeys(names, "double")))
         return schema_json(id="long", place=place)

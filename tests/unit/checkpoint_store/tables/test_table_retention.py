@@ -150,9 +150,7 @@ class TestRetainingVersions:
             retain(objects, 1)
         assert TableStore(objects).versions() == [*range(13)]
 
-    def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(
-        self,
-    ) -> None:
+    def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(self) -> None:
         objects = written(5, merging=False)
         adopted = compact(objects, 4)
         query = ScriptedTable(objects)
@@ -227,9 +225,7 @@ class TestDamagedVersions:
         assert objects.objects == before
 
     @pytest.mark.parametrize("spoil", [lambda data: b"?" + data[1:], lambda data: data[:50]])
-    def test_a_damaged_version_that_is_not_kept_is_deleted(
-        self, spoil: Callable[[bytes], bytes]
-    ) -> None:
+    def test_an_expired_damaged_version_is_deleted(self, spoil: Callable[[bytes], bytes]) -> None:
         objects = written(30)
         objects.objects[version_name(7)] = spoil(objects.objects[version_name(7)])
         assert retain(objects, 4) > 0
@@ -254,9 +250,7 @@ class TestSweepingOrphans:
         assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
         assert state_of(objects) == expected(5)
 
-    def test_nothing_is_deleted_while_a_version_is_lost(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_nothing_goes_while_a_version_is_lost(self, caplog: pytest.LogCaptureFixture) -> None:
         objects = written(6)
         lost = objects.objects[version_name(3)]
         objects.delete([version_name(3)])
@@ -280,9 +274,7 @@ class TestSweepingOrphans:
         for version in range(8):
             assert state_of(objects, version) == expected(version)
 
-    def test_files_of_unknown_writers_and_old_compactions_stay_beside_a_damaged_version(
-        self,
-    ) -> None:
+    def test_files_of_unknown_writers_and_compactions_stay_beside_a_damaged_version(self) -> None:
         objects = written(6, merging=False)
         old, new = compact(objects, 4), compact(objects, 5)
         objects.delete([name for name in objects.objects if parse_compaction(name)])

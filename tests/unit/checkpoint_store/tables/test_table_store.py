@@ -50,9 +50,7 @@ def objects() -> DictObjectStore:
 
 
 class TestCreating:
-    def test_the_first_opening_creates_the_table_and_later_ones_read_it(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_one_opening_makes_the_table_later_ones_read_it(self, objects: DictObjectStore) -> None:
         assert TableStore(objects).metadata() is None
         assert TableStore(objects).create(METADATA) == METADATA
         # If another writer made up another id, the first id counts.
@@ -80,9 +78,7 @@ class TestCreating:
 
 
 class TestCommitting:
-    def test_a_table_whose_first_write_failed_says_how_to_create_it_anew(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_table_without_rows_says_how_to_make_it_anew(self, objects: DictObjectStore) -> None:
         ScriptedTable(objects)
         with pytest.raises(TableMismatchError, match=r"has no rows: .* or delete .*/table\.json"):
             ScriptedTable(objects, metadata=SEQUENCED)
@@ -90,9 +86,7 @@ class TestCommitting:
         with pytest.raises(TableMismatchError, match="write into another table"):
             ScriptedTable(objects, metadata=SEQUENCED)
 
-    def test_no_table_is_created_in_the_store_of_an_operator(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_no_table_is_made_in_the_store_of_an_operator(self, objects: DictObjectStore) -> None:
         KeyedOperator(objects)
         with pytest.raises(NotATableError, match="is the store of an operator"):
             ScriptedTable(objects)
@@ -115,9 +109,7 @@ class TestCommitting:
             ScriptedTable(objects)
         assert "table.json" not in objects.objects
 
-    def test_a_table_is_made_beside_what_is_hidden_and_what_is_left_of_one(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_table_is_made_beside_hidden_and_own_files(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.write(0, [put(1, "a", 1)])
         objects.delete(["table.json"])
@@ -127,9 +119,7 @@ class TestCommitting:
         objects.put("file-of-others", b"1")
         ScriptedTable(objects).commit(0, put(1, "a", 1))
 
-    def test_a_run_that_writes_a_batch_twice_is_told_and_another_run_repeats_it(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_only_another_run_may_write_a_batch_again(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         files = (query.write(0, [put(1, "a", 1)]), query.write(0, [put(2, "b", 2)]))
         first = TableCommit("query-a", "run-a", 0, COLUMNS, files[:1])
@@ -152,9 +142,7 @@ class TestCommitting:
         assert state_of(objects) == {1: ("a", 1), 2: ("b", 2)}
 
     @pytest.mark.parametrize("batch", [0, 2, 3])
-    def test_a_batch_that_the_table_holds_changes_nothing(
-        self, objects: DictObjectStore, batch: int
-    ) -> None:
+    def test_a_repeated_batch_changes_nothing(self, objects: DictObjectStore, batch: int) -> None:
         query = ScriptedTable(objects)
         for number in range(4):
             query.commit(number, put(number, "a", number))
@@ -165,9 +153,7 @@ class TestCommitting:
         assert repeated.publish(batch, [file]) == newest
         assert objects.objects == before
 
-    def test_times_of_versions_grow_even_if_the_clock_goes_back(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_times_of_versions_grow_if_the_clock_goes_back(self, objects: DictObjectStore) -> None:
         clock = Clock()
         query = ScriptedTable(objects, now=clock)
         times = []
@@ -188,9 +174,7 @@ class TestOwners:
         assert (caught.value.owner, caught.value.writer) == ("query query-a", "query query-b")
         assert state_of(objects) == before
 
-    def test_who_takes_over_owns_the_table_and_the_former_owner_is_refused(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_who_takes_over_is_owner_and_the_former_refused(self, objects: DictObjectStore) -> None:
         former, later = ScriptedTable(objects, "query-a"), ScriptedTable(objects, "query-b")
         former.commit(0, put(1, "a", 1))
         taken = later.commit(0, put(2, "b", 2), takes_over=True)
@@ -210,9 +194,7 @@ class TestOwners:
         assert first.commit(1, put(2, "a", 1), takes_over=True).owner == "query-a"
         assert state_of(objects) == {1: ("b", 2), 2: ("a", 1)}
 
-    def test_batch_jobs_follow_each_other_until_a_query_owns_the_table(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_batch_jobs_take_turns_until_a_query_is_owner(self, objects: DictObjectStore) -> None:
         for number in range(2):
             job = ScriptedTable(objects, f"batch-{number}", is_query=False)
             version = job.commit(0, put(number, "a", number))
@@ -243,18 +225,14 @@ class TestCommittersAtOnce:
             [0, 1, 2, 9],
         ]
 
-    def test_of_queries_that_meet_at_a_new_table_one_is_refused(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_of_two_queries_at_a_new_table_one_is_refused(self, objects: DictObjectStore) -> None:
         other = ScriptedTable(objects, "query-b")
         store = InterruptedObjectStore(objects, before=[lambda: other.commit(0, put(1, "b", 1))])
         with pytest.raises(ConflictingWriterError, match="query query-b; query query-a"):
             ScriptedTable(store, "query-a").commit(0, put(1, "a", 1))
         assert state_of(objects) == {1: ("b", 1)}
 
-    def test_the_same_batch_of_two_runs_of_a_query_counts_once(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_batch_of_two_runs_of_a_query_counts_once(self, objects: DictObjectStore) -> None:
         ScriptedTable(objects).commit(0, put(1, "a", 0))
         other = ScriptedTable(objects)
         store = InterruptedObjectStore(objects, before=[lambda: other.commit(1, put(1, "a", 1))])
@@ -279,9 +257,7 @@ class TestCommittersAtOnce:
         assert writer.commit(0, put(1, "a", 1)).version == 2
         assert state_of(objects) == {0: ("first", 0), 1: ("a", 1), 2: ("b", 2)}
 
-    def test_a_version_that_is_deleted_as_torn_is_written_again(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_version_deleted_as_torn_is_written_again(self, objects: DictObjectStore) -> None:
         store = InterruptedObjectStore(objects, after=[lambda: objects.delete([version_name(0)])])
         assert ScriptedTable(store).commit(0, put(1, "a", 1)).version == 0
         assert state_of(objects) == {1: ("a", 1)}
@@ -315,9 +291,7 @@ class TestColumns:
             query.publish(1, [], columns)
         assert query.table.versions() == [0]
 
-    def test_rows_of_a_batch_that_the_table_holds_are_not_looked_at(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_rows_of_a_repeated_batch_are_not_looked_at(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         version = query.commit(0, put(1, "a", 1))
         assert query.publish(0, [], self.WIDER) == version

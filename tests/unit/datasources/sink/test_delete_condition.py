@@ -158,9 +158,7 @@ def test_a_thousand_conditions_are_no_deeper_than_one() -> None:
         ("-- nothing", "is not one predicate"),
     ],
 )
-def test_anything_else_is_refused_with_the_part_and_what_is_allowed(
-    text: str, message: str
-) -> None:
+def test_anything_else_is_refused_and_told_what_is_allowed(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         compile_delete_condition(text, SCHEMA)
 

@@ -6,7 +6,6 @@ import datetime
 import json
 import math
 import pickle
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -113,9 +112,7 @@ def test_columns_of_the_file_are_those_of_the_format() -> None:
         ({"id": "long"}, "the rows have no column 'at', by which the table orders the rows of a"),
     ],
 )
-def test_rows_without_a_column_that_the_table_needs_are_refused(
-    columns: dict[str, Any], message: str
-) -> None:
+def test_rows_without_a_needed_column_are_refused(columns: dict[str, Any], message: str) -> None:
     table = metadata(schema_json(id="long", at="long"), "id", sequence_by="at")
     with pytest.raises(TableSchemaError) as caught:
         row_plan(SinkOptions("/t", ()), table, schema_json(**columns))
@@ -218,23 +215,6 @@ def test_the_first_or_the_last_row_of_a_key_is_kept_if_wanted(on_duplicate: str,
     rows = [(1, at, "x", None) for at in (1, 2, 3)]
     (row,) = written(plan(on_duplicate=on_duplicate), *rows)
     assert row["row"]["at"] == kept
-
-
-def test_the_greatest_sequence_wins_and_of_equal_ones_the_last_row() -> None:
-    rows = [(1, 5, "old", None), (1, 9, "first", None), (1, 9, "last", None), (1, 7, "x", None)]
-    (row,) = written(plan(sequence_by="at"), *rows)
-    assert (row["row"]["name"], row["_sequence"]) == ("last", 9)
-
-
-def test_all_rows_are_kept_in_their_sequence_if_each_may_bring_a_value() -> None:
-    planned = plan(sequence_by="at", ignore_null_updates=True)
-    rows = [(1, 2, None, 2.0), (2, 9, "x", 1.0), (1, 1, "Ann", None), (1, 2, "Bob", None)]
-    stored = [row for row in written(planned, *rows) if row["id"] == 1]
-    assert [(row["_sequence"], row["row"]["name"]) for row in stored] == [
-        (1, "Ann"),
-        (2, None),
-        (2, "Bob"),
-    ]
 
 
 def test_a_null_in_a_key_is_an_error_dropped_or_kept() -> None:
@@ -395,10 +375,3 @@ def test_decimals_and_dates_are_keys_and_values_like_any_other() -> None:
         Decimal("1.50"),
         Decimal("2.25"),
     )
-
-
-def test_another_number_of_key_groups_gives_other_groups() -> None:
-    planned = replace(plan(), max_parallelism=1)
-    assert {
-        row["_key_group"] for row in written(planned, *[(n, 1, "", 0.0) for n in range(9)])
-    } == {0}

@@ -18,6 +18,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds
+from checkpoint_store.tables.table_version import TableVersion
 from datasources.options.table_options import SinkOptions, parse_sink_options
 from datasources.sink import table_upkeep
 from datasources.sink.table_upkeep import TableUpkeep
@@ -62,10 +63,13 @@ class Table:
         for _ in range(count):
             self.commit()
 
-    def failed_upkeep(self) -> int:
+    def newest(self) -> TableVersion:
         newest = self.query.table.newest()
         assert newest is not None
-        return newest.failed_upkeep
+        return newest
+
+    def failed_upkeep(self) -> int:
+        return self.newest().failed_upkeep
 
     def no_right(self, tried: list[int]) -> Exception:
         """Return the error of a refused operation, and note the version of the commit."""
@@ -89,11 +93,6 @@ class Table:
     def numbers(self) -> list[int]:
         return self.query.table.versions()
 
-    def state_files(self) -> int:
-        newest = self.query.table.newest()
-        assert newest is not None
-        return len(newest.state)
-
 
 @pytest.mark.parametrize(
     ("error", "operations"),
@@ -104,21 +103,17 @@ class Table:
     ids=lambda it: type(it).__name__ if isinstance(it, Exception) else "-".join(it),
 )
 @pytest.mark.long
-def test_no_failure_of_upkeep_reaches_a_commit(
-    error: Exception, operations: tuple[str, ...]
-) -> None:
+def test_no_failed_upkeep_reaches_a_commit(error: Exception, operations: tuple[str, ...]) -> None:
     table = Table(refuses=lambda asked, _: error if asked in operations else None)
-    for _ in range(105):
-        table.commit()
+    table.commits(105)
     assert state_of(table.objects) == {n: ("a", n) for n in range(105)}
     assert table.upkeep.failures > 0
     table.refuses = lambda operation, name: None
-    for _ in range(40):
-        table.commit()
+    table.commits(40)
     assert state_of(table.objects) == {n: ("a", n) for n in range(145)}
     assert table.upkeep.failures == 0
     assert len(table.numbers()) < 12
-    assert table.state_files() < 20
+    assert len(table.newest().state) < 20
 
 
 def test_every_error_of_the_store_can_be_raised_by_upkeep() -> None:
@@ -145,8 +140,7 @@ def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
         errors = {"access": StoreAccessError(URL, "no right"), "full": OSError(28, "full")}
         error = errors.get(said)
         table.refuses = lambda asked, _, error=error: error if asked == "list" else None  # type: ignore[misc]
-        for _ in range(commits):
-            table.commit()
+        table.commits(commits)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     told = [warning.getMessage() for warning in warnings]
     assert [("no right" in message, "OSError" in message) for message in told] == [
@@ -195,8 +189,7 @@ def test_a_version_counts_what_failed_before_it_was_committed() -> None:
 
 def test_a_batch_that_waited_longer_than_the_grace_keeps_its_files() -> None:
     table = Table()
-    for _ in range(202):
-        table.commit()
+    table.commits(202)
     assert state_of(table.objects) == {n: ("a", n) for n in range(202)}
 
 

@@ -57,9 +57,7 @@ class TestStretches:
         assert planned == [Stretch(FIRST_HALF, 3, 6, 0), Stretch(SECOND_HALF, 4, 5)]
 
     @given(st.data())
-    def test_each_key_group_is_read_once_from_where_it_was_to_where_it_is(
-        self, data: st.DataObject
-    ) -> None:
+    def test_each_key_group_is_read_once_from_start_to_end(self, data: st.DataObject) -> None:
         versions = st.integers(0, 5)
         start, end = (data.draw(versions) for _ in range(2))
         start, end = min(start, end), max(start, end)

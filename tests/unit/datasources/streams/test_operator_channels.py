@@ -41,18 +41,14 @@ def channels(request: pytest.FixtureRequest) -> Iterator[OperatorChannels]:
 
 
 class TestAlignment:
-    def test_an_epoch_is_aligned_when_all_subtasks_have_published_it(
-        self, channels: OperatorChannels
-    ) -> None:
+    def test_an_epoch_is_aligned_once_all_published_it(self, channels: OperatorChannels) -> None:
         channels.arrive([barrier(0, 0)])
         assert channels.aligned is None
         channels.arrive([barrier(0, 0), barrier(0, 1)])
         assert channels.aligned == EpochDirectory(0, 1)
         assert channels.ahead() == {}
 
-    def test_several_epochs_may_be_there_at_once_in_any_order(
-        self, channels: OperatorChannels
-    ) -> None:
+    def test_several_epochs_may_come_at_once_in_any_order(self, channels: OperatorChannels) -> None:
         channels.arrive(barrier(epoch, subtask) for epoch in (2, 1, 0) for subtask in (1, 0))
         assert channels.aligned == EpochDirectory(2, 1)
 
@@ -62,17 +58,13 @@ class TestAlignment:
         assert channels.aligned == EpochDirectory(4, 1)
         assert channels.ahead() == {1: barrier(5, 1)}
 
-    def test_an_epoch_that_a_subtask_never_published_is_skipped(
-        self, channels: OperatorChannels
-    ) -> None:
+    def test_an_epoch_that_a_subtask_skipped_is_skipped(self, channels: OperatorChannels) -> None:
         channels.arrive([barrier(0, 0), barrier(1, 0)])
         channels.arrive([barrier(1, 1)])
         assert channels.aligned == EpochDirectory(1, 1)
         assert channels.ahead() == {}
 
-    def test_an_epoch_after_a_later_one_is_a_corrupt_stream(
-        self, channels: OperatorChannels
-    ) -> None:
+    def test_an_epoch_after_a_later_is_a_corrupt_stream(self, channels: OperatorChannels) -> None:
         channels.arrive([barrier(0, 0), barrier(1, 0)])
         channels.arrive([barrier(1, 1)])
         channels.arrive([barrier(3, 0)])
@@ -127,9 +119,7 @@ class TestRuns:
         channels.arrive([barrier(1, subtask, 2, 3) for subtask in range(3)])
         assert channels.aligned == EpochDirectory(1, 2)
 
-    def test_epochs_of_two_runs_that_are_there_at_once_count_by_run(
-        self, channels: OperatorChannels
-    ) -> None:
+    def test_epochs_of_two_runs_at_once_count_by_run(self, channels: OperatorChannels) -> None:
         arrived = [barrier(0, 0, 2, 1), barrier(5, 0), barrier(5, 1)]
         channels.arrive(arrived)
         assert channels.aligned == EpochDirectory(0, 2)
