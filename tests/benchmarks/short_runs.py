@@ -84,10 +84,7 @@ def main() -> None:
     print(f"rows that an epoch waits for, parts : whole: {parts / max(whole, 1):.2f}")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(
-        json.dumps(
-            {case: [m.seconds, m.snapshots] for case, m in cases.items()},
-            indent=2,
-        )
+        json.dumps({case: [m.seconds, m.snapshots] for case, m in cases.items()}, indent=2)
     )
     print(f"written to {given.out}")
 

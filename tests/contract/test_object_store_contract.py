@@ -136,10 +136,7 @@ class TestStoresOfOnePathOnSeveralHosts:
 
     @pytest.mark.parametrize(
         ("url", "ignored"),
-        [
-            ("hosted://pool;user@here/store", "pool;user"),
-            ("hosted://here:http/store", "here:http"),
-        ],
+        [("hosted://pool;user@here/store", "pool;user"), ("hosted://here:http/store", "here:http")],
     )
     def test_a_part_of_a_url_that_a_client_ignores_is_refused(self, url: str, ignored: str) -> None:
         with pytest.raises(StoreAccessError, match=f"HostedFileSystem. ignores '{ignored}' in"):

@@ -136,10 +136,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (RunChoiceError(URL, "there is no run 7", ()), ["no run has begun"]),
     (NoEpochToAttachError(URL, 5, "epochs 7 to 9"), [URL, "batch 5", "epochs 7 to 9", "Restore"]),
-    (
-        RunOverError(URL, Run(1, "f47a"), 2, 9),
-        ["run 1 (f47a)", "run 2", "epoch 9", URL, "stop"],
-    ),
+    (RunOverError(URL, Run(1, "f47a"), 2, 9), ["run 1 (f47a)", "run 2", "epoch 9", URL, "stop"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
     (
@@ -153,10 +150,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         [URL, "'lefft' of operator 3", "operator 0: left, right; operator 1: default"],
     ),
     (StoreNotFoundError(URL, 0, "default", ()), [URL, "no state", "<spark.cowstate.store>"]),
-    (
-        StateChoiceError(URL, "count", is_checkpoint=True),
-        [URL, "no state 'count'", "operator_id"],
-    ),
+    (StateChoiceError(URL, "count", is_checkpoint=True), [URL, "no state 'count'", "operator_id"]),
     (
         StateChoiceError(URL, "store 'x' of operator 2", is_checkpoint=False),
         [URL, "no store 'x' of operator 2", "leave state out"],
@@ -187,10 +181,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (NotAStoreError(URL, ("q/totals",)), [URL, "table.json", "store.json", "q/totals"]),
     (NotAStoreError(URL), [URL, "Name the directory", "checkpointLocation", "commits/"]),
     (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "as state"]),
-    (
-        StateNotFoundError(URL, None, ("b", "c")),
-        [URL, "no state is named", "b, c", "as state"],
-    ),
+    (StateNotFoundError(URL, None, ("b", "c")), [URL, "no state is named", "b, c", "as state"]),
     (TableMismatchError(URL, "keys", "a", "b"), ["table", URL, "keys a", "not b", "leave"]),
     (
         TableMismatchError(URL, "keys", "a", "b", is_empty=True),
@@ -292,11 +283,7 @@ OF_COMMANDS = (" --epoch",)
 
 @pytest.mark.parametrize(
     ("called", "foreign"),
-    [
-        (PYTHON, OF_OPTIONS + OF_COMMANDS),
-        (OPTIONS, OF_PYTHON + OF_COMMANDS),
-        (COMMAND, OF_OPTIONS),
-    ],
+    [(PYTHON, OF_OPTIONS + OF_COMMANDS), (OPTIONS, OF_PYTHON + OF_COMMANDS), (COMMAND, OF_OPTIONS)],
     ids=["python", "options", "command"],
 )
 @pytest.mark.parametrize("error", [error for error, _ in ERRORS], ids=lambda e: type(e).__name__)

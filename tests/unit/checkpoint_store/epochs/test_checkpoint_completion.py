@@ -14,11 +14,7 @@ from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle, Su
 from checkpoint_store.epochs.operator_layout import EpochDirectory, OperatorStateName
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroups
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    EpochNotRetainedError,
-    PartialEpochError,
-)
+from checkpoint_store.errors import CorruptObjectError, EpochNotRetainedError, PartialEpochError
 from checkpoint_store.runs.run_errors import RunOverError
 from tests.support.operators.lone_subtasks import (
     LoneSubtask,

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint_store.epochs.checkpoint_summary import (
-    CheckpointSummary,
-    joined,
-    summary_of_text,
-)
+from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, joined, summary_of_text
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 
 milliseconds = st.integers(-(10**12), 10**14)

@@ -40,8 +40,7 @@ def test_a_shared_file_is_applied_for_each_old_subtask_in_its_own_place() -> Non
     # applied "a" once for the whole range, the old rows of "a" would come after the snapshot's
     # rows.
     completed = checkpoint(
-        barrier(0, 2, handle("snapshot", 0, 3)),
-        barrier(1, 2, handle("a", 4, 7), handle("b", 4, 7)),
+        barrier(0, 2, handle("snapshot", 0, 3)), barrier(1, 2, handle("a", 4, 7), handle("b", 4, 7))
     )
     assert completed.handles_for(KeyGroupRange(0, 7)) == (
         handle("snapshot", 0, 3),

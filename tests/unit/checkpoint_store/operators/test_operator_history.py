@@ -8,11 +8,7 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import StateSchema
-from checkpoint_store.errors import (
-    StateNotFoundError,
-    VersionMissingError,
-    VersionNotRetainedError,
-)
+from checkpoint_store.errors import StateNotFoundError, VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectStore

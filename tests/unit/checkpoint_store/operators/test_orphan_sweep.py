@@ -10,9 +10,7 @@ from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunName
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.operators.completed_checkpoint_store import (
-    CompletedCheckpointStore,
-)
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
 from tests.support.stores.fake_object_store import DictObjectStore
@@ -145,10 +143,7 @@ def test_unreadable_manifests_stand_for_barriers(objects: DictObjectStore, how: 
 @pytest.mark.parametrize("how", [flipped, cut])
 @pytest.mark.parametrize("has_manifest", [True, False])
 def test_nothing_that_a_damaged_object_may_name_is_deleted_and_the_rest_is(
-    objects: DictObjectStore,
-    how: Damage,
-    has_manifest: bool,
-    caplog: pytest.LogCaptureFixture,
+    objects: DictObjectStore, how: Damage, has_manifest: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A barrier of epoch 1 is damaged; the manifest of epoch 1 is damaged, too, or not yet
     written."""

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    ObjectMissingError,
-)
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.provider_checkpoint import (
     committed_batches,

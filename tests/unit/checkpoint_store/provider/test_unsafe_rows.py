@@ -235,11 +235,7 @@ DAMAGED: list[tuple[Any, bytes, str]] = [
     (MAP, row_of(pointer(16, 24), words(24, 0, 0)), "keys that lead out of the map"),
     (MAP, row_of(pointer(16, 24), words(-8, 0, 0)), "keys that lead out of the map"),
     (MAP, row_of(pointer(16, 40), words(24, 1, 0, 5, 0)), "more keys than values"),
-    (
-        MAP,
-        row_of(pointer(16, 56), words(24, 1, 1, 5, 1, 1, 0)),
-        "a map with a null key",
-    ),
+    (MAP, row_of(pointer(16, 56), words(24, 1, 1, 5, 1, 1, 0)), "a map with a null key"),
 ]
 
 

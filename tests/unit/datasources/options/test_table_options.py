@@ -326,11 +326,7 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("batch reads", {"timestampAsOf": "yesterday"}, "milliseconds since 1970 and ISO 8601"),
     ("batch reads", {"timestampAsOf": "2026-13-01"}, "milliseconds since 1970 and ISO 8601"),
     ("batch reads", {"versionAsOf": "1", "timestampAsOf": "1"}, "are both set"),
-    (
-        "batch reads",
-        {"versionAsOf": "3", "batchId": "4"},
-        "versionAsOf and batchId are one",
-    ),
+    ("batch reads", {"versionAsOf": "3", "batchId": "4"}, "versionAsOf and batchId are one"),
     ("batch reads", {"batchid": "4", "versionasof": "3"}, "are one, but are 3 and 4; set one"),
     ("batch reads", {"batchId": "-1"}, "option versionAsOf is '-1'; allowed are"),
     ("batch reads", {"failondataloss": "true"}, "failOnDataLoss is an option of streams"),

@@ -258,9 +258,7 @@ def test_an_offset_has_what_is_known_of_the_state_and_tasks_get_it_too(tmp_path:
         files = (query.write(batch, [put(batch, "a", 1), put(batch + 2, "b", 2)]),)
         query.table.commit(
             TableCommit(
-                *("query-a", "run", batch, COLUMNS, files),
-                writers=2,
-                watermarks_ms=watermarks_ms,
+                *("query-a", "run", batch, COLUMNS, files), writers=2, watermarks_ms=watermarks_ms
             )
         )
     stream = reader(tmp_path, numPartitions=2)
