@@ -11,7 +11,6 @@ ratio.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from spark_state.subtasks.maintenance import Maintenance
+from tests.benchmarks.benchmark_script import parser_of
 from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
 from tests.support.operators.subtasks import Host, operator
 
@@ -68,11 +68,8 @@ def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=10)
-    options = parser.parse_args()
+    sizes = {"rows": 200_000, "keys": 20_000, "epochs": 10}
+    options = parser_of(__doc__, "arrow_batches", **sizes).parse_args()
     garbage = FrozenGarbage()
     garbage.begin()
     seconds: dict[str, list[float]] = {"Arrow batches": [], "rows": []}

@@ -188,9 +188,7 @@ class TestStoresWithOldListings(ObjectStoreContract):
     def store(self) -> ObjectStore:
         return ListingsOfAMinuteAgo(now=time.time())
 
-    def test_what_another_client_did_is_seen_by_name_and_listed_later(
-        self, store: ListingsOfAMinuteAgo
-    ) -> None:
+    def test_others_objects_are_found_and_listed_later(self, store: ListingsOfAMinuteAgo) -> None:
         other = ListingsOfAMinuteAgo(shared=store.shared)
         store.put("d/new", b"x")
         assert other.get("d/new") == b"x"

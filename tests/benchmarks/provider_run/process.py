@@ -19,6 +19,7 @@ import spark_state
 from provider_run.machine import SPARK_STATE, Machine, Stream
 from provider_run.queries import SCENARIOS, WARM_UP, Load
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.benchmarks.benchmark_script import QUIET, kill_session
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 PROVIDERS = {
@@ -102,9 +103,7 @@ def start_session(task: Task) -> SparkSession:
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": task.memory,
         "spark.driver.extraJavaOptions": " ".join(java_options),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "FATAL",
+        **QUIET,
         "spark.local.dir": str(Path(task.folder) / "scratch"),
         "spark.sql.shuffle.partitions": str(task.partitions),
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
@@ -123,15 +122,6 @@ def start_session(task: Task) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
-
-
-def end_session(spark: SparkSession, task: Task) -> None:
-    """Kill the JVM: RocksDB's maintenance would keep the JVM alive for minutes. No query runs
-    now."""
-    gateway: Any = spark.sparkContext._gateway
-    gateway.proc.kill()
-    gateway.proc.wait()
-    shutil.rmtree(Path(task.folder) / "scratch", ignore_errors=True)
 
 
 def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
@@ -318,7 +308,7 @@ def main() -> None:
     try:
         result = PHASES[task.phase](spark, task)
     finally:
-        end_session(spark, task)
+        kill_session(spark, Path(task.folder) / "scratch")
     Path(sys.argv[2]).write_text(json.dumps(result))
 
 

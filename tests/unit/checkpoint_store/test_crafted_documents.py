@@ -203,26 +203,10 @@ class Runs:
 def test_a_stored_schema_imports_calls_and_unpickles_nothing() -> None:
     pickled = base64.b64encode(pickle.dumps(Runs())).decode()
     for class_name in ("os.abort", "antigravity.Nothing", "tests.unit.no.Such", "OwnUDT", ""):
-        described = {
-            "type": "struct",
-            "fields": [
-                {
-                    "name": "v",
-                    "nullable": True,
-                    "metadata": {"type": "udt"},
-                    "type": {
-                        "type": "array",
-                        "containsNull": True,
-                        "elementType": {
-                            "type": "udt",
-                            "pyClass": class_name,
-                            "serializedClass": pickled,
-                            "sqlType": "long",
-                        },
-                    },
-                }
-            ],
-        }
+        udt = {"type": "udt", "serializedClass": pickled, "pyClass": class_name, "sqlType": "long"}
+        array = {"type": "array", "containsNull": True, "elementType": udt}
+        field = {"name": "v", "nullable": True, "metadata": {"type": "udt"}, "type": array}
+        described = {"type": "struct", "fields": [field]}
         assert struct_from_json(json.dumps(described)).simpleString() == "struct<v:array<bigint>>"
     assert Runs.ran == []
 

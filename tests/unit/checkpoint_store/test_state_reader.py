@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,16 +21,9 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateShape, VersionInfo
 from tests.support.operators.fake_state_history import FakeStateHistory, Row
+from tests.support.tables.table_rows_of import schema_json
 
 ALL = KeyGroupRange(0, 7)
-
-
-def schema_json(**types: Any) -> str:
-    fields = [
-        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
-        for name, spark_type in types.items()
-    ]
-    return json.dumps({"type": "struct", "fields": fields})
 
 
 SHAPE = StateShape(

@@ -29,7 +29,6 @@ from tests.support.stores.fake_object_store import DictObjectStore
 TENS = SubtaskGroups(digits=1)
 FEW = Operator("run-a", 7, groups=TENS)
 MANY = Operator("run-a", 25, groups=TENS)
-BY_SIZE = pytest.mark.parametrize("operator", [FEW, MANY], ids=["few", "many"])
 CHANGES = {0: 1, 64: 1, 127: 1}
 
 OPERATOR_STATE = str(OperatorStateName(EpochDirectory(0, 1), 0, 0, "0123456789ab"))
@@ -49,9 +48,10 @@ class RetainingStore:
 pytestmark = pytest.mark.usefixtures("without_threads")
 
 
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
+@pytest.fixture(params=[FEW, MANY], ids=["few", "many"])
+def operator(request: pytest.FixtureRequest) -> Operator:
+    chosen: Operator = request.param
+    return chosen
 
 
 def named(objects: DictObjectStore, part: str) -> list[str]:
@@ -105,7 +105,6 @@ class TestGroups:
             f"barrier-{subtask:05d}" for subtask in range(20, 24)
         }
 
-    @BY_SIZE
     def test_nothing_is_written_twice(self, objects: DictObjectStore, operator: Operator) -> None:
         subtasks = started(objects, operator)
         publish_all(subtasks, 0)
@@ -119,7 +118,6 @@ class TestGroups:
 
 
 class TestTheHotPath:
-    @BY_SIZE
     def test_an_epoch_of_a_subtask_lists_twice_and_reads_nothing_of_its_own(
         self, objects: DictObjectStore, operator: Operator
     ) -> None:
@@ -134,7 +132,6 @@ class TestTheHotPath:
         assert len(objects.reads) <= operator.parallelism
         assert not [name for name in objects.reads if "barrier-" not in name]
 
-    @BY_SIZE
     def test_an_epoch_starts_from_its_own_barrier_and_the_summary_of_all(
         self, objects: DictObjectStore, operator: Operator
     ) -> None:
@@ -153,7 +150,6 @@ class TestTheHotPath:
         whole = subtasks[3].checkpoints.whole(base)
         assert whole == operator.opened(objects).latest_before(1)
 
-    @BY_SIZE
     def test_broadcast_states_that_differ_are_noticed(
         self, objects: DictObjectStore, operator: Operator
     ) -> None:
@@ -165,7 +161,6 @@ class TestTheHotPath:
             subtask.complete()
         assert based(subtasks[0], 1).summary.broadcast is None
 
-    @BY_SIZE
     @pytest.mark.parametrize("late", [False, True])
     def test_a_barrier_that_was_replaced_is_not_taken_for_the_one_that_counts(
         self, objects: DictObjectStore, operator: Operator, late: bool
@@ -183,7 +178,6 @@ class TestTheHotPath:
             assert based(host, 1).barrier_of(4) == counts.own
         assert layout.agreed_summary(PublishedObjects(objects).manifests()) is None
 
-    @BY_SIZE
     def test_who_was_stopped_before_it_looked_reads_which_barrier_counts(
         self, objects: DictObjectStore, operator: Operator
     ) -> None:
@@ -194,7 +188,6 @@ class TestTheHotPath:
         replaced.publish(0, None, CHANGES, attempt=1)
         assert based(replaced, 1).barrier_of(4) == counts.own
 
-    @BY_SIZE
     def test_an_epoch_without_manifest_is_completed_by_the_next_one(
         self, objects: DictObjectStore, operator: Operator
     ) -> None:
@@ -204,7 +197,6 @@ class TestTheHotPath:
         assert based(subtasks[0], 1).barrier_of(0) == subtasks[0].own
         assert len(named(objects, "manifests/")) == 1
 
-    @BY_SIZE
     def test_partial_epochs_are_errors(self, objects: DictObjectStore, operator: Operator) -> None:
         subtasks = started(objects, operator)
         run_epoch(subtasks[1:], 0, CHANGES)
@@ -223,7 +215,6 @@ class TestTheHotPath:
 
 
 class TestRestores:
-    @BY_SIZE
     @pytest.mark.parametrize("parallelism", [1, 3, 7, 25, 60])
     def test_a_subtask_of_any_parallelism_gets_its_share(
         self, objects: DictObjectStore, operator: Operator, parallelism: int
@@ -243,7 +234,6 @@ class TestRestores:
         assert len(objects.reads) == 2
         assert [name for name in objects.reads if "/group-00020-00024" in name]
 
-    @BY_SIZE
     def test_it_lists_no_other_epochs_if_the_run_before_wrote_the_last_one(
         self, objects: DictObjectStore, operator: Operator
     ) -> None:
@@ -303,9 +293,7 @@ class TestRestores:
         assert named(objects, "manifests/") == []
 
     @pytest.mark.parametrize("part", ["manifests/", "/group-00010"])
-    def test_damage_is_passed_over_if_the_barriers_are_intact(
-        self, objects: DictObjectStore, part: str
-    ) -> None:
+    def test_intact_barriers_make_up_for_damage(self, objects: DictObjectStore, part: str) -> None:
         run_epoch(started(objects, MANY), 0, CHANGES)
         [name] = named(objects, part)
         objects.objects[name] = objects.objects[name].replace(b"run-a", b"run-x")
@@ -357,9 +345,7 @@ class TestDeletion:
         started(objects, after)
         assert state_before(objects, 4, after) == {**CHANGES, 1: 1, 2: 2}
 
-    def test_a_rollback_while_epochs_expire_writes_no_manifest_of_them(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_rollback_puts_no_manifest_of_gone_epochs(self, objects: DictObjectStore) -> None:
         subtasks = started(objects, MANY)
         for epoch in range(6):
             run_epoch(subtasks, epoch, CHANGES)

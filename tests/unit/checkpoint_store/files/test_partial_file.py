@@ -133,14 +133,6 @@ def test_a_handle_keeps_its_tail_in_documents_and_those_of_earlier_builds_have_n
     assert decode_handle(encode_handle(small), parse_object_name) == small
 
 
-def test_earlier_builds_read_a_file_with_an_index() -> None:
-    """Earlier builds do not know the tail of a file."""
-    _, files, handle = written(table := rows(20_000))
-    handle = replace(handle, tail=None)
-    for key_groups in (ALL, KeyGroupRange(3, 4), KeyGroupRange(15, 15)):
-        assert read(files, handle, key_groups) == expected(table, key_groups)
-
-
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files of a few rows have an index."""

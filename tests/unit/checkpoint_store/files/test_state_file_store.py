@@ -59,9 +59,7 @@ def rows_in(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [number for batch in batches for number in batch.column("number").to_pylist()]
 
 
-def test_what_was_written_is_read_of_the_key_groups_that_are_asked_for(
-    files: StateFileStore, handle: StateHandle
-) -> None:
+def test_rows_of_the_asked_key_groups_are_read(files: StateFileStore, handle: StateHandle) -> None:
     assert rows_in(files.read(handle, KeyGroupRange(0, 99))) == [1, 2, 3, 4]
     assert rows_in(files.read(handle, KeyGroupRange(11, 12))) == [3]
     narrowed = replace(handle, key_groups=KeyGroupRange(12, 19))
@@ -76,9 +74,7 @@ def test_the_name_has_the_writer_s_own_part(files: StateFileStore, handle: State
     )
 
 
-def test_a_handle_tells_the_bounds_of_the_columns_that_are_asked_for(
-    files: StateFileStore, handle: StateHandle
-) -> None:
+def test_handles_have_bounds_of_wanted_columns(files: StateFileStore, handle: StateHandle) -> None:
     assert (handle.kind, handle.epoch, handle.rows) == ("snapshot", 12, 4)
     assert handle.key_bounds == ()
     bounded = files.write(ROWS, HEADER, "some/directory", 40, ["key"])

@@ -57,9 +57,7 @@ def test_orphans_and_unpublished_objects_go_after_a_grace_period(objects: DictOb
     assert objects.objects.keys() == {"files/needed", "others/c"}
 
 
-def test_a_writer_whose_clock_is_ahead_goes_by_the_clock_of_the_store(
-    objects: DictObjectStore, tmp_path: Path
-) -> None:
+def test_a_clock_ahead_follows_the_store_s_clock(objects: DictObjectStore, tmp_path: Path) -> None:
     day = 86_400.0
     objects.now = 1000.0
     before = objects.copy()

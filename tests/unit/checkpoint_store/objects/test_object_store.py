@@ -75,9 +75,7 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/store", "gs://bucket/store"])
-def test_a_missing_fsspec_is_named_with_the_interpreter_and_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_a_missing_fsspec_says_what_to_install(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     packages = "s3fs" if url.startswith("s3") else "fsspec, and the package that fsspec needs for"
     for use in (lambda: open_object_store(url), lambda: FsspecObjectStore(url).get("a")):
@@ -427,9 +425,7 @@ def test_what_is_not_published_yet_is_in_no_listing(tmp_path: Path) -> None:
     store.put("d/b", b"x")
 
 
-def test_a_local_object_and_its_new_directories_are_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_and_its_path_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real_fsync = os.fsync
 

@@ -164,9 +164,7 @@ class TestLog:
         assert not any(record.exc_info for record in caplog.records)
         return [(record.levelname, record.getMessage()) for record in caplog.records]
 
-    def test_an_outage_has_a_line_when_it_begins_and_one_when_it_ends(
-        self, rig: Rig, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_an_outage_has_two_lines(self, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
         rig.store.put("d/a", b"x")
         rig.away(25)
         rig.store.get("d/a")
@@ -243,9 +241,7 @@ class TestLog:
             rig.store.get("d/a")
         assert [line.split()[1] for _, line in self.lines(caplog)] == ["does", "answers"]
 
-    def test_a_call_that_is_interrupted_does_not_end_the_outage(
-        self, rig: Rig, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_an_interrupt_ends_no_outage(self, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
         rig.away(50)
 
         def interrupt() -> None:
@@ -260,9 +256,7 @@ class TestLog:
         rig.store.put("d/a", b"x")
         assert [line.split()[1] for _, line in self.lines(caplog)] == ["does", "answers"]
 
-    def test_the_traceback_of_the_client_library_is_for_whoever_debugs(
-        self, rig: Rig, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_tracebacks_are_for_debugging(self, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)
         rig.away(10_000)
         with pytest.raises(StoreUnavailableError):

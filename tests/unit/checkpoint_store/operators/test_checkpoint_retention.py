@@ -15,11 +15,6 @@ from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 
 
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
-
-
 def epochs_of(objects: DictObjectStore, directory: str) -> list[int]:
     names = [name for name in objects.objects if name.startswith(f"{directory}/")]
     return sorted({int(name.split("/")[1].split("-")[0]) for name in names})
@@ -76,16 +71,6 @@ def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None
     objects.listings.clear()
     operator.checkpoints.retain(3)
     assert sorted(objects.listings) == ["begun", "epochs", "manifests", "pins"]
-
-
-def test_two_processes_may_retain_in_turns(objects: DictObjectStore) -> None:
-    operator, other = ScriptedOperator(objects), ScriptedOperator(objects)
-    for epoch in range(12):
-        operator.run_epoch(epoch, {epoch % 8: epoch}, "snapshot" if epoch % 3 == 0 else "changelog")
-        (operator if epoch % 2 else other).checkpoints.retain(2)
-    assert epochs_of(objects, "manifests") == [10, 11]
-    assert of_kind(objects, "snapshot") == [9]
-    assert of_kind(objects, "changelog") == [10, 11]
 
 
 def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectStore) -> None:
@@ -241,13 +226,3 @@ def test_a_damaged_manifest_expires(objects: DictObjectStore, damages_barriers: 
     assert of_kind(objects, "snapshot") == ([0, 3, 4] if damages_barriers else [3, 4])
     CompletedCheckpointStore(objects).sweep_orphans(0.0, now=1.0)
     assert of_kind(objects, "snapshot") == [3, 4]
-
-
-def test_an_epoch_newer_than_the_newest_manifest_is_left_alone(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    for epoch in range(5):
-        operator.run_epoch(epoch, {0: epoch})
-    operator.run_subtask(5, 0, {0: 5}, operator.checkpoints.latest_before(5))
-    newest = [name for name in objects.objects if f"epochs/{5:019d}" in name]
-    operator.checkpoints.retain(2)
-    assert [name for name in newest if name not in objects.objects] == []

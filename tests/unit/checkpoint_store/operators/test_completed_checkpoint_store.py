@@ -30,11 +30,6 @@ from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 
 
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
-
-
 def published(objects: DictObjectStore, part: str) -> list[str]:
     return sorted(name for name in objects.objects if part in name)
 
@@ -211,9 +206,7 @@ class TestLatestBefore:
         assert start_of(objects, 9) == (4, "run-b")
 
     @pytest.mark.parametrize("length", [0, 100])
-    def test_a_cut_manifest_or_barrier_never_leads_to_an_older_epoch(
-        self, objects: DictObjectStore, length: int
-    ) -> None:
+    def test_cuts_never_lead_to_older_epochs(self, objects: DictObjectStore, length: int) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1})
         operator.run_epoch(1, {0: 2})
@@ -254,30 +247,6 @@ class TestLatestBefore:
             start_of(objects, 1)
         assert caught.value.name == second
 
-    def test_a_damaged_manifest_is_rebuilt_from_barriers(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        [manifest] = published(objects, "manifests/")
-        objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
-        assert state_before(objects, 1) == {0: 1}
-        fresh = CompletedCheckpointStore(objects)
-        assert where(fresh.completed_at(0, operator.run, 2)) == (0, "run-a")
-        assert len(published(objects, "manifests/")) == 2
-
-    def test_a_damaged_manifest_without_barriers_is_named(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        [manifest] = published(objects, "manifests/")
-        objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
-        objects.delete(published(objects, "barrier-00001"))
-        for find in (
-            lambda: start_of(objects, 1),
-            lambda: CompletedCheckpointStore(objects).completed_at(0, operator.run, 2),
-        ):
-            with pytest.raises(CorruptObjectError) as caught:
-                find()
-            assert (caught.value.name, caught.value.epoch) == (manifest, 0)
-
     def test_an_epoch_before_the_retained_ones_is_an_error(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         for epoch in range(5):
@@ -313,9 +282,7 @@ class TestCompletedAt:
         assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
         assert len(published(objects, "manifests/")) == 1
 
-    def test_a_partial_epoch_is_an_error_and_an_absent_one_is_none(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_partial_epochs_are_errors_and_absent_ones_none(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         operator.run_subtask(0, 1, {7: 1}, None)
         with pytest.raises(PartialEpochError) as caught:

@@ -24,11 +24,6 @@ from tests.support.tables.table_rows_of import schema_json
 ALL = KeyGroupRange(0, 7)
 
 
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
-
-
 def history_of(store: ObjectStore, state: str | None = None) -> OperatorHistory:
     return OperatorHistory(store, METADATA, state)
 
@@ -65,24 +60,6 @@ class TestEpochs:
         assert state_at(history, 2) == {0: 1, 1: 3, 7: 2}
         assert changes_at(history, 1) == {7: 2}
         assert changes_at(history, 2) == {1: 3}
-
-    def test_a_snapshot_is_no_change(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1, 7: 1})
-        operator.run_epoch(1, {}, "snapshot")
-        history = history_of(objects)
-        assert state_at(history, 1) == {0: 1, 7: 1}
-        assert changes_at(history, 1) == {}
-
-    def test_an_epoch_that_is_not_complete_is_none(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
-        history = history_of(objects)
-        assert history.versions() == [0]
-        with pytest.raises(VersionNotRetainedError) as caught:
-            history.at(1)
-        assert (caught.value.oldest, caught.value.newest) == (0, 0)
 
     def test_an_operator_that_never_ran_has_no_epochs(self, objects: DictObjectStore) -> None:
         with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
@@ -177,18 +154,6 @@ class TestRollback:
         for epoch in range(4):
             first.run_epoch(epoch, {0: epoch, epoch: 9})
 
-    def test_only_epochs_of_the_live_timeline_are_there(self, objects: DictObjectStore) -> None:
-        self.rolled_back(objects)
-        assert history_of(objects).versions() == [0, 1, 2, 3]
-        take_back(objects, 2)
-        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
-        history = history_of(objects)
-        assert history.versions() == [0, 1, 2]
-        assert state_at(history, 2) == {0: 20, 1: 9}
-        assert changes_at(history, 2) == {0: 20}
-        with pytest.raises(VersionNotRetainedError):
-            history.at(3)
-
     def test_whoever_lists_epochs_again_sees_the_new_ones(self, objects: DictObjectStore) -> None:
         self.rolled_back(objects)
         (history := history_of(objects)).versions()
@@ -233,20 +198,6 @@ class TestDamage:
     def damage(self, objects: DictObjectStore, names: Sequence[str]) -> None:
         for name in names:
             objects.objects[name] = objects.objects[name][:-1]
-
-    def test_an_epoch_whose_manifest_is_damaged_is_read_from_its_barriers(
-        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        self.committed(objects, range(3))
-        manifests = [name for name in objects.objects if name.startswith("manifests/")]
-        self.damage(objects, manifests)
-        reader = keyed_reader(objects)
-        assert [info.version for info in reader.versions()] == [0, 1, 2]
-        assert [info.timestamp_ms for info in reader.versions()] == [0, 10_000, 20_000]
-        for epoch in range(3):
-            assert reader.read(epoch)["n"].to_pylist() == [epoch]
-        assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 2]
-        assert [name for name in manifests if caplog.text.count(f"passed over: {name}") != 1] == []
 
     def test_an_epoch_that_others_were_built_upon_is_missed(self, objects: DictObjectStore) -> None:
         self.committed(objects, [0, 1, 2, 5, 6])
@@ -350,9 +301,7 @@ class TestStates:
         ]
 
     @pytest.mark.parametrize("state", [None, "counts"])
-    def test_a_state_that_is_not_clear_is_an_error_that_lists_all(
-        self, objects: DictObjectStore, state: str | None
-    ) -> None:
+    def test_an_unclear_state_lists_all(self, objects: DictObjectStore, state: str | None) -> None:
         OfTwoStates(objects).run_epoch(0, {1: 10})
         with pytest.raises(StateNotFoundError, match="its states are count, last") as caught:
             keyed_reader(objects, state).read()

@@ -18,11 +18,6 @@ from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 
 
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
-
-
 def history_of(store: ObjectStore) -> OperatorHistory:
     return OperatorHistory(store, METADATA, None)
 

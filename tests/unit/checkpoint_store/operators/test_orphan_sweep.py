@@ -19,11 +19,6 @@ GRACE = 100.0
 LONG_AFTER = 1_000.0
 
 
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
-
-
 def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
     """Write a file of a writer killed before its barrier."""
     by = SubtaskAttempt(epoch, operator.run, 0, 1)

@@ -153,18 +153,6 @@ def test_a_batch_that_is_not_committed_is_not_there(store: ObjectStore) -> None:
         opened.read(3)
 
 
-def test_the_batches_that_retention_deleted_are_not_there(store: ObjectStore) -> None:
-    for partition in range(PARTITIONS):
-        put(store, partition, snapshot(3), [*STATES[2].items()])
-        store.delete([f"{directory(partition)}/{changelog(version)}" for version in (1, 2)])
-        store.delete([f"{directory(partition)}/{snapshot(2)}"])
-    opened = reader(store)
-    assert [info.version for info in opened.versions()] == [2, 3]
-    assert state(opened, 2) == of_all(STATES[2])
-    with pytest.raises(VersionNotRetainedError, match=r"version 1 .* deleted by retention"):
-        opened.read(1)
-
-
 def test_a_version_that_is_deleted_while_it_is_read_is_not_there(store: ObjectStore) -> None:
     opened = history(store)
     handle = opened.at(1).state[0]
@@ -190,9 +178,7 @@ def test_a_commit_that_is_deleted_while_it_is_read_is_not_there(store: ObjectSto
         list(opened.read(handle, handle.key_groups))
 
 
-def test_files_that_maintenance_replaces_while_they_are_read_are_read_in_their_place(
-    store: ObjectStore, tmp_path: Path
-) -> None:
+def test_files_replaced_meanwhile_are_read_instead(store: ObjectStore, tmp_path: Path) -> None:
     class Maintained(LocalObjectStore):
         """A store where maintenance replaces changelogs by a snapshot just before a reader's
         read."""

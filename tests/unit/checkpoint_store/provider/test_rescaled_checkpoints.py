@@ -167,9 +167,7 @@ class TestAcrossARescale:
         assert kinds(reader(rescaled_store).changes(0, 2).to_pylist()) == FEED
 
     @pytest.mark.parametrize("remembers", [False, True])
-    def test_readers_of_some_partitions_have_each_change_once(
-        self, rescaled_store: ObjectStore, remembers: bool
-    ) -> None:
+    def test_readers_share_out_changes(self, rescaled_store: ObjectStore, remembers: bool) -> None:
         opened = reader(rescaled_store, StateMemory() if remembers else None)
         groups = [KeyGroupRange(number, number) for number in range(3)]
         rows = [row for group in groups for row in opened.changes(0, 2, group).to_pylist()]
@@ -284,18 +282,13 @@ def content_of(
     return sorted((row["number"], row["text"]) for row in rows)
 
 
-def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
-    rescale(store, 2, 3)
-    rescale(store, 3, 2, unique(0x102), number=0x200)
-    assert read(store, 1) == STATES[1]
-    run(store, 2, 2, base=unique(0x202))
-    assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
-
-
 @pytest.mark.parametrize("has_ids", [False, True])
-def test_a_batch_keeps_its_changes_through_two_rescales(store: ObjectStore, has_ids: bool) -> None:
-    rescale(store, 2, 1)
-    rescale(store, 1, 2, unique(0x102), number=0x200)
+@pytest.mark.parametrize(("via", "lost"), [(1, ChangesNotKnownError), (3, ObjectMissingError)])
+def test_changes_are_kept_through_two_rescales(
+    store: ObjectStore, has_ids: bool, via: int, lost: type[Exception]
+) -> None:
+    rescale(store, 2, via)
+    rescale(store, via, 2, unique(0x102), number=0x200)
     if has_ids:
         commit_ids(store, 1, {number: unique(0x202) for number in range(2)})
     changed = {row["key"]["number"] for row in read_changes(store, 1).to_pylist()}
@@ -305,7 +298,7 @@ def test_a_batch_keeps_its_changes_through_two_rescales(store: ObjectStore, has_
     run(store, 2, 2, base=unique(0x202))
     assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
     store.delete([f"{directory(1)}/{changelog(2)}"])
-    with pytest.raises(ChangesNotKnownError, match="state/0/1"):
+    with pytest.raises(lost, match="state/0/1"):
         reader(store).changes(0, 2)
 
 

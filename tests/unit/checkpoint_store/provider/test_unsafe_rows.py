@@ -168,27 +168,22 @@ def test_no_rows_have_the_type_of_the_schema() -> None:
     assert decode([], "long", MAP).type == schema("long", MAP).arrow
 
 
-def test_null_bits_of_more_than_64_fields_take_more_words() -> None:
-    count = 130
-    nulls = {63, 64, 129}
-    bits = [
-        sum(1 << (place - first) for place in nulls if first <= place < first + 64)
-        for first in (0, 64, 128)
-    ]
-    row = struct.pack(f"<3Q{count}q", *bits, *range(count))
-    (values,) = decode([row], *["long"] * count).to_pylist()
-    assert [*values.values()] == [None if place in nulls else place for place in range(count)]
+def null_bits(nulls: set[int], count: int) -> list[int]:
+    """Return the words with the null bits of `count` fields or elements."""
+    words_of_nulls = [0] * -(-count // 64)
+    for place in nulls:
+        words_of_nulls[place // 64] |= 1 << place % 64
+    return words_of_nulls
 
 
-def test_null_bits_of_more_than_64_elements_take_more_words() -> None:
-    nulls = {0, 64, 99}
-    bits = [
-        sum(1 << (place - first) for place in nulls if first <= place < first + 64)
-        for first in (0, 64)
-    ]
-    array = struct.pack("<3Q100q", 100, *bits, *range(100))
-    values = value_of(row_of(pointer(16, len(array)), array), LONGS)
-    assert values == [None if place in nulls else place for place in range(100)]
+def test_null_bits_of_more_than_64_fields_or_elements_take_more_words() -> None:
+    nulls = {0, 63, 64, 129}
+    expected = [None if place in nulls else place for place in range(130)]
+    row = struct.pack("<3Q130q", *null_bits(nulls, 130), *range(130))
+    (values,) = decode([row], *["long"] * 130).to_pylist()
+    assert [*values.values()] == expected
+    array = struct.pack("<4Q130q", 130, *null_bits(nulls, 130), *range(130))
+    assert value_of(row_of(pointer(16, len(array)), array), LONGS) == expected
 
 
 def test_a_slice_of_rows_is_decoded_as_that() -> None:

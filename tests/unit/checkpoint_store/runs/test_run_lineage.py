@@ -132,12 +132,6 @@ def test_a_run_goes_on_from_the_run_that_spark_committed_and_not_from_a_stray() 
     assert live(timeline) == [(1, 0), (1, 1), (1, 2), (1, 199), (3, 200)]
 
 
-def test_a_file_of_a_later_epoch_is_enough_to_have_gone_past_one() -> None:
-    """Run 1 was killed in epoch 3 after committing epoch 2; epoch 3 has a file but no barrier."""
-    timeline = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2]})
-    assert live(timeline)[:3] == [(1, 0), (1, 1), (1, 2)]
-
-
 def test_two_runs_that_both_go_on_contradict_each_other() -> None:
     timeline = lineage([FIRST, begun(2, 2, (1, 1))], {1: [0, 1, 2, 3], 2: [2, 3]})
     assert timeline.contradiction is not None

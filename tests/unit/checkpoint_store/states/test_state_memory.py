@@ -12,13 +12,13 @@ from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates, StatePart
 from checkpoint_store.states.state_memory import StateMemory
 from tests.support.operators.fake_state_history import FakeStateHistory
+from tests.support.tables.table_rows_of import schema_json
 from tests.unit.checkpoint_store.test_state_reader import (
     SHAPE,
     changes,
     gone,
     history_of,
     put,
-    schema_json,
     state,
 )
 

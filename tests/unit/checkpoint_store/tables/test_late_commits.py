@@ -49,9 +49,7 @@ def test_a_number_freed_by_retention_is_not_taken(shared: DictObjectStore, is_qu
 
 
 @pytest.mark.parametrize("is_query", [False, True])
-def test_retention_keeps_the_files_of_a_commit_that_is_late_and_made_again(
-    shared: DictObjectStore, is_query: bool
-) -> None:
+def test_retention_keeps_files_of_a_late_commit(shared: DictObjectStore, is_query: bool) -> None:
     """Another job's retention reads the late version before the late version's writer deletes
     it."""
 
@@ -85,9 +83,7 @@ def test_a_commit_whose_files_were_folded_meanwhile_is_uncertain(shared: DictObj
         writer.commit(0, put(99, "slow", 1))
 
 
-def test_retention_that_has_deleted_one_version_only_is_no_reason_to_commit_again(
-    shared: DictObjectStore,
-) -> None:
+def test_deletion_of_one_version_is_no_reason_to_commit_again(shared: DictObjectStore) -> None:
     store = InterruptedObjectStore(shared, after=[lambda: shared.delete([version_name(1)])])
     writer = ScriptedTable(store, "slow", is_query=False)
     assert writer.commit(0, put(99, "slow", 1)).version == 2

@@ -205,15 +205,6 @@ class TestWhatIsFolded:
         query.publish(3, [], columns, merge=lambda _: folded)
         assert state_of(query.store) == {2: (), 3: ()}
 
-    def test_newer_files_alone_are_not_folded_where_nulls_keep_values(self) -> None:
-        metadata = replace(METADATA, ignore_null_updates=True)
-        query, version = committed(metadata, [put(1, "a", 1)], [gone(1)], [put(1, "b", None)])
-        newest_two = sum(file.length for file in version.state[1:])
-        bounds = MergeBounds(newest_two, files=2)
-        folded = merge_files(query.table, version, bounds)
-        query.publish(3, [], merge=lambda _: folded)
-        assert state_of(query.store) == {1: ("b", None)}
-
 
 @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
 def test_key_groups_without_rows_are_compacted_too(metadata: TableMetadata) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
 from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.files.schema_columns import column_names, selected
@@ -111,21 +112,9 @@ def test_fields_of_structs_may_be_in_another_order_at_any_depth() -> None:
 
 def test_nullability_does_not_matter_at_any_depth() -> None:
     def described(nullable: bool) -> str:
-        point = {
-            "type": "struct",
-            "fields": [
-                {"name": "x", "type": "long", "nullable": nullable, "metadata": {"comment": "m"}}
-            ],
-        }
-        points = {"type": "array", "elementType": point, "containsNull": nullable}
-        places = {
-            "type": "map",
-            "keyType": "string",
-            "valueType": points,
-            "valueContainsNull": nullable,
-        }
-        field = {"name": "places", "type": places, "nullable": nullable, "metadata": {}}
-        return json.dumps({"type": "struct", "fields": [field]})
+        point = StructType().add("x", LongType(), nullable, {"comment": "m"})
+        places = MapType(StringType(), ArrayType(point, nullable), nullable)
+        return StructType().add("places", places, nullable).json()
 
     strict, lax = without_nullability(described(False)), without_nullability(described(True))
     assert strict == lax

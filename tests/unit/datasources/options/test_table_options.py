@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,78 +41,75 @@ def test_only_the_path_is_needed() -> None:
     assert parse_stream_options(path) == StreamOptions("/data/t")
 
 
-def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
-    options = {
-        "PATH": "s3://bucket/t",
-        "keys": " country , city",
-        "sequenceby": "at",
-        "deleteWhen": "op = 'D'",
-        "IGNORENULLUPDATES": "true",
-        "maxParallelism": "32768",
-        "mergeSchema": "TRUE",
-        "onNullKey": "Drop",
-        "takeOver": "true",
-        "minVersionsToRetain": "2",
-        "autoCompactBytes": "1g",
-        "orphanGraceSeconds": "7200",
-        "storageOptions": '{"key": "secret"}',
-        "storeRetrySeconds": "30",
-        "checkpointlocation": "/checkpoints",
-        "queryname": "upserts",
-    }
-    parsed = parse_sink_options(options)
-    assert parsed == SinkOptions(
-        url="s3://bucket/t",
-        keys=("country", "city"),
-        sequence_by="at",
-        delete_when="op = 'D'",
-        ignore_null_updates=True,
-        max_parallelism=32768,
-        merge_schema=True,
-        on_null_key="drop",
-        take_over=True,
-        min_versions_to_retain=2,
-        auto_compact_bytes=1 << 30,
-        orphan_grace_seconds=7200,
-        storage_options={"key": "secret"},
-        store_retry_seconds=30,
-        given=parsed.given,
-    )
-    assert "max_parallelism" in parsed.given
-    assert parsed.given.isdisjoint({"on_duplicate", "url"})
-    assert "secret" not in repr(parsed)
-    assert pickle.loads(pickle.dumps(parsed)) == parsed
-    assert hash(parsed) == hash(parse_sink_options(options))
+# Options by use: name, text, field and value.
+PARSED: dict[str, list[tuple[str, str, str, object]]] = {
+    "writes": [
+        ("keys", " country , city", "keys", ("country", "city")),
+        ("sequenceBy", "at", "sequence_by", "at"),
+        ("deleteWhen", "op = 'D'", "delete_when", "op = 'D'"),
+        ("ignoreNullUpdates", "true", "ignore_null_updates", True),
+        ("maxParallelism", "32768", "max_parallelism", 32768),
+        ("mergeSchema", "TRUE", "merge_schema", True),
+        ("onNullKey", "Drop", "on_null_key", "drop"),
+        ("takeOver", "true", "take_over", True),
+        ("minVersionsToRetain", "2", "min_versions_to_retain", 2),
+        ("autoCompactBytes", "1g", "auto_compact_bytes", 1 << 30),
+        ("orphanGraceSeconds", "7200", "orphan_grace_seconds", 7200),
+        ("storageOptions", '{"key": "secret"}', "storage_options", {"key": "secret"}),
+        ("storeRetrySeconds", "30", "store_retry_seconds", 30),
+        ("checkpointLocation", "/checkpoints", "url", "/t"),
+        ("queryName", "upserts", "url", "/t"),
+    ],
+    "batch reads": [
+        ("readChangeFeed", "true", "read_change_feed", True),
+        ("preimages", "False", "preimages", False),
+        ("startingVersion", "3", "starting_version", 3),
+        ("endingTimestamp", "1970-01-02", "ending_timestamp", 86_400_000),
+        ("stateVarName", "count", "state", "count"),
+        ("columns", "id, total", "columns", ("id", "total")),
+        ("flattenCollectionTypes", "false", "flatten_collection_types", False),
+        ("numPartitions", "8", "num_partitions", 8),
+        ("storageOptions", "{}", "storage_options", {}),
+        ("storeRetrySeconds", "1", "store_retry_seconds", 1),
+    ],
+    "streams": [
+        ("startingVersion", "Latest", "starting_version", "latest"),
+        ("maxVersionsPerTrigger", "5", "max_versions_per_trigger", 5),
+        ("maxBytesPerTrigger", "64m", "max_bytes_per_trigger", 64 << 20),
+        ("maxFilesPerTrigger", "10", "max_files_per_trigger", 10),
+        ("failOnDataLoss", "false", "fail_on_data_loss", False),
+        ("checkpointingMode", "at_least_once", "checkpointing_mode", "at_least_once"),
+        ("readChangeFeed", "true", "read_change_feed", True),
+        ("preimages", "false", "preimages", False),
+        ("pollIntervalSeconds", "2.5", "poll_interval_seconds", 2.5),
+        ("stateCacheBytes", "1m", "state_cache_bytes", 1 << 20),
+        ("stateVarName", "count", "state", "count"),
+        ("numPartitions", "4", "num_partitions", 4),
+    ],
+}
 
 
-def test_every_option_of_a_batch_read_is_parsed() -> None:
-    assert parse_reader_options(
-        {
-            "path": "/t",
-            "readChangeFeed": "true",
-            "preimages": "False",
-            "startingVersion": "3",
-            "endingTimestamp": "1970-01-02",
-            "stateVarName": "count",
-            "columns": "id, total",
-            "flattenCollectionTypes": "false",
-            "numPartitions": "8",
-            "storageOptions": "{}",
-            "storeretryseconds": "1",
-        }
-    ) == ReaderOptions(
-        url="/t",
-        read_change_feed=True,
-        preimages=False,
-        starting_version=3,
-        ending_timestamp=86_400_000,
-        state="count",
-        columns=("id", "total"),
-        num_partitions=8,
-        store_retry_seconds=1,
-    )
+@pytest.mark.parametrize("spelled", [str, str.lower, str.upper])
+@pytest.mark.parametrize("use", PARSED)
+def test_every_option_is_parsed_whatever_its_case(use: str, spelled: Callable[[str], str]) -> None:
+    texts = {spelled(name): text for name, text, _, _ in PARSED[use]}
+    parsed = PARSERS[use]({"path": "/t", **texts})
+    values = {field: value for _, _, field, value in PARSED[use]}
+    if isinstance(parsed, SinkOptions):
+        values["given"] = parsed.given
+        assert "max_parallelism" in parsed.given
+        assert parsed.given.isdisjoint({"on_duplicate", "url"})
+        assert "secret" not in repr(parsed)
+        assert pickle.loads(pickle.dumps(parsed)) == parsed
+        assert hash(parsed) == hash(PARSERS[use]({"path": "/t", **texts}))
+    assert parsed == replace(PARSERS[use]({"path": "/t"}), **values)
+
+
+def test_a_read_may_flatten_collections_and_a_stream_begin_at_a_number_or_a_time() -> None:
     flattened = parse_reader_options({"path": "/t", "flattenCollectionTypes": "true"})
     assert flattened.flatten_collection_types
+    assert parse_stream_options({"path": "/t", "startingVersion": "7"}).starting_version == 7
+    assert parse_stream_options({"path": "/t", "startingTimestamp": "5"}).starting_timestamp == 5
 
 
 @pytest.mark.parametrize("parse", [parse_reader_options, parse_stream_options])
@@ -144,43 +142,6 @@ def test_meaningless_choices_of_a_store_are_refused(options: dict[str, str], pro
     for parse in (parse_reader_options, parse_stream_options):
         with pytest.raises(ConfigurationError, match=problem):
             parse({"path": "/t", **options})
-
-
-def test_every_option_of_a_stream_is_parsed() -> None:
-    assert parse_stream_options(
-        {
-            "path": "/t",
-            "startingVersion": "Latest",
-            "maxVersionsPerTrigger": "5",
-            "maxBytesPerTrigger": "64m",
-            "maxFilesPerTrigger": "10",
-            "failOnDataLoss": "false",
-            "checkpointingMode": "at_least_once",
-            "readChangeFeed": "true",
-            "preimages": "false",
-            "pollIntervalSeconds": "2.5",
-            "stateCacheBytes": "1m",
-            "stateVarName": "count",
-            "numPartitions": "4",
-        }
-    ) == StreamOptions(
-        url="/t",
-        starting_version="latest",
-        max_versions_per_trigger=5,
-        max_bytes_per_trigger=64 << 20,
-        max_files_per_trigger=10,
-        fail_on_data_loss=False,
-        checkpointing_mode="at_least_once",
-        read_change_feed=True,
-        preimages=False,
-        poll_interval_seconds=2.5,
-        state_cache_bytes=1 << 20,
-        state="count",
-        num_partitions=4,
-    )
-    assert parse_stream_options({"path": "/t", "startingVersion": "7"}).starting_version == 7
-    from_time = parse_stream_options({"path": "/t", "startingTimestamp": "5"})
-    assert from_time.starting_timestamp == 5
 
 
 @pytest.mark.parametrize(
@@ -253,41 +214,31 @@ def test_an_unknown_option_is_refused_with_near_ones_and_all(use: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "start", "order"),
+    ("options", "start"),
     [
         (
             {"readChangeFeed": "true", "maxFilePerTrigger": "1"},
-            "unknown option maxFilePerTrigger of streams and batch reads; did you mean "
-            "maxFilesPerTrigger",
-            ("options of streams are path", "of batch reads are path"),
+            "maxFilePerTrigger of streams and batch reads; did you mean maxFilesPerTrigger",
         ),
         (
             {"maxFilePerTrigger": "1", "failOnDataLoss": "false"},
-            "unknown option maxFilePerTrigger of batch reads and streams; did you mean "
-            "maxFilesPerTrigger",
-            ("options of batch reads are path", "of streams are path"),
+            "maxFilePerTrigger of batch reads and streams; did you mean maxFilesPerTrigger",
         ),
-        (
-            {"versionOf": "1"},
-            "unknown option versionOf of batch reads and streams; did you mean versionAsOf",
-            ("options of batch reads are path", "of streams are path"),
-        ),
+        ({"versionOf": "1"}, "versionOf of batch reads and streams; did you mean versionAsOf"),
         (
             {"readChangeFeed": "true", "keys": "id"},
-            "unknown option keys of streams and batch reads; keys is an option of writes; options",
-            ("options of streams are path", "of batch reads are path"),
+            "keys of streams and batch reads; keys is an option of writes; options",
         ),
     ],
 )
-def test_an_option_that_neither_a_stream_nor_a_batch_read_has_is_named_for_both(
-    options: dict[str, str], start: str, order: tuple[str, str]
-) -> None:
+def test_an_option_of_neither_use_is_named_for_both(options: dict[str, str], start: str) -> None:
     """Spark does not say if a stream or a batch read asks."""
     with pytest.raises(ConfigurationError) as caught:
         parse_read_options({"path": "/t", **options})
     message = str(caught.value)
-    assert message.startswith(start)
-    assert 0 < message.index(order[0]) < message.index(order[1])
+    assert message.startswith(f"unknown option {start}")
+    first, second = start.partition(" of ")[2].partition(";")[0].split(" and ")
+    assert 0 < message.index(f"options of {first} are path") < message.index(f"{second} are path")
 
 
 def test_options_of_a_stream_alone_are_a_stream_s() -> None:

@@ -26,16 +26,9 @@ from datasources.options.table_options import SinkOptions, parse_sink_options
 from datasources.sink.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
+from tests.support.tables.table_rows_of import schema_json
 
 Row = dict[str, Any]
-
-
-def schema_json(**types: Any) -> str:
-    fields = [
-        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
-        for name, spark_type in types.items()
-    ]
-    return json.dumps({"type": "struct", "fields": fields})
 
 
 COLUMNS = schema_json(id="long", at="integer", name="string", total="double")

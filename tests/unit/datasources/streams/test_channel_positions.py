@@ -102,9 +102,7 @@ class TestWhatStillCounts:
             (at(1, 4, parallelism=4), False),
         ],
     )
-    def test_only_the_barrier_that_the_whole_epoch_is_made_of(
-        self, position: ChannelPosition, counts: bool
-    ) -> None:
+    def test_only_a_barrier_of_a_whole_epoch(self, position: ChannelPosition, counts: bool) -> None:
         operator = ScriptedOperator(DictObjectStore())
         whole = operator.run_epoch(4, {7: 1})
         versions: dict[int, CompletedCheckpoint | None] = {4: whole}

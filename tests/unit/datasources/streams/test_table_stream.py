@@ -167,9 +167,7 @@ def test_a_query_that_went_back_and_ran_the_batch_again_is_another_state(tmp_pat
 
 
 @pytest.mark.parametrize("metadata", [None, b"", b"{}"])
-def test_a_checkpoint_whose_own_description_is_lost_or_damaged_is_refused(
-    tmp_path: Path, metadata: bytes | None
-) -> None:
+def test_checkpoints_need_their_own_description(tmp_path: Path, metadata: bytes | None) -> None:
     checkpoint_of(tmp_path, "first", 1)
     (tmp_path / "metadata").unlink()
     if metadata is not None:
