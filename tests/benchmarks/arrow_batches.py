@@ -57,7 +57,6 @@ def host_of(folder: Path, processor: Any, api: ProcessorApi, maintenance: Mainte
 
 def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
     """CPU seconds of an epoch."""
-    assert host.session is not None
     request = host.request(epoch, 0)
     start = time.thread_time()
     claim = host.session.accept(request)

@@ -105,7 +105,6 @@ class Case:
         # If a snapshot was due, the next epoch names the snapshot.
         self._host.finish_maintenance()
         self._epoch += 1
-        assert self._host.report is not None
         return self._host.report.written_bytes, taken
 
     def snapshot_bytes(self) -> int:
@@ -124,7 +123,6 @@ class Case:
         with Maintenance() as maintenance:
             host = Host(spec, run_id="run").open(maintenance)
             session = host.session
-            assert session is not None
             request = host.request(self._epoch, 1 << 30)
             attempt = session._attempt(request, session.accept(request), lambda: None)
             begun, cpu_begun = time.perf_counter(), time.process_time()

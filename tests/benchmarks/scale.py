@@ -168,7 +168,6 @@ class Simulation:
         def restore(number: int) -> None:
             host = Subtask(self.store, operator, number * parallelism // number_of_hosts)
             base = host.base(self._next_epoch)
-            assert base is not None
             assert base.epoch == self._next_epoch - 1
             file = base.handles_for(host.asked.key_groups)[-1]
             for _ in host.checkpoints.files.read(file, host.asked.key_groups):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from checkpoint_store.epochs import operator_layout as layout
-from checkpoint_store.epochs.checkpoint_share import CheckpointShare
 from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle, SubtaskTime
 from checkpoint_store.epochs.operator_layout import EpochDirectory, OperatorStateName
 from checkpoint_store.epochs.published_objects import PublishedObjects
@@ -50,8 +49,7 @@ pytestmark = pytest.mark.usefixtures("without_threads")
 
 @pytest.fixture(params=[FEW, MANY], ids=["few", "many"])
 def operator(request: pytest.FixtureRequest) -> Operator:
-    chosen: Operator = request.param
-    return chosen
+    return request.param
 
 
 def named(objects: DictObjectStore, part: str) -> list[str]:
@@ -61,13 +59,6 @@ def named(objects: DictObjectStore, part: str) -> list[str]:
 def forget(objects: DictObjectStore) -> None:
     objects.reads.clear()
     objects.listings.clear()
-
-
-def based(subtask: LoneSubtask, epoch: int) -> CheckpointShare:
-    """Return the base of a subtask's epoch, which exists."""
-    base = subtask.base(epoch)
-    assert base is not None
-    return base
 
 
 def publish_all(subtasks: Sequence[LoneSubtask], epoch: int) -> None:
@@ -141,7 +132,7 @@ class TestTheHotPath:
             held = OperatorStateHandle(OPERATOR_STATE, 1, "y", 0, (("rules", "abc"),))
             subtask.publish(0, None, CHANGES, time=time, operator_state=held)
             subtask.complete()
-        base = based(subtasks[3], 1)
+        base = subtasks[3].base(1)
         assert base.barriers == (subtasks[3].own,)
         last = operator.parallelism - 1
         assert base.times() == (SubtaskTime(5, (last, None), 1000 - last, 77),)
@@ -159,7 +150,7 @@ class TestTheHotPath:
             held = OperatorStateHandle(OPERATOR_STATE, 1, "y", 0, (("rules", checksum),))
             subtask.publish(0, None, CHANGES, operator_state=held)
             subtask.complete()
-        assert based(subtasks[0], 1).summary.broadcast is None
+        assert subtasks[0].base(1).summary.broadcast is None
 
     @pytest.mark.parametrize("late", [False, True])
     def test_a_barrier_that_was_replaced_is_not_taken_for_the_one_that_counts(
@@ -175,7 +166,7 @@ class TestTheHotPath:
             host.publish(0, None, CHANGES, attempt=attempt)
             host.complete()
         for host in (replaced, counts):
-            assert based(host, 1).barrier_of(4) == counts.own
+            assert host.base(1).barrier_of(4) == counts.own
         assert layout.agreed_summary(PublishedObjects(objects).manifests()) is None
 
     def test_who_was_stopped_before_it_looked_reads_which_barrier_counts(
@@ -186,7 +177,7 @@ class TestTheHotPath:
         run_epoch([s for s in subtasks if s is not replaced], 0, CHANGES)
         counts.run_epoch(0, CHANGES, attempt=2)
         replaced.publish(0, None, CHANGES, attempt=1)
-        assert based(replaced, 1).barrier_of(4) == counts.own
+        assert replaced.base(1).barrier_of(4) == counts.own
 
     def test_an_epoch_without_manifest_is_completed_by_the_next_one(
         self, objects: DictObjectStore, operator: Operator
@@ -194,7 +185,7 @@ class TestTheHotPath:
         subtasks = started(objects, operator)
         run_epoch(subtasks, 0, CHANGES)
         objects.delete([*named(objects, "manifests/"), *named(objects, "/group-")[1:2]])
-        assert based(subtasks[0], 1).barrier_of(0) == subtasks[0].own
+        assert subtasks[0].base(1).barrier_of(0) == subtasks[0].own
         assert len(named(objects, "manifests/")) == 1
 
     def test_partial_epochs_are_errors(self, objects: DictObjectStore, operator: Operator) -> None:
@@ -243,7 +234,7 @@ class TestRestores:
                 run_epoch(subtasks, epoch, CHANGES)
         host = LoneSubtask(objects, replace(operator, run_id="run-c"), 0)
         forget(objects)
-        assert based(host, 6).epoch == 5
+        assert host.base(6).epoch == 5
         assert "epochs" not in objects.listings
         # A host that joins the run later continues from the run's epochs.
         run_epoch([host], 6, {})
@@ -260,14 +251,14 @@ class TestRestores:
         take_back(objects, 2)
         second = replace(FEW, run_id="run-b")
         run_epoch(started(objects, second), 2, CHANGES)
-        base = based(LoneSubtask(objects, second, 0), 4)
+        base = LoneSubtask(objects, second, 0).base(4)
         assert (base.epoch, base.run.run_id) == (2, "run-b")
 
     def test_a_run_without_an_epoch_does_not_matter(self, objects: DictObjectStore) -> None:
         run_epoch(started(objects, FEW), 0, CHANGES)
         started(objects, replace(FEW, run_id="run-b"))
         host = LoneSubtask(objects, replace(FEW, run_id="run-c"), 0)
-        assert based(host, 1).run.run_id == "run-a"
+        assert host.base(1).run.run_id == "run-a"
 
     @pytest.mark.parametrize("part", ["/group-00000", "/group-00010", "/group-00020"])
     def test_a_damaged_group_of_an_epoch_without_manifest_is_passed_over(
@@ -287,7 +278,7 @@ class TestRestores:
         objects.delete([*named(objects, "manifests/"), *named(objects, "/group-00010")])
         host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 22)
         forget(objects)
-        base = based(host, 1)
+        base = host.base(1)
         assert [barrier.subtask for barrier in base.barriers] == [*range(20, 25)]
         assert not [name for name in objects.reads if "/barrier-0000" in name]
         assert named(objects, "manifests/") == []
@@ -397,9 +388,8 @@ class TestNames:
         objects.objects[later] = objects.objects.pop(manifest)
         objects.modified[later] = objects.modified.pop(manifest)
         parsed = layout.parse_manifest(later)
-        assert parsed is not None
         assert (str(parsed), parsed.summary) == (later, None)
-        assert based(subtasks[0], 1).barrier_of(0) == subtasks[0].own
+        assert subtasks[0].base(1).barrier_of(0) == subtasks[0].own
 
     def test_missing_subtasks_are_known_from_names(self, objects: DictObjectStore) -> None:
         subtasks = started(objects, MANY)

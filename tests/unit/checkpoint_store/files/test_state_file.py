@@ -99,7 +99,6 @@ def batches_of(rows: pa.Table) -> list[tuple[int, int, int]]:
     """Return the first key group, the last key group and the number of rows of each batch of a
     file."""
     metadata = pa.ipc.open_file(encode_state_file(rows, HEADER).data).schema.metadata
-    assert metadata is not None
     return [tuple(entry) for entry in json.loads(metadata[b"cowstate.batches"])]
 
 

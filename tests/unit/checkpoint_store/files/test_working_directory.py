@@ -68,7 +68,6 @@ def test_that_of_a_killed_process_goes_with_the_next_one_and_that_of_a_running_o
         process = subprocess.Popen(
             [sys.executable, "-c", _WORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert process.stdout is not None
         return process, Path(process.stdout.readline().strip())
 
     running, used = begun()

@@ -61,7 +61,6 @@ def test_a_restore_reads_a_share_whatever_the_store_retains(parallelism: int) ->
     host = LoneSubtask(store, after, parallelism)
     base = host.base(RETAINED)
     counts = counted(store, before)
-    assert base is not None
     assert len(base.barriers) <= 100
     assert counts.requests <= 10
     assert counts.listed <= 30

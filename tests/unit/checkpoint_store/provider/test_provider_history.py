@@ -69,9 +69,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 def history(store: ObjectStore) -> ProviderHistory:
-    opened = history_in(store)
-    assert isinstance(opened, ProviderHistory)
-    return opened
+    return history_in(store)
 
 
 def reader(store: ObjectStore) -> StateReader:

@@ -132,7 +132,6 @@ def content(rows: list[dict[str, Any]]) -> dict[int, str]:
 
 def reader(store: ObjectStore, memory: StateMemory | None = None) -> StateReader:
     history = history_in(store)
-    assert isinstance(history, ProviderHistory)
     return StateReader(history) if memory is None else StateReader(history, memory)
 
 

@@ -146,7 +146,6 @@ def test_many_small_changes_do_not_make_a_state_of_many_parts() -> None:
         history.commit(version, [put(version % 8, "a", version)])
         changes(StateReader(history, memory), version - 1, version)
         held = memory.states.get(part, version)
-        assert held is not None
         assert len(held.rows()) <= 5
         assert sum(rows.num_rows for rows in held.rows()) <= 16
         held.rows()[0].validate(full=True)

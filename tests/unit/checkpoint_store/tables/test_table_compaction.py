@@ -174,7 +174,6 @@ class TestWhatIsFolded:
         assert rows == [(2, "put", None), (3, "put", None), (4, "put", None)]
         assert snapshot.rows == 3
         name = parse_table_file(snapshot.name)
-        assert name is not None
         assert (name.writer, name.batch) == ("compacted", 2)
 
     def test_with_a_sequence_deleted_keys_are_kept(self) -> None:

@@ -50,7 +50,6 @@ def history_of(objects: DictObjectStore) -> TableHistory:
 
 def compact(table: TableStore, number: int) -> TableCompaction:
     version = table.read_version(number)
-    assert version is not None
     file = compact_key_groups(table, version, ALL, 0)
     return TableCompaction(number, tuple(handle.name for handle in version.state), (file,))
 
@@ -285,7 +284,6 @@ def test_fields_of_structs_are_read_by_name_whatever_their_order(objects: DictOb
         file = query.write(batch, [put(batch, place), put(7, place)], columns(*names))
         query.publish(batch, [file], columns(*names), merge=fold if batch == 2 else None)
     newest = query.table.newest()
-    assert newest is not None
     (folded,) = newest.state
     assert folded.kind == "snapshot"
     assert state_of(objects) == {

@@ -62,7 +62,6 @@ def compact(objects: DictObjectStore, number: int) -> TableCompaction:
     table = TableStore(objects)
     table.metadata()
     version = table.read_version(number)
-    assert version is not None
     names = tuple(file.name for file in version.state)
     files = [compact_key_groups(table, version, KeyGroupRange(p, p + 1), p) for p in (0, 2)]
     compaction = TableCompaction(number, names, tuple(files))

@@ -372,7 +372,6 @@ def test_columns_are_found_as_spark_finds_them() -> None:
 def test_the_jar_knows_the_same_aliases() -> None:
     catalog_options = (ROOT / "spark_state/jvm/tables/CatalogOptions.scala").read_text("utf-8")
     aliases = re.search(r"Aliases = Map\((.*?)\)", catalog_options, re.DOTALL)
-    assert aliases is not None
     assert dict(re.findall(r'"(\w+)" -> "(\w+)"', aliases[1])) == _MEANT
 
 

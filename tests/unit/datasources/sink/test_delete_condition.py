@@ -54,8 +54,7 @@ NULLS: dict[str, Any] = dict.fromkeys(ROW)
 
 def deleted(text: str, *rows: dict[str, Any]) -> list[bool]:
     table = pa.Table.from_pylist(list(rows), SCHEMA)
-    flags: list[bool] = compile_delete_condition(text, SCHEMA)(table).to_pylist()
-    return flags
+    return compile_delete_condition(text, SCHEMA)(table).to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,6 @@ def test_each_look_that_finds_nothing_new_is_two_listings(
 def test_a_compaction_reads_the_files_of_the_state_and_no_versions(store: DictObjectStore) -> None:
     query = ScriptedTable(store)
     newest = query.table.newest()
-    assert newest is not None
     requests(store)
     file = compact_key_groups(query.table, newest, query.metadata.key_groups, 0)
     names = tuple(handle.name for handle in newest.state)
