@@ -27,7 +27,7 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from spark_state.subtasks.maintenance import Maintenance
-from tests.benchmarks.benchmark_script import parser_of
+from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
 from tests.support.operators.subtasks import Host, operator
 
@@ -92,6 +92,7 @@ def main() -> None:
     for name, of_name in median.items():
         print(f"{name:14} {options.rows / of_name:12,.0f} rows/s, {of_name:.3f} CPU s an epoch")
     print(f"CPU of Arrow batches to rows: {median['Arrow batches'] / median['rows']:.3f}")
+    write_results(options.out, median)
 
 
 if __name__ == "__main__":

@@ -336,11 +336,10 @@ def main() -> None:
         compile_jar([HERE / "scala" / "EmptyStateStoreProvider.scala"], floor_jar)
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
-        task = replace(task, with_snapshots=not given.no_snapshots, partitions=given.partitions)
-        task = replace(task, warm=given.warm)
-        result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
-        result |= {"partitions": given.partitions, "warm": given.warm}
-        result |= {"free_memory": given.free_memory}
+        task = replace(task, partitions=given.partitions, warm=given.warm)
+        task = replace(task, with_snapshots=not given.no_snapshots)
+        names = ("scale", "memory", "partitions", "warm", "free_memory")
+        result: dict[str, Any] = {name: getattr(given, name) for name in names}
         with free_memory_of(given.free_memory):
             if given.soak:
                 result["soak"] = soak(task, given.providers or ["cowstate"])

@@ -23,7 +23,6 @@ fail nothing. A merge into Delta is not measured: delta-spark from PyPI comes wi
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -158,14 +157,10 @@ def sink_once(spark: SparkSession, folder: Path, rows: int, keys: int) -> tuple[
     return medians[0], medians[1]
 
 
-def arguments() -> argparse.Namespace:
-    sizes = {"rounds": 2, "keys": 4_000_000, "sink_rows": 200_000}
-    return parser_of(__doc__, "table", **sizes).parse_args()
-
-
 def main() -> None:
     """Measure, print, and write the JSON."""
-    given = arguments()
+    sizes = {"rounds": 2, "keys": 4_000_000, "sink_rows": 200_000}
+    given = parser_of(__doc__, "table", **sizes).parse_args()
     spark = start_session()
     reads: dict[str, list[tuple[float, float]]] = {name: [] for name in REQUIRED}
     sinks: dict[str, list[tuple[float, float]]] = {"new keys": [], "same keys": []}

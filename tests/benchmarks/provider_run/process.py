@@ -143,21 +143,6 @@ def metric_of(progress: dict[str, Any], name: str) -> int:
     return sum(o.get("customMetrics", {}).get(name, 0) for o in operators)
 
 
-def commit_ms(progress: dict[str, Any]) -> int:
-    """The milliseconds of commits, summed over all stores."""
-    return metric_of(progress, "cowstateCommitMs")
-
-
-def load_ms(progress: dict[str, Any]) -> float:
-    """The milliseconds of store loads, per core, because each core loads a store at a time."""
-    return metric_of(progress, "cowstateLoadMs") / CORES
-
-
-def mapped_mb(progress: dict[str, Any]) -> float:
-    """MiB of the mapped files with the states, in local directories."""
-    return metric_of(progress, "cowstateMappedBytes") / 2**20
-
-
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
     """Number and checksum of the output rows, by batch."""
     answers: dict[str, list[Any]] = {}
@@ -197,7 +182,7 @@ def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
         "gc_ms": (collections_after - collections_before) / len(batches),
         "live_heap_mb": machine.live_heap_mb(),
         "peak_rss_mb": machine.rss_mb("VmHWM"),
-        "commit_ms": statistics.median(commit_ms(b) for b in batches),
+        "commit_ms": statistics.median(metric_of(b, "cowstateCommitMs") for b in batches),
         "walls_ms": [b["durationMs"]["triggerExecution"] for b in batches],
         "answers": answers_of(progress),
     }
@@ -222,7 +207,9 @@ def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
     if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, last)
     figures = {"ms": first["durationMs"]["triggerExecution"]}
-    return figures | ({"load_ms": loading} if (loading := load_ms(first)) else {})
+    # Each core loads a store at a time.
+    load_ms = metric_of(first, "cowstateLoadMs") / CORES
+    return figures | ({"load_ms": load_ms} if load_ms else {})
 
 
 def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
@@ -259,7 +246,7 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
         samples["rss_mb"].append(machine.rss_mb("VmRSS"))
         samples["heap_mb"].append(machine.live_heap_mb())
         samples["open_files"].append(machine.open_files())
-        samples["mapped_mb"].append(mapped_mb(stream.progress()[-1]))
+        samples["mapped_mb"].append(metric_of(stream.progress()[-1], "cowstateMappedBytes") / 2**20)
         kept = bytes_below(task.checkpoint) + bytes_below(task.store)
         samples["kept_mb"].append(kept / 2**20)
         gateways = machine.gateways()

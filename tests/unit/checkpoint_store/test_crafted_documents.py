@@ -6,7 +6,7 @@ import base64
 import copy
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -110,18 +110,17 @@ def test_no_name_leads_out_of_a_store(name: str, tmp_path: Path) -> None:
     ]
     for store in stores:
         store.put("a/b", b"x")
-        uses: list[Callable[[], object]] = [
-            lambda store=store: store.put(name, b"x"),  # type: ignore[misc]
-            lambda store=store: store.get(name),  # type: ignore[misc]
-            lambda store=store: store.get_range(name, 0, 1),  # type: ignore[misc]
-            lambda store=store: store.delete(["a/b", name]),  # type: ignore[misc]
-        ]
-        if name:
-            uses.append(lambda store=store: store.list(name))  # type: ignore[misc]
-            uses.append(lambda store=store: store.list_directories(name))  # type: ignore[misc]
-        for use in uses:
+        uses: dict[str, tuple[Any, ...]] = {
+            "put": (name, b"x"),
+            "get": (name,),
+            "get_range": (name, 0, 1),
+            "delete": (["a/b", name],),
+        }
+        # The directory of a store itself has no name.
+        uses |= {"list": (name,), "list_directories": (name,)} if name else {}
+        for use, arguments in uses.items():
             with pytest.raises(StoreAccessError, match="is no name of an object"):
-                use()
+                getattr(store, use)(*arguments)
     assert (tmp_path / "outside").read_bytes() == b"secret"
     assert stores[0].get("a/b") == b"x"
 

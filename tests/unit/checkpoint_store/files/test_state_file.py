@@ -124,12 +124,6 @@ def test_small_key_groups_share_a_batch_and_large_ones_are_cut() -> None:
     ]
 
 
-def test_batches_of_long_rows_have_few() -> None:
-    rows = table(*[10] * 50, *[11] * 50, *[12] * 50)
-    long_rows = rows.append_column("text", pa.array(["x" * 100_000] * 150))
-    assert [rows for _, _, rows in batches_of(long_rows)] == [50, 50, 50, 0]
-
-
 def test_batches_have_few_long_rows_where_most_rows_are_short() -> None:
     rows = table(*[10] * 100_000, *[11] * 300)
     texts = pa.array(["x"] * 100_000 + ["x" * 100_000] * 300)

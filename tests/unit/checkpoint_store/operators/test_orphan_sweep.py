@@ -14,6 +14,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.operators.epoch_files import SubtaskAttempt
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
 from tests.support.stores.fake_object_store import DictObjectStore
+from tests.unit.checkpoint_store.operators.test_checkpoint_retention import of_epoch
 
 GRACE = 100.0
 LONG_AFTER = 1_000.0
@@ -112,11 +113,6 @@ def flipped(data: bytes) -> bytes:
 
 def cut(data: bytes) -> bytes:
     return data[:-20]
-
-
-def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
-    prefix = f"manifests/{epoch:019d}-" if kind == "manifest" else f"epochs/{epoch:019d}-"
-    return sorted(n for n in objects.objects if n.startswith(prefix) and kind in n)
 
 
 def damage(objects: DictObjectStore, names: list[str], how: Damage) -> None:

@@ -19,15 +19,17 @@ from checkpoint_store.files.spark_schema import (
 )
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
-LONGS: dict[str, Any] = {"type": "array", "elementType": "long", "containsNull": True}
-BYTES: dict[str, Any] = {"type": "array", "elementType": "byte", "containsNull": True}
-TEXTS: dict[str, Any] = {"type": "array", "elementType": "string", "containsNull": True}
-MAP: dict[str, Any] = {
-    "type": "map",
-    "keyType": "long",
-    "valueType": "string",
-    "valueContainsNull": True,
-}
+
+def array_of(element: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def map_of(key: Any, value: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+LONGS, BYTES, TEXTS = (array_of(element) for element in ("long", "byte", "string"))
+MAP = map_of("long", "string")
 UDT: dict[str, Any] = {"type": "udt", "class": "a.B", "pyClass": None, "sqlType": LONGS}
 
 
@@ -137,7 +139,7 @@ CASES: list[tuple[Any, bytes, Any]] = [
     (BYTES, row_of(pointer(16, 24), words(3, 0b100) + b"\1\xff\0".ljust(8, b"\0")), [1, -1, None]),
     (TEXTS, row_of(pointer(16, len(VALUES)), VALUES), ["x", None]),
     (
-        {"type": "array", "elementType": LONGS, "containsNull": True},
+        array_of(LONGS),
         row_of(pointer(16, 56), words(2, 0b01, 0, pointer(32, 24), 1, 0, 8)),
         [None, [8]],
     ),
@@ -271,8 +273,8 @@ def test_no_word_of_a_row_leads_out_of_its_bytes(spark_type: Any, row: bytes) ->
     [
         ("geometry(4326)", "f0 has type geometry"),
         ("decimal(39,0)", "f0 has type decimal"),
-        (struct_of("long", {**LONGS, "elementType": "new"}), "f0.f1.element has type new"),
-        ({**MAP, "keyType": "new"}, "f0.key has type new"),
+        (struct_of("long", array_of("new")), "f0.f1.element has type new"),
+        (map_of("new", "string"), "f0.key has type new"),
         ({"type": "tree"}, "f0 has type tree"),
     ],
 )

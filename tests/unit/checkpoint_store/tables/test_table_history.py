@@ -20,7 +20,6 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectInfo
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.states.state_history import StateHistory, VersionInfo
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_history import TableHistory, shape_of
@@ -54,23 +53,6 @@ def compact(table: TableStore, number: int) -> TableCompaction:
     return TableCompaction(number, tuple(handle.name for handle in version.state), (file,))
 
 
-def test_versions_and_what_they_hold(objects: DictObjectStore) -> None:
-    query = ScriptedTable(objects)
-    first = query.commit(0, put(1, "a", 1))
-    second = query.commit(1, put(2, "b", 2))
-    history: StateHistory = history_of(objects)
-    assert (history.url, history.max_parallelism) == (objects.url, METADATA.max_parallelism)
-    assert history.versions() == [0, 1]
-    newest = history.at(1)
-    assert newest.info == VersionInfo(1, FIRST_MS + 1000)
-    assert newest.shape == shape_of(METADATA, second.schema_json)
-    assert newest.changes == second.changes
-    assert newest.state == first.changes + second.changes
-    (batch,) = history.read(newest.changes[0], ALL)
-    assert batch.column("id").to_pylist() == [2]
-    assert list(history.read(newest.changes[0], KeyGroupRange(3, 3))) == []
-
-
 def test_the_shape_says_how_rows_are_folded() -> None:
     columns = schema_json(name="string", id="long", count="integer")
     shape = shape_of(replace(SEQUENCED, ignore_null_updates=True), columns)
@@ -93,21 +75,6 @@ def test_a_missing_version_is_told_with_those_that_are_there(objects: DictObject
     with pytest.raises(VersionNotRetainedError) as caught:
         history_of(objects).at(7)
     assert (caught.value.version, caught.value.oldest, caught.value.newest) == (7, 1, 2)
-
-
-def test_later_commits_are_seen_and_versions_are_read_once(objects: DictObjectStore) -> None:
-    query, history = ScriptedTable(objects), history_of(objects)
-    assert history.versions() == []
-    query.commit(0, put(1, "a", 1))
-    assert history.versions() == [0]
-    history.at(0)
-    query.commit(1, put(2, "b", 2))
-    objects.reads.clear()
-    assert history.versions() == [0, 1]
-    for _ in range(3):
-        history.at(0)
-        history.at(1)
-    assert objects.reads == ["versions/0000000000000000001.json"]
 
 
 class TestDamage:

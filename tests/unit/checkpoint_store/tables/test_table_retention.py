@@ -53,6 +53,15 @@ def written(versions: int, *, merging: bool = True) -> DictObjectStore:
     return objects
 
 
+def without_rows(versions: int) -> DictObjectStore:
+    """Write versions that change nothing."""
+    objects = DictObjectStore()
+    query = ScriptedTable(objects)
+    for batch in range(versions):
+        query.publish(batch, [])
+    return objects
+
+
 def expected(version: int) -> dict[int, Values]:
     return {0: ("zero", version)} | {n + 1: ("a", n) for n in range(version + 1)}
 
@@ -129,13 +138,10 @@ class TestRetainingVersions:
         assert seen[26:] == [[26, 27, 28, 29]] * len(seen[26:])
 
     def test_of_very_many_some_are_left_for_later(self) -> None:
-        objects = written(0)
-        query = ScriptedTable(objects)
-        for batch in range(250):
-            query.publish(batch, [])
+        objects = without_rows(250)
         left = []
         while retain(objects, 10):
-            left.append(len(query.table.versions()))
+            left.append(len(TableStore(objects).versions()))
         assert left == [150, 50, 10]
 
     def test_fewer_than_two_versions_are_never_kept(self) -> None:
@@ -188,24 +194,18 @@ class TestDamagedVersions:
             assert state_of(objects, version) == expected(version)
 
     def test_a_damaged_version_does_not_stop_the_retention_of_very_many(self) -> None:
-        objects = written(0)
-        query = ScriptedTable(objects)
-        for batch in range(400):
-            query.publish(batch, [])
+        objects = without_rows(400)
         damage(objects, version_name(100))
         while retain(objects, 2):
             pass
-        assert query.table.versions() == [398, 399]
+        assert TableStore(objects).versions() == [398, 399]
 
     def test_a_newer_one_is_the_oldest_if_no_older_one_can_be_read(self) -> None:
-        objects = written(0)
-        query = ScriptedTable(objects)
-        for batch in range(130):
-            query.publish(batch, [])
+        objects = without_rows(130)
         for number in range(105):
             damage(objects, version_name(number))
         retain(objects, 10)
-        assert query.table.versions() == [*range(105, 130)]
+        assert TableStore(objects).versions() == [*range(105, 130)]
 
     def test_nothing_is_deleted_if_none_can_be_read_that_may_be_the_oldest(self) -> None:
         objects = written(16)

@@ -68,11 +68,6 @@ def test_a_time_that_no_calendar_has_is_shown_in_milliseconds(far_ms: int) -> No
     assert shown[-1] == f"next timer: {far_ms} ms"
 
 
-def test_the_last_time_that_a_calendar_has_is_shown_as_a_time() -> None:
-    shown = as_text([replace(PROGRESS, next_timer_ms=253_402_300_799_999)])
-    assert shown.endswith("next timer: 9999-12-31 23:59:59")
-
-
 def test_each_operator_has_a_table_of_its_own() -> None:
     other = replace(PROGRESS, name="rules", url="file:///other", parallelism=1)
     first, second = as_text([PROGRESS, other]).split("\n\n")

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    StoreAccessError,
-    StoreUnavailableError,
-)
+from checkpoint_store.errors import CorruptObjectError, StoreAccessError, StoreUnavailableError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds
 from checkpoint_store.tables.table_version import TableVersion
@@ -149,12 +145,6 @@ def test_a_version_counts_what_failed_before_it_was_committed() -> None:
             table.commit()
             counts.append(table.failed_upkeep())
     assert counts == [1, 2, 3, 3, 4, 4, 4, 4, 0, 0, 0, 0]
-
-
-def test_a_batch_that_waited_longer_than_the_grace_keeps_its_files() -> None:
-    table = Table()
-    table.commits(202)
-    assert state_of(table.objects) == {n: ("a", n) for n in range(202)}
 
 
 class TestProcessesThatEndAfterEachCommit:
