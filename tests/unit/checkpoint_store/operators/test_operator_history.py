@@ -74,6 +74,7 @@ class TestEpochs:
         ScriptedOperator(objects, "run-b").run_epoch(1, {0: 1}, kind="snapshot")
         history = history_of(objects)
         assert state_at(history, 1) == dict.fromkeys(range(8), 0) | {0: 1}
+        assert changes_at(history, 1) == {}, "a snapshot is no change"
 
 
 class TestWithoutManifest:
