@@ -46,7 +46,6 @@ from tests.benchmarks.benchmark_script import STATE_PACKAGE, parser_of, run_java
 SCALA = Path(__file__).parent / "scala"
 SOURCES = (SCALA / "StateMemories.scala", SCALA / "MapSteps.scala")
 MAIN = f"{STATE_PACKAGE}.cowstate.MapSteps"
-CODEC = "lz4"
 JVMS = {"usual": (), "large pages": ("-XX:+UseTransparentHugePages",)}
 
 Steps = dict[str, tuple[float, float]]
@@ -56,7 +55,7 @@ def measure(jar: Path, options: tuple[str, ...], arguments: argparse.Namespace) 
     """Nanoseconds and allocated bytes of a row, by step."""
     sizes = (arguments.keys, arguments.updates, arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
-        lines = run_java(jar, MAIN, (*sizes, CODEC, folder), "-Xmx2g", "-Xms2g", *options)
+        lines = run_java(jar, MAIN, (*sizes, "lz4", folder), "-Xmx2g", "-Xms2g", *options)
     rounds: dict[str, list[tuple[float, float]]] = {}
     for line in lines:
         step, nanoseconds, allocated = line.split()
