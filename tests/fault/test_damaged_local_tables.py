@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import Host, Totals, operator, stored_totals
 from tests.support.processors.processors import KeepsTotalsAndValues, RunningTotals
+from tests.support.tables.table_rows_of import schema_json
 
 pytestmark = pytest.mark.fault
 
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(300)]
 ROWS = [(key, 1) for key in KEYS]
 
@@ -53,7 +52,7 @@ class Running:
         self.local.mkdir()
         self.store = folder / "query" / "totals"
         self.epoch = self.attempts = 0
-        spec = operator(folder, processor, key_schema_json=KEY_SCHEMA)
+        spec = operator(folder, processor, key_schema_json=schema_json(key="string"))
         self.host = Host(
             replace(
                 spec,
@@ -85,10 +84,7 @@ class Running:
         """Assert that every epoch in the store has the right state."""
         state = open_store(str(self.store), state="totals")
         for version in state.versions():
-            rows = state.read(version.version).to_pylist()
-            assert {row["key"]: (row["rows"], row["total"]) for row in rows} == totals_after(
-                version.version + 1
-            )
+            assert stored_totals(self.store, version.version) == totals_after(version.version + 1)
         assert state.versions()[-1].version == newest
 
 
@@ -99,12 +95,6 @@ def damage(path: Path, chance: random.Random) -> None:
         data[at] ^= 0x20
     with path.open("r+b") as file:
         file.write(data)
-
-
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
 
 
 @pytest.fixture

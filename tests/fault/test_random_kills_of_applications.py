@@ -25,6 +25,7 @@ from tests.support.applications.provider_drivers import (
     epochs_in,
     family,
     feed,
+    has_ended,
     is_executor,
     kill,
     store_in,
@@ -66,12 +67,6 @@ def has_mapped_state(process: psutil.Process) -> bool:
     with suppress(OSError):
         return "/cowstate-" in Path(f"/proc/{process.pid}/maps").read_text()
     return False
-
-
-def has_ended(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    return True
 
 
 class Query:

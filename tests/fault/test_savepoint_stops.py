@@ -20,24 +20,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 
 from checkpoint_store.errors import CheckpointStoreError, CowstateError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.state_reader import open_store
 from spark_state import restore, savepoint
 from spark_state.errors import ConfigurationError
 from spark_state.savepoints import savepoint as module
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.operators.subtasks import Host, operator, stored_totals
 from tests.support.stores.fake_object_store import FakeTime
+from tests.support.tables.table_rows_of import schema_json
 
 pytestmark = pytest.mark.fault
 
 ROOT = Path(__file__).resolve().parents[2]
-KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 KEYS = [f"key {number}" for number in range(30)]
 OPERATORS = ("others", "totals")
 EPOCHS = 4
@@ -72,7 +70,7 @@ def written(folder: Path, backend: str) -> Path:
             folder,
             operator=name,
             parallelism=2,
-            key_schema_json=KEY_SCHEMA,
+            key_schema_json=schema_json(key="string"),
             backend=BackendSettings(kind=backend),  # type: ignore[arg-type]
             checkpoints=replace(operator(folder).checkpoints, min_epochs_for_snapshot=2),
         )
@@ -96,14 +94,9 @@ def query(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return written(tmp_path, request.param)
 
 
-def totals_in(store: Path) -> Totals:
-    rows = open_store(str(store)).read().to_pylist()
-    return {row["key"]: (row["rows"], row["total"]) for row in rows}
-
-
 def is_complete(store: Path) -> bool:
     try:
-        assert totals_in(store) == EXPECTED
+        assert stored_totals(store) == EXPECTED
     except CheckpointStoreError:
         return False
     return True
@@ -117,7 +110,7 @@ def copied_at_last(copy: Copy, source: Path, target: Path) -> None:
         shutil.rmtree(target)
         copy(str(source), str(target))
     for name in OPERATORS:
-        assert totals_in(target / name) == EXPECTED
+        assert stored_totals(target / name) == EXPECTED
 
 
 def refusal(copy: Copy, source: Path, target: Path) -> str | None:
@@ -242,7 +235,7 @@ def test_a_savepoint_of_a_store_that_truncates_is_an_error_unless_something_else
     if is_damage:
         assert not any(is_complete(saved / name) for name in OPERATORS)
         copied_at_last(savepoint, query, saved)
-    assert all(totals_in(saved / name) == EXPECTED for name in OPERATORS)
+    assert all(stored_totals(saved / name) == EXPECTED for name in OPERATORS)
     assert not [*query.glob("*/pins/*")]
 
 

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.support.applications.provider_application import STATE_STORE
-from tests.support.applications.streams import Row, Totals, random_rows
+from tests.support.applications.streams import Row, Totals, random_rows, write_rows
 
 BACKEND = f"{STATE_STORE}.cowstate.backend"
 LOCAL_DIRECTORY = f"{STATE_STORE}.cowstate.localDirectory"
@@ -32,10 +31,7 @@ def feed(folder: Path, epochs: int, first: int = 0) -> list[Row]:
 
 def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
     """Write the file of an epoch."""
-    (folder / "input").mkdir(parents=True, exist_ok=True)
-    keys, values = zip(*rows, strict=True)
-    table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
-    pq.write_table(table, folder / "input" / f"{epoch:05d}.parquet")
+    write_rows(folder / "input" / f"{epoch:05d}.parquet", rows)
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
@@ -71,6 +67,13 @@ def is_executor(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return EXECUTOR in process.cmdline()
     return False
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """True if the process has ended. An orphan may stay a zombie without a waiting parent."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def kill(processes: list[psutil.Process]) -> None:

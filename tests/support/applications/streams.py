@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,14 @@ def random_rows(seed: float, count: int, keys: int) -> list[Row]:
     """`count` rows over at most `keys` keys. The same seed gives the same rows."""
     chance = random.Random(seed)
     return [(f"key{chance.randrange(keys)}", chance.randrange(1000)) for _ in range(count)]
+
+
+def write_rows(file: Path, rows: Sequence[tuple[Any, Any]]) -> None:
+    """Write a file of rows (key, value), also into a new folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    keys = pa.array([key for key, _ in rows], pa.string())
+    values = pa.array([value for _, value in rows], pa.int64())
+    pq.write_table(pa.table({"key": keys, "value": values}), file)
 
 
 def totals_of(rows: list[Row]) -> Totals:
@@ -68,14 +76,8 @@ class Stream:
 
     def feed(self, rows: list[Row]) -> None:
         """Add one file of rows, which is one epoch."""
-        table = pa.table(
-            {
-                "key": pa.array([key for key, _ in rows], pa.string()),
-                "value": pa.array([value for _, value in rows], pa.int64()),
-            }
-        )
         hidden = self.folder / "next.parquet"
-        pq.write_table(table, hidden)
+        write_rows(hidden, rows)
         # Spark reads files in the order of their modification times, in milliseconds.
         self._newest = max(time.time(), self._newest + 0.01)
         os.utime(hidden, (self._newest, self._newest))
