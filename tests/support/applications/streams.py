@@ -178,3 +178,18 @@ class Stream:
         """The only store in `stores`."""
         (store,) = self.stores()
         return store
+
+
+def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
+    """Write the file of an epoch."""
+    write_rows(folder / "input" / f"{epoch:05d}.parquet", rows)
+
+
+def totals_in(folder: Path) -> Totals:
+    """The newest totals of every key in the sink."""
+    sums: Totals = {}
+    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
+    for path in epochs:
+        for row in pq.read_table(path).to_pylist():
+            sums[row["key"]] = (row["rows"], row["total"])
+    return sums
