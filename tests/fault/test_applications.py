@@ -14,8 +14,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store.open_history import open_history
-from tests.support.applications.provider_drivers import feed_rows, totals_in
-from tests.support.applications.streams import Row, Stream, random_rows, totals_of
+from tests.support.applications.streams import (
+    Row,
+    Stream,
+    feed_rows,
+    random_rows,
+    totals_in,
+    totals_of,
+)
 from tests.support.applications.whole_applications import ROOT, kill, start
 from tests.support.operators.subtasks import stored_totals
 from tests.support.processors.processors import POISON

@@ -23,9 +23,8 @@ from tests.support.applications.provider_drivers import (
     is_executor,
     kill,
     store_in,
-    totals_in,
 )
-from tests.support.applications.streams import Stream, totals_of
+from tests.support.applications.streams import Stream, totals_in, totals_of
 from tests.support.applications.whole_applications import kill as kill_application
 from tests.support.applications.whole_applications import start
 from tests.support.eventually import eventually

@@ -29,9 +29,8 @@ from tests.support.applications.provider_drivers import (
     is_executor,
     kill,
     store_in,
-    totals_in,
 )
-from tests.support.applications.streams import Row, Totals, totals_of
+from tests.support.applications.streams import Row, Totals, totals_in, totals_of
 from tests.support.applications.whole_applications import start
 from tests.support.eventually import eventually
 from tests.support.stores.misbehaving_gateway import gateways_below
