@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.objects.object_store import UNPUBLISHED
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from tests.support.applications.streams import forget_last_commit
 from tests.support.applications.whole_applications import kill, start
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
@@ -33,7 +34,6 @@ from tests.support.provider.adoption_jobs import (
     FirstSegments,
     contents,
     first_segments,
-    forget_last_commit,
 )
 from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
 from tests.support.provider.provider_stores import directory_store

@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from cowstate.cli.command_line import main
+from tests.support.applications.streams import delete, forget_last_commit
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     CHANGELOG,
@@ -32,9 +33,7 @@ from tests.support.provider.adoption_jobs import (
     Uninterrupted,
     contents,
     damage,
-    delete,
     first_segments,
-    forget_last_commit,
     provider_of_last_batch,
     uninterrupted,
 )

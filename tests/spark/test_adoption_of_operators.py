@@ -26,7 +26,7 @@ from spark_state.spark.adoption import operator_adoption
 from tests.spark.test_time_modes import TimedStream
 from tests.spark.test_timers import BATCHES as TIMED_BATCHES
 from tests.spark.test_timers import FIRED, EmitsWhenIdle
-from tests.support.applications.streams import Stream
+from tests.support.applications.streams import Stream, forget_last_commit
 from tests.support.provider.adopted_operators import (
     AVRO,
     BATCHES,
@@ -38,7 +38,7 @@ from tests.support.provider.adopted_operators import (
     EveryTimedState,
     store_of,
 )
-from tests.support.provider.adoption_jobs import contents, damage, forget_last_commit
+from tests.support.provider.adoption_jobs import contents, damage
 from tests.support.provider.provider_jobs import (
     PROVIDER_KEY,
     ROCKSDB,

@@ -14,13 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cowstate.cli.command_line import main
-from tests.support.applications.streams import Stream
+from tests.support.applications.streams import Stream, delete
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     Adopted,
     contents,
     copied,
-    delete,
     provider_of_last_batch,
     refused,
     rewrite,

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from tests.support.applications.streams import delete
 from tests.support.provider.operator_jobs import distinct_marked, marked
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (
@@ -133,20 +134,6 @@ def provider_of_last_batch(checkpoint: Path) -> str:
     text = (checkpoint / "offsets" / str(newest)).read_text()
     provider: str = json.loads(text.split("\n")[1])["conf"][PROVIDER_KEY]
     return provider
-
-
-def forget_last_commit(checkpoint: Path) -> int:
-    """Delete the commit of the last batch, as if the driver had died before the commit. Returns the
-    batch's number."""
-    newest = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
-    delete(checkpoint / "commits" / str(newest))
-    return newest
-
-
-def delete(file: Path) -> None:
-    """Delete a file and its Hadoop checksum file."""
-    file.unlink()
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def rewrite(file: Path, change: Callable[[str], str]) -> None:
