@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.objects.object_store import UNPUBLISHED
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.applications.streams import forget_last_commit
+from tests.support.applications.lost_commits import forget_last_commit
 from tests.support.applications.whole_applications import kill, start
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,

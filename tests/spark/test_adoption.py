@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from cowstate.cli.command_line import main
-from tests.support.applications.streams import delete, forget_last_commit
+from tests.support.applications.lost_commits import delete, forget_last_commit
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     CHANGELOG,

@@ -26,7 +26,8 @@ from spark_state.spark.adoption import operator_adoption
 from tests.spark.test_time_modes import TimedStream
 from tests.spark.test_timers import BATCHES as TIMED_BATCHES
 from tests.spark.test_timers import FIRED, EmitsWhenIdle
-from tests.support.applications.streams import Stream, forget_last_commit
+from tests.support.applications.lost_commits import forget_last_commit
+from tests.support.applications.streams import Stream
 from tests.support.provider.adopted_operators import (
     AVRO,
     BATCHES,

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cowstate.cli.command_line import main
-from tests.support.applications.streams import Stream, delete
+from tests.support.applications.lost_commits import delete
+from tests.support.applications.streams import Stream
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     Adopted,

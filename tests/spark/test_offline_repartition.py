@@ -14,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingCheckpointManager
 from cowstate.cli.command_line import main
 from spark_state import UnsupportedOperationError, configure
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from tests.support.applications.streams import Stream, delete, random_rows, totals_of
+from tests.support.applications.lost_commits import delete
+from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.adoption_jobs import contents
 from tests.support.provider.provider_jobs import COWSTATE, HDFS, ROCKSDB, configured
 from tests.support.provider.rescaled_jobs import rescaled

@@ -19,7 +19,7 @@ from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.stopped_query import checkpoint_change
 from spark_state.spark.stopped_query.change_folder import finish_last
-from tests.support.applications.streams import forget_last_commit
+from tests.support.applications.lost_commits import forget_last_commit
 from tests.support.provider.adoption_jobs import (
     FORMAT_2,
     ROW_CHECKSUMS,

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cowstate.cli.command_line import main
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from tests.support.applications.streams import delete, forget_last_commit
+from tests.support.applications.lost_commits import delete, forget_last_commit
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     SNAPSHOTS,

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
-from tests.support.applications.streams import forget_last_commit
+from tests.support.applications.lost_commits import forget_last_commit
 from tests.support.tables.table_jobs import (
     Upserts,
     assert_rows,

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.support.applications.streams import Stream, forget_last_commit, random_rows, totals_of
+from tests.support.applications.lost_commits import forget_last_commit
+from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.tables.table_jobs import (
     Upserts,
     assert_rows,

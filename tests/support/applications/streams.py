@@ -50,20 +50,6 @@ def totals_of(rows: list[Row]) -> Totals:
     return {key: (count, sums[key]) for key, count in counts.items()}
 
 
-def forget_last_commit(checkpoint: Path) -> int:
-    """Delete the commit of the last batch, as if the driver had died before the commit. Returns the
-    batch's number."""
-    newest = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
-    delete(checkpoint / "commits" / str(newest))
-    return newest
-
-
-def delete(file: Path) -> None:
-    """Delete a file and its Hadoop checksum file."""
-    file.unlink()
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-
-
 class Stream:
     """A query over files in a folder, one file per epoch. A query that starts again goes on.
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from tests.support.applications.streams import delete
+from tests.support.applications.lost_commits import delete
 from tests.support.provider.operator_jobs import distinct_marked, marked
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (
