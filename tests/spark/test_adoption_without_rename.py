@@ -24,7 +24,7 @@ def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ad
     job = AdoptedJob(spark, tmp_path_factory.mktemp("stopped"), EveryState(), "None")
     for rows in BATCHES[:2]:
         job.feed(rows)
-    job.on_spark(UNSAFE_ROWS)
+        job.on_spark(UNSAFE_ROWS)
     job.feed(BATCHES[2])
     return job
 

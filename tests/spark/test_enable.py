@@ -285,7 +285,7 @@ def test_without_protobuf_spark_cannot_run_it_either(
 def test_what_can_run_does_not_fall_back(enabled: SparkSession) -> None:
     spark_state.enable(enabled, fallback="spark")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         assert ON_SPARK not in plan_of(by_rows(batch(enabled)))
         initial = batch(enabled).groupBy("key")
         assert ON_SPARK not in plan_of(called(batch(enabled), initialState=initial))

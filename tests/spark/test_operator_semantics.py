@@ -16,6 +16,7 @@ import spark_state
 from spark_state.key_group_assignment import KeyGroupAssignment
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.processors.processors import TOTALS_SCHEMA, Processor, RunningTotals
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -38,6 +39,36 @@ def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFra
         row.coalesce(1).write.mode("append").parquet(str(folder / f"part={epoch}"))
     reader = spark.readStream.schema(row.schema).option("maxFilesPerTrigger", 1)
     return reader.parquet(*[str(folder / "*")])
+
+
+class RemembersRows(Processor):
+    """A processor that keeps the previous epoch's row as state, and emits the row that it kept."""
+
+    def init(self, handle: Any) -> None:
+        self._last = handle.getValueState("last", EVERY_TYPE)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        ((_, *values),) = rows
+        yield Row(before=repr(self._last.get()))
+        self._last.update(tuple(values))
+
+
+def test_values_of_every_type_come_back_the_same_resident_and_restored(
+    stream: Stream, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+    for parallelism, epochs in (("2", 2), ("3", 1)):
+        df = every_type_stream(stream.spark, tmp_path / "types", epochs)
+        with configured(stream.spark, {"spark.cowstate.parallelism": parallelism}):
+            output = spark_state.transform_with_state(
+                df.groupBy("key"), RemembersRows(), "before string", "append", "None"
+            )
+            stream.run(output, lambda batch, _: seen.extend(r.before for r in batch.collect()))
+    nothing, resident, restored = seen
+    assert nothing == "None"
+    assert restored == resident
+    assert resident.startswith("(True, 1, 2, 3, 4, 0.10000000149011612, 0.2, 'täxt', b'\\x00\\xff'")
+    assert "Row(x=1, y='z')" in resident
 
 
 class SeesTheRow(Processor):

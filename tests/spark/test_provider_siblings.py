@@ -35,6 +35,7 @@ def test_a_store_writes_its_file_when_the_first_of_the_operator_commits(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     results = run(
+        provider_jvm,
         tmp_path,
         *written(0, *SIDES),
         *("commit 0/left", "put 0/right 5 1:1", "wait 0/right", "commit 0/right", "end"),
@@ -49,6 +50,7 @@ def test_a_store_that_has_written_its_file_may_be_aborted(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     results = run(
+        provider_jvm,
         tmp_path,
         *written(0, *SIDES),
         *("commit 0/left", "abort 0/right", "begin 0/right 0", "entries 0/right"),
@@ -64,6 +66,7 @@ def test_stores_of_other_partitions_of_the_task_go_on(
 ) -> None:
     """A task that reads several partitions may have several partitions open."""
     results = run(
+        provider_jvm,
         tmp_path,
         *written(0, *SIDES),
         *written(1, "left"),
@@ -78,6 +81,7 @@ def test_a_store_reports_the_keys_that_it_committed(
 ) -> None:
     """Two jobs may run a batch at the same time. Spark asks for metrics after the commit."""
     results = run(
+        provider_jvm,
         tmp_path,
         *written(0, "left"),
         *("commit 0/left", "keep 0/left first", "begin 0/left 0"),

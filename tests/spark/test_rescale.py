@@ -20,12 +20,7 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.stopped_query import checkpoint_change
 from spark_state.spark.stopped_query.change_folder import finish_last
 from tests.support.applications.lost_commits import forget_last_commit
-from tests.support.provider.adoption_jobs import (
-    FORMAT_2,
-    ROW_CHECKSUMS,
-    SNAPSHOTS,
-    rewrite,
-)
+from tests.support.provider.adoption_jobs import FORMAT_2, ROW_CHECKSUMS, SNAPSHOTS, rewrite
 from tests.support.provider.operator_jobs import all_jobs, by_key
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (

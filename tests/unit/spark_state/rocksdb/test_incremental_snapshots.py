@@ -30,8 +30,7 @@ from checkpoint_store.files.state_handle import StateHandle, bytes_of
 from checkpoint_store.files.working_directory import WorkingDirectoryError
 from checkpoint_store.object_names import parse_object_name
 from spark_state.errors import StateHostError
-from spark_state.rocksdb import database
-from spark_state.rocksdb import database_reader as database_rows
+from spark_state.rocksdb import database, database_reader
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from tests.support.operators.keyed_state_backend_contract import (
     KEY_GROUPS,
@@ -340,7 +339,7 @@ def test_a_reader_that_is_not_installed_as_a_package_is_told(
 def test_rows_of_a_later_release_are_refused(
     stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_rows, "ROWS_VERSION", 0)
+    monkeypatch.setattr(database_reader, "ROWS_VERSION", 0)
     with pytest.raises(StateHostError, match="rows of version 1, and this release reads version 0"):
         [*stored.databases.read(handle, KEY_GROUPS)]
 
