@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from spark_state.executor import Executor
+from spark_state.subtasks.maintenance import Maintenance
 from tests.support.backend_of_file import backends_of, only_backend
 from tests.support.leaks import Leftovers, await_leftovers, in_use
 from tests.support.operators.executors import stand_in_executor
@@ -147,6 +148,13 @@ def nothing_waits_for_a_disk() -> Iterator[None]:
     disk. Tests of syncs see the calls. Processes that tests start do sync."""
     with mock.patch("os.fsync", return_at_once):
         yield
+
+
+@pytest.fixture
+def maintenance() -> Iterator[Maintenance]:
+    """The threads that write snapshots and keep house for the state hosts of a test."""
+    with Maintenance() as threads:
+        yield threads
 
 
 @pytest.fixture(scope="module")

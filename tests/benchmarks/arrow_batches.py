@@ -11,7 +11,6 @@ ratio.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from spark_state.subtasks.maintenance import Maintenance
+from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
 from tests.support.operators.subtasks import Host, operator
 
@@ -57,7 +57,6 @@ def host_of(folder: Path, processor: Any, api: ProcessorApi, maintenance: Mainte
 
 def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
     """CPU seconds of an epoch."""
-    assert host.session is not None
     request = host.request(epoch, 0)
     start = time.thread_time()
     durable = host.session.run(host.session.accept(request, lambda: None), table)
@@ -67,11 +66,8 @@ def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=10)
-    options = parser.parse_args()
+    sizes = {"rows": 200_000, "keys": 20_000, "epochs": 10}
+    options = parser_of(__doc__, "arrow_batches", **sizes).parse_args()
     garbage = FrozenGarbage()
     garbage.begin()
     seconds: dict[str, list[float]] = {"Arrow batches": [], "rows": []}
@@ -95,6 +91,7 @@ def main() -> None:
     for name, of_name in median.items():
         print(f"{name:14} {options.rows / of_name:12,.0f} rows/s, {of_name:.3f} CPU s an epoch")
     print(f"CPU of Arrow batches to rows: {median['Arrow batches'] / median['rows']:.3f}")
+    write_results(options.out, median)
 
 
 if __name__ == "__main__":

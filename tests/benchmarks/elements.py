@@ -10,7 +10,6 @@ and with snapshots. It prints medians, sums, and ratios of large to small.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
@@ -25,6 +24,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.subtasks.maintenance import Maintenance
+from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.support.operators.subtasks import Host, operator
 
 CHANGES = 10
@@ -67,17 +67,11 @@ def run_epoch(host: Host, epoch: int, values: list[int], measured: Measured) -> 
     measured.seconds.append(time.thread_time() - start)
     new = [handle for handle in host.handles if handle.epoch == epoch]
     measured.changelogs.append(sum(h.length for h in new if h.kind == "changelog"))
-    assert host.report is not None
     measured.files.append(host.report.written_bytes)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--large", type=int, default=100_000)
-    parser.add_argument("--small", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    options = parser_of(__doc__, "elements", large=100_000, small=10, epochs=60).parse_args()
     sizes = {"large": options.large, "small": options.small}
     chance, measured = random.Random(1), {name: Measured() for name in sizes}
     with tempfile.TemporaryDirectory() as folder, Maintenance() as maintenance:
@@ -94,8 +88,7 @@ def main() -> None:
         what: round(result["large"][what] / result["small"][what], 2) for what in result["large"]
     }
     print(json.dumps(result, indent=2))
-    if options.out is not None:
-        options.out.write_text(json.dumps(result))
+    write_results(options.out, result)
 
 
 def summary(measured: Measured) -> dict[str, float]:

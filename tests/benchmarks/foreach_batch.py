@@ -14,8 +14,6 @@ to `unseen`. In `none`, cowstate runs the work that the function runs in the oth
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import sys
@@ -25,6 +23,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.support.applications.streams import Stream, random_rows
 from tests.support.sessions.spark_session import start_spark, stop_spark
 
@@ -40,12 +39,7 @@ def take_none(_batch: DataFrame, _epoch: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batches", type=int, default=12)
-    parser.add_argument("--rows", type=int, default=20_000)
-    default = Path(__file__).resolve().parent / "results" / "foreach_batch.json"
-    parser.add_argument("--out", type=Path, default=default)
-    given = parser.parse_args()
+    given = parser_of(__doc__, "foreach_batch", batches=12, rows=20_000).parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     milliseconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -68,9 +62,7 @@ def main() -> None:
     medians = {name: statistics.median(samples) for name, samples in milliseconds.items()}
     for name, median in medians.items():
         print(f"{name}: {median:.0f} ms, {median / medians['unseen']:.2f} of unseen")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({"medians": medians, "batches": milliseconds}, indent=2))
-    print(f"written to {given.out}")
+    write_results(given.out, {"medians": medians, "batches": milliseconds})
 
 
 if __name__ == "__main__":

@@ -18,12 +18,11 @@ nothing.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
+
+from tests.benchmarks.benchmark_script import parser_of, write_results
 
 CASES = {
     "pyspark.sql": ["pyspark.sql"],
@@ -52,11 +51,7 @@ def cpu_seconds(modules: list[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    default = Path(__file__).resolve().parent / "results" / "imports.json"
-    parser.add_argument("--out", type=Path, default=default)
-    given = parser.parse_args()
+    given = parser_of(__doc__, "imports", rounds=9).parse_args()
     seconds: dict[str, list[float]] = {case: [] for case in CASES}
     for _ in range(given.rounds):
         for case, modules in CASES.items():
@@ -67,9 +62,7 @@ def main() -> None:
         print(f"{case}: {median:.3f} CPU s, {added:.3f} more than {FLOOR}")
     verdict = "met" if medians[MEASURED] <= AT_MOST else "MISSED"
     print(f"{MEASURED}: at most {AT_MOST} CPU s: {verdict}")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({"medians": medians, "rounds": seconds}, indent=2))
-    print(f"written to {given.out}")
+    write_results(given.out, {"medians": medians, "rounds": seconds})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import random
 import statistics
 import tempfile
@@ -38,6 +37,7 @@ from pyspark.sql import Row
 from checkpoint_store.files.state_handle import bytes_of
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
+from tests.benchmarks.benchmark_script import parser_of, subplots, write_results
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import RunningTotals
 
@@ -105,7 +105,6 @@ class Case:
         # If a snapshot was due, the next epoch names the snapshot.
         self._host.finish_maintenance()
         self._epoch += 1
-        assert self._host.report is not None
         return self._host.report.written_bytes, taken
 
     def snapshot_bytes(self) -> int:
@@ -124,7 +123,6 @@ class Case:
         with Maintenance() as maintenance:
             host = Host(spec, run_id="run").open(maintenance)
             session = host.session
-            assert session is not None
             request = host.request(self._epoch, 1 << 30)
             attempt = session.accept(request, lambda: None)
             begun, cpu_begun = time.perf_counter(), time.process_time()
@@ -206,12 +204,7 @@ def tell(result: Result) -> None:
 
 def plot(results: Sequence[Result], path: Path) -> None:
     """Plot bytes and seconds of an epoch over the churn."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (of_bytes, of_seconds) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, (of_bytes, of_seconds) = subplots(1, 2, (10, 4))
     churns = [100 * result.churn for result in results]
     of_bytes.plot(churns, churns, ":", color="0.6", label="what changes")
     for name in CASES:
@@ -229,14 +222,9 @@ def plot(results: Sequence[Result], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=1_000_000)
+    sizes = {"keys": 1_000_000, "turnovers": 2.0, "text": 0, "restores": 3}
+    parser = parser_of(__doc__, "large_state", **sizes)
     parser.add_argument("--churn", type=float, nargs="*", default=[0.01], help="keys of an epoch")
-    parser.add_argument("--turnovers", type=float, default=2.0, help="changes of each key")
-    parser.add_argument("--text", type=int, default=0, help="characters of each key's text")
-    parser.add_argument("--restores", type=int, default=3)
-    default = Path(__file__).resolve().parent / "results" / "large_state.json"
-    parser.add_argument("--out", type=Path, default=default)
     parser.add_argument("--plot", type=Path, help="a file for a plot")
     given = parser.parse_args()
     results = []
@@ -244,8 +232,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             results.append(measure(churn, Path(folder), given))
         tell(results[-1])
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps([asdict(result) for result in results], indent=2))
+    write_results(given.out, [asdict(result) for result in results])
     if given.plot is not None:
         plot(results, given.plot)
 

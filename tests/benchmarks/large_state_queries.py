@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.benchmarks.benchmark_script import parser_of, state_hosts, subplots
 from tests.benchmarks.python_state import cpu_seconds, start_session
 from tests.benchmarks.python_state_plans import PLANS
 
@@ -120,13 +121,10 @@ def memory_watched(measured: Measured) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.wait(0.5):
-            for process in psutil.process_iter():
-                try:
-                    if "spark_state.host.server" in process.cmdline():
-                        taken = process.memory_full_info().uss / (1 << 20)
-                        measured.most_memory_mb = max(measured.most_memory_mb, taken)
-                except psutil.Error:
-                    continue
+            for process in state_hosts():
+                with suppress(psutil.Error):
+                    taken = process.memory_full_info().uss / (1 << 20)
+                    measured.most_memory_mb = max(measured.most_memory_mb, taken)
 
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
@@ -217,17 +215,12 @@ def _number(value: float) -> str:
 
 def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
     """Plot CPU of a batch, seconds of a restart, and memory, as bars for each number of keys."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
     panels: dict[str, Callable[[Measured], float]] = {
         "CPU seconds of a batch": lambda measured: statistics.median(measured.cpu),
         "seconds of a restart": lambda measured: measured.restart_seconds,
         "memory of a state host, MiB": lambda measured: measured.most_memory_mb,
     }
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 3.8), layout="constrained")
+    figure, axes = subplots(1, len(panels), (12, 3.8))
     for axis, (title, value) in zip(axes, panels.items(), strict=True):
         plans = [*next(iter(results.values()))]
         if title.startswith("memory"):
@@ -246,16 +239,10 @@ def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    sizes = {"batch": 50_000, "batches": 6, "restarts": 3, "memory_mb": 256, "limit_mb": 1024}
+    parser = parser_of(__doc__, "large_state_queries", **sizes)
     parser.add_argument("--keys", type=int, nargs="*", default=[1_000_000, 10_000_000])
     parser.add_argument("--plans", nargs="*", default=[*ALL_PLANS], choices=ALL_PLANS)
-    parser.add_argument("--batch", type=int, default=50_000, help="keys that a batch changes")
-    parser.add_argument("--batches", type=int, default=6)
-    parser.add_argument("--restarts", type=int, default=3)
-    parser.add_argument("--memory-mb", type=int, default=256, help="of the databases of a host")
-    parser.add_argument("--limit-mb", type=int, default=1024, help="of a host with RocksDB")
-    default = Path(__file__).resolve().parent / "results" / "large_state_queries.json"
-    parser.add_argument("--out", type=Path, default=default)
     parser.add_argument("--plot", type=Path, help="a file for a plot")
     parser.add_argument("--step", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -35,20 +35,17 @@ rows.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
 import spark_state
-from spark_state.jvm.scala_compiler import compile_jar, spark_jars
+from spark_state.jvm.scala_compiler import compile_jar
+from tests.benchmarks.benchmark_script import STATE_PACKAGE, parser_of, run_java, write_results
 
 SCALA = Path(__file__).parent / "scala"
 SOURCES = (SCALA / "StateMemories.scala", SCALA / "MapSteps.scala")
-MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks.MapSteps"
-CODEC = "lz4"
+MAIN = f"{STATE_PACKAGE}.cowstate.benchmarks.MapSteps"
 JVMS = {"usual": (), "large pages": ("-XX:+UseTransparentHugePages",)}
 
 Steps = dict[str, tuple[float, float]]
@@ -57,13 +54,10 @@ Steps = dict[str, tuple[float, float]]
 def measure(jar: Path, options: tuple[str, ...], arguments: argparse.Namespace) -> Steps:
     """Nanoseconds and allocated bytes of a row, by step."""
     sizes = (arguments.keys, arguments.updates, arguments.rounds)
-    classpath = os.pathsep.join([str(jar), spark_state.jar_path(), str(spark_jars() / "*")])
     with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
-        command = ["java", "-Xmx2g", "-Xms2g", *options, "-cp", classpath, MAIN]
-        command += [*map(str, sizes), CODEC, folder]
-        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        lines = run_java(jar, MAIN, (*sizes, "lz4", folder), "-Xmx2g", "-Xms2g", *options)
     rounds: dict[str, list[tuple[float, float]]] = {}
-    for line in run.stdout.splitlines():
+    for line in lines:
         step, nanoseconds, allocated = line.split()
         figures = float(nanoseconds), float(allocated)
         rounds.setdefault(step.replace("_", " "), []).append(figures)
@@ -87,20 +81,14 @@ def print_table(results: dict[str, Steps]) -> None:
 
 def main() -> None:
     """Run both JVMs, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--updates", type=int, default=250_000)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/map_steps.json"))
-    arguments = parser.parse_args()
+    sizes = {"keys": 1_000_000, "updates": 250_000, "rounds": 40}
+    arguments = parser_of(__doc__, "map_steps", **sizes).parse_args()
     with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
         jar = Path(folder) / "benchmark.jar"
         compile_jar(SOURCES, jar, classpath=[Path(spark_state.jar_path())])
         results = {name: measure(jar, options, arguments) for name, options in JVMS.items()}
     print_table(results)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(results, indent=2))
-    print(f"written to {arguments.out}")
+    write_results(arguments.out, results)
 
 
 if __name__ == "__main__":

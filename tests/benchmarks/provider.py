@@ -81,6 +81,7 @@ from provider_run.process import CORES, FLOORS, PROVIDERS, SNAPSHOT_FILES, Task
 from provider_run.queries import SCENARIOS
 
 from spark_state.jvm.scala_compiler import compile_jar
+from tests.benchmarks.benchmark_script import parser_of, write_results
 
 HERE = Path(__file__).resolve().parent
 LETTERS = {"c": ("session", "join"), **{name: (name,) for name in ("a", "b", "d", "e", "join")}}
@@ -309,19 +310,15 @@ def soak(task: Task, providers: list[str]) -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "provider", rounds=3, scale=1.0, partitions=CORES, memory="8g")
     parser.add_argument("--scenario", nargs="+", choices=list(LETTERS), default=USUAL)
     parser.add_argument("--providers", nargs="+", choices=list(PROVIDERS))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="of keys and rows")
-    parser.add_argument("--partitions", type=int, default=CORES)
     parser.add_argument("--warm", type=int, help="batches before those that are measured")
     parser.add_argument("--no-snapshots", action="store_true", help="no restart from snapshots")
-    parser.add_argument("--memory", default="8g", help="of each JVM")
     parser.add_argument("--free-memory", type=float, help="GiB that are free for all, about")
     parser.add_argument("--soak", action="store_true", help="the soak only; cowstate by default")
     parser.add_argument("--folder", type=Path, help="where checkpoints go; default: temporary")
-    parser.add_argument("--out", type=Path)
+    parser.set_defaults(out=None)
     return parser.parse_args()
 
 
@@ -339,20 +336,17 @@ def main() -> None:
         compile_jar([HERE / "scala" / "EmptyStateStoreProvider.scala"], floor_jar)
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
-        task = replace(task, with_snapshots=not given.no_snapshots, partitions=given.partitions)
-        task = replace(task, warm=given.warm)
-        result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
-        result |= {"partitions": given.partitions, "warm": given.warm}
-        result |= {"free_memory": given.free_memory}
+        task = replace(task, partitions=given.partitions, warm=given.warm)
+        task = replace(task, with_snapshots=not given.no_snapshots)
+        names = ("scale", "memory", "partitions", "warm", "free_memory")
+        result: dict[str, Any] = {name: getattr(given, name) for name in names}
         with free_memory_of(given.free_memory):
             if given.soak:
                 result["soak"] = soak(task, given.providers or ["cowstate"])
             for scenario in [] if given.soak else chosen(given.scenario):
                 providers = given.providers or list(COMPARED)
                 result[scenario] = measure(scenario, task, providers, given.rounds)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=2))
-    print(f"written to {out}")
+    write_results(out, result)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,8 @@ The first tenth of the files warms up, including the start of the gateway.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,10 +30,11 @@ from typing import Any
 
 import spark_state
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
-from spark_state.jvm.scala_compiler import compile_jar, spark_jars
+from spark_state.jvm.scala_compiler import compile_jar
+from tests.benchmarks.benchmark_script import STATE_PACKAGE, parser_of, run_java, write_results
 
 HERE = Path(__file__).resolve().parent
-MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks.StoreCommits"
+MAIN = f"{STATE_PACKAGE}.cowstate.benchmarks.StoreCommits"
 MANY = 64
 MOST_MORE_MS = 5.0
 
@@ -74,20 +72,13 @@ class Harness:
     def run(self, kind: str, stores: int, python: Path | str = sys.executable) -> Commits:
         """Commit into an empty directory. Raises SystemExit if the program fails."""
         root = self.folder / "root"
-        classpath = [str(spark_jars() / "*"), spark_state.jar_path(), str(self.jar)]
         files = max(self.files // stores, 20)
-        arguments = [kind, root, stores, files, self.size]
-        command = ["java", "-cp", os.pathsep.join(classpath), MAIN, *map(str, arguments)]
-        environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
+        arguments = (kind, root, stores, files, self.size)
         try:
-            run = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False
-            )
-            if run.returncode:
-                raise SystemExit(run.stderr)
+            lines = run_java(self.jar, MAIN, arguments, PYSPARK_PYTHON=str(python))
         finally:
             shutil.rmtree(root, ignore_errors=True)
-        each, rounds = ([int(us) / 1000 for us in line.split()] for line in run.stdout.splitlines())
+        each, rounds = ([int(us) / 1000 for us in line.split()] for line in lines)
         warm = files // 10
         return Commits(each[warm * stores :], rounds[warm:])
 
@@ -162,13 +153,9 @@ def median_difference(by_kind: dict[str, list[float]]) -> float:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--files", type=int, default=200, help="that are committed in each run")
-    parser.add_argument("--bytes", type=int, default=100_000, help="of each file")
-    parser.add_argument("--latency-ms", type=float, default=30.0)
+    sizes = {"rounds": 5, "files": 200, "bytes": 100_000, "latency_ms": 30.0}
+    parser = parser_of(__doc__, "provider_store", **sizes)
     parser.add_argument("--folder", type=Path, help="where files go; default: temporary")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "provider_store.json")
     return parser.parse_args()
 
 
@@ -187,9 +174,7 @@ def main() -> None:
         print(f"{figure:20} {value:8.2f}")
     verdict = "met" if result["alone_more_ms"] <= MOST_MORE_MS else "MISSED"
     print(f"a commit through the gateway takes {result['alone_more_ms']:.2f} ms more: {verdict}")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(result, indent=2))
-    print(f"written to {given.out}")
+    write_results(given.out, result)
 
 
 if __name__ == "__main__":

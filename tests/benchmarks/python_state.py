@@ -21,8 +21,6 @@ write and publish in the hosts' time. The state calls are timed in this process,
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import statistics
@@ -47,11 +45,18 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateDescriptor
+from tests.benchmarks.benchmark_script import (
+    QUIET,
+    STATE_PACKAGE,
+    parser_of,
+    state_hosts,
+    write_results,
+)
 from tests.benchmarks.python_state_plans import PLANS, Case, cases
 
 PARALLELISM = 2
 STEPS = ("restore", "process", "write", "last_publish")
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ROCKSDB = f"{STATE_PACKAGE}.RocksDBStateStoreProvider"
 
 
 @dataclass(slots=True)
@@ -80,13 +85,8 @@ def batch_of(case: Case, seed: int) -> pa.Table:
 def cpu_seconds(root: psutil.Process) -> float:
     """User and system seconds of the JVM, its workers and the state hosts, including ended
     processes."""
-    processes = {process.pid: process for process in root.children(recursive=True)}
-    for process in psutil.process_iter():
-        try:
-            if "spark_state.host.server" in process.cmdline():
-                processes[process.pid] = process
-        except psutil.Error:
-            continue
+    all_of_them = [*root.children(recursive=True), *state_hosts()]
+    processes = {process.pid: process for process in all_of_them}
     total = 0.0
     for process in processes.values():
         try:
@@ -190,8 +190,7 @@ def frame_micros(frames: int = 5_000, repeats: int = 5) -> float:
 def start_session(folder: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        **QUIET,
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -201,9 +200,7 @@ def start_session(folder: Path) -> SparkSession:
         "spark.local.dir": str(folder / "scratch"),
     }
     builder = SparkSession.builder.master(f"local[{PARALLELISM}]").appName("python_state")
-    spark = builder.config(map=settings).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.config(map=settings).getOrCreate()
 
 
 def measure(
@@ -255,12 +252,8 @@ def chosen_cases(rows: int, names: list[str]) -> list[Case]:
 
 def main() -> None:
     """Run the cases, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=12, help="batches before the first measured")
-    parser.add_argument("--rows", type=int, default=50_000)
+    parser = parser_of(__doc__, "python_state", rounds=3, warm=12, rows=50_000)
     parser.add_argument("--cases", nargs="*", help="names of cases, or all")
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/python_state.json"))
     arguments = parser.parse_args()
     chosen = chosen_cases(arguments.rows, arguments.cases or [])
     result: dict[str, Any] = {"state_call_us": state_call_micros(), "frame_us": frame_micros()}
@@ -270,8 +263,7 @@ def main() -> None:
             measured = measure(spark, Path(name), case, arguments.rounds, arguments.warm)
             result[case.name] = {"case": asdict(case), **summary(case, measured)}
         spark.stop()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2))
+    write_results(arguments.out, result)
     print_table(result, chosen)
     print(f"written to {arguments.out}")
 

@@ -186,9 +186,11 @@ def _identity(df: DataFrame) -> DataFrame:
     return df.repartition(partitions, "key").mapInArrow(identity, OUTPUT)
 
 
-def _cowstate(processor: Any, time_mode: str = "None") -> Plan:
+def _cowstate(
+    processor: Any, time_mode: str = "None", transform: Any = spark_state.transform_with_state
+) -> Plan:
     def plan(df: DataFrame) -> DataFrame:
-        return spark_state.transform_with_state(
+        return transform(
             df.groupBy("key"), processor, OUTPUT, output_mode="update", time_mode=time_mode
         )
 
@@ -216,21 +218,9 @@ def _row_api(processor: Any, time_mode: str = "None") -> Plan:
     return plan
 
 
-def _cowstate_pandas(df: DataFrame) -> DataFrame:
-    return spark_state.transform_with_state_in_pandas(
-        df.groupBy("key"), CountRowsOfFrames(), OUTPUT, output_mode="update", time_mode="None"
-    )
-
-
 def _pandas_api(df: DataFrame) -> DataFrame:
     grouped = df.groupBy("key")
     return grouped.transformWithStateInPandas(CountRowsOfFrames(), OUTPUT, "update", "None")
-
-
-def _cowstate_arrow(df: DataFrame) -> DataFrame:
-    return spark_state.transform_with_state_in_arrow(
-        df.groupBy("key"), CountRowsInArrow(), OUTPUT, output_mode="update", time_mode="None"
-    )
 
 
 def _cowstate_broadcast(df: DataFrame) -> DataFrame:
@@ -257,9 +247,13 @@ PLANS: dict[str, Plan] = {
     "cowstate": _cowstate(CountRows()),
     "row_api": _row_api(CountRows()),
     "cowstate_rocksdb": _in_rocksdb(_cowstate(CountRows())),
-    "cowstate_pandas": _cowstate_pandas,
+    "cowstate_pandas": _cowstate(
+        CountRowsOfFrames(), transform=spark_state.transform_with_state_in_pandas
+    ),
     "pandas_api": _pandas_api,
-    "cowstate_arrow": _cowstate_arrow,
+    "cowstate_arrow": _cowstate(
+        CountRowsInArrow(), transform=spark_state.transform_with_state_in_arrow
+    ),
     "cowstate_broadcast": _cowstate_broadcast,
     **dict(_by_kind()),
 }

@@ -41,8 +41,8 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.rescaling.rescale import Rescale
 from spark_state.spark.stopped_query.checkpoint_change import apply
+from tests.benchmarks.benchmark_script import QUIET, kill_session, parser_of, write_results
 
-HERE = Path(__file__).resolve().parent
 STATE_STORE = "spark.sql.streaming.stateStore"
 PROVIDERS = {"cowstate": PROVIDER_CLASS, "rocksdb": f"{SPARK_STATE}.RocksDBStateStoreProvider"}
 AT_MOST = 1 / 3
@@ -76,9 +76,7 @@ class Step:
 def start_session(step: Step) -> SparkSession:
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": step.memory,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "FATAL",
+        **QUIET,
         "spark.local.dir": str(Path(step.folder) / "scratch"),
         "spark.sql.shuffle.partitions": str(FIRST_NUMBER),
         f"{STATE_STORE}.maintenanceInterval": "2s",
@@ -138,10 +136,7 @@ def do(step: Step, result: Path) -> None:
     spark = start_session(step)
     measured = (fill if step.number is None else change)(spark, step)
     result.write_text(json.dumps(measured))
-    gateway: Any = spark.sparkContext._gateway
-    gateway.proc.kill()
-    gateway.proc.wait()
-    shutil.rmtree(Path(step.folder) / "scratch", ignore_errors=True)
+    kill_session(spark, Path(step.folder) / "scratch")
 
 
 def run(step: Step) -> dict[str, float]:
@@ -189,14 +184,10 @@ def report(runs: Runs, numbers: list[int]) -> dict[str, float]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=4_500_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_of(__doc__, "rescale", keys=4_500_000, rounds=3, memory="4g")
     parser.add_argument("--numbers", type=int, nargs="+", default=[6, 2])
     parser.add_argument("--providers", nargs="+", choices=list(PROVIDERS), default=list(PROVIDERS))
-    parser.add_argument("--memory", default="4g", help="of each JVM")
     parser.add_argument("--folder", type=Path, help="where checkpoints go; default: temporary")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "rescale.json")
     parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -217,9 +208,7 @@ def main() -> None:
                 runs[provider].append(run_provider(step, given.numbers))
     ratios = report(runs, given.numbers)
     settings = {"keys": given.keys, "memory": given.memory, "numbers": given.numbers}
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({**settings, "ratio": ratios, "runs": runs}, indent=2))
-    print(f"written to {given.out}")
+    write_results(given.out, {**settings, "ratio": ratios, "runs": runs})
 
 
 if __name__ == "__main__":

@@ -27,8 +27,6 @@ are computed, not measured.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -42,6 +40,7 @@ from checkpoint_store.epochs.checkpoint_codec import encode_barrier
 from checkpoint_store.epochs.checkpoint_share import CheckpointShare
 from checkpoint_store.epochs.completed_checkpoint import Barrier
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
+from tests.benchmarks.benchmark_script import parser_of, subplots, write_results
 from tests.support.operators.lone_subtasks import LoneSubtask, Operator
 from tests.support.stores.counted_store import PAGE, CountedStore, Counts, Latencies, Prices
 
@@ -169,7 +168,6 @@ class Simulation:
         def restore(number: int) -> None:
             host = Subtask(self.store, operator, number * parallelism // number_of_hosts)
             base = host.base(self._next_epoch)
-            assert base is not None
             assert base.epoch == self._next_epoch - 1
             file = base.handles_for(host.asked.key_groups)[-1]
             for _ in host.checkpoints.files.read(file, host.asked.key_groups):
@@ -233,12 +231,7 @@ def line(measured: Measured, prices: Prices) -> str:
 
 def plot(results: Sequence[Measured], path: Path) -> None:
     """Plot requests, names and bytes of a subtask over the number of subtasks."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 3, figsize=(12, 6.5), layout="constrained")
+    figure, axes = subplots(2, 3, (12, 6.5))
     most = max(measured.retained for measured in results)
     for row, step in zip(axes, ("epoch", "restore"), strict=True):
         chosen = [m for m in results if m.step == step and m.retained == most]
@@ -265,15 +258,11 @@ def plot(results: Sequence[Measured], path: Path) -> None:
 
 def main() -> None:
     """Run all simulations, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser = parser_of(__doc__, "scale", rate=300.0, handles=8, sample=400)
     parser.add_argument("--parallelism", type=int, nargs="*", default=[16, 256, 1024, 10_000])
     parser.add_argument("--retained", type=int, nargs="*", default=[1, 100, 1000])
-    parser.add_argument("--rate", type=float, default=300.0, help="subtasks that begin a second")
-    parser.add_argument("--handles", type=int, default=8, help="files of a subtask's state")
-    parser.add_argument("--sample", type=int, default=400, help="subtasks that restore")
     parser.add_argument("--put-dollars", type=float, default=Prices.put, help="also of a listing")
     parser.add_argument("--get-dollars", type=float, default=Prices.get)
-    parser.add_argument("--out", type=Path, help="a file for the numbers, as JSON")
     parser.add_argument("--plot", type=Path, help="a file for a plot")
     arguments = parser.parse_args()
     Subtask.handles = arguments.handles
@@ -290,12 +279,9 @@ def main() -> None:
             ):
                 results.append(measured)
                 print(line(measured, prices), flush=True)
-    if arguments.out is not None:
-        documents = [
-            {**asdict(m), "before": asdict(m.before()), "dollars": m.dollars(prices)}
-            for m in results
-        ]
-        arguments.out.write_text(json.dumps(documents, indent=1))
+    costs = [{"before": asdict(m.before()), "dollars": m.dollars(prices)} for m in results]
+    documents = [asdict(m) | cost for m, cost in zip(results, costs, strict=True)]
+    write_results(arguments.out, documents)
     if arguments.plot is not None:
         plot(results, arguments.plot)
 

@@ -11,8 +11,6 @@ snapshots. It prints medians, the longest epochs, and ratios.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import statistics
 import tempfile
@@ -23,6 +21,7 @@ from unittest import mock
 
 from spark_state.checkpointing import snapshot_policy
 from spark_state.subtasks.maintenance import Maintenance
+from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.support.operators.subtasks import Host, operator
 
 PARTS, WHOLE = "parts", "whole"
@@ -56,13 +55,8 @@ def run_epoch(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=200_000)
-    parser.add_argument("--changed", type=float, default=0.05, help="of the keys, in each run")
-    parser.add_argument("--runs", type=int, default=60)
-    default = Path(__file__).resolve().parent / "results" / "short_runs.json"
-    parser.add_argument("--out", type=Path, default=default)
-    given = parser.parse_args()
+    sizes = {"keys": 200_000, "changed": 0.05, "runs": 60}
+    given = parser_of(__doc__, "short_runs", **sizes).parse_args()
     keys = [f"key {number}" for number in range(given.keys)]
     chance = random.Random(7)
     cases = {PARTS: Measured(), WHOLE: Measured()}
@@ -82,14 +76,7 @@ def main() -> None:
         )
     parts, whole = (max(cases[case].snapshots, default=0) for case in (PARTS, WHOLE))
     print(f"rows that an epoch waits for, parts : whole: {parts / max(whole, 1):.2f}")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(
-        json.dumps(
-            {case: [m.seconds, m.snapshots] for case, m in cases.items()},
-            indent=2,
-        )
-    )
-    print(f"written to {given.out}")
+    write_results(given.out, {case: [m.seconds, m.snapshots] for case, m in cases.items()})
 
 
 if __name__ == "__main__":

@@ -20,20 +20,18 @@ The benchmark prints the seconds of the load, the median and the slowest batch, 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import spark_state
-from spark_state.jvm.scala_compiler import compile_jar, spark_jars
+from spark_state.jvm.scala_compiler import compile_jar
+from tests.benchmarks.benchmark_script import STATE_PACKAGE, parser_of, run_java, write_results
 
 SOURCE = Path(__file__).parent / "scala" / "StateMemories.scala"
-MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks.StateMemories"
+MAIN = f"{STATE_PACKAGE}.cowstate.benchmarks.StateMemories"
 CONTENDERS = ("heap", "mapped", "mapped_in_place", "sorted_runs", "rocksdb")
 OPENED = ("java.nio", "sun.nio.ch", "java.lang")
 
@@ -42,15 +40,10 @@ def measure(jar: Path, contender: str, arguments: argparse.Namespace) -> dict[st
     """Seconds of the load, and milliseconds of the median and the slowest batch."""
     memory = "16g" if contender == "heap" else arguments.memory
     sizes = (arguments.keys, arguments.updates, arguments.batches, arguments.words)
-    classpath = os.pathsep.join([str(jar), spark_state.jar_path(), str(spark_jars() / "*")])
+    opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED)
     with tempfile.TemporaryDirectory(prefix="cowstate-memories-") as folder:
-        command = [
-            *("java", f"-Xmx{memory}", "-cp", classpath),
-            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
-            *(MAIN, contender, *map(str, sizes), folder),
-        ]
-        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    lines = [line.split() for line in run.stdout.splitlines()]
+        printed = run_java(jar, MAIN, (contender, *sizes, folder), f"-Xmx{memory}", *opened)
+    lines = [line.split() for line in printed]
     batches = [float(ms) for kind, ms in lines if kind == "batch"]
     return {
         "load_s": float(lines[0][1]) / 1_000,
@@ -61,14 +54,9 @@ def measure(jar: Path, contender: str, arguments: argparse.Namespace) -> dict[st
 
 def main() -> None:
     """Run the contenders, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=10_000_000)
-    parser.add_argument("--updates", type=int, default=450_000)
-    parser.add_argument("--batches", type=int, default=12)
-    parser.add_argument("--words", type=int, default=20)
-    parser.add_argument("--memory", default="1g")
+    sizes = {"keys": 10_000_000, "updates": 450_000, "batches": 12, "words": 20, "memory": "1g"}
+    parser = parser_of(__doc__, "state_memories", **sizes)
     parser.add_argument("--contenders", nargs="*", default=CONTENDERS, choices=CONTENDERS)
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/state_memories.json"))
     arguments = parser.parse_args()
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="cowstate-memories-") as folder:
@@ -85,9 +73,7 @@ def main() -> None:
             f"{contender:17}{figures['load_s']:9.1f}{figures['batch_ms']:10.0f}"
             f"{figures['slowest_batch_ms']:9.0f}{ratio:>11}"
         )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2))
-    print(f"written to {arguments.out}")
+    write_results(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ fail nothing. A merge into Delta is not measured: delta-spark from PyPI comes wi
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -36,9 +34,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
+from tests.benchmarks.benchmark_script import QUIET, STATE_PACKAGE, parser_of, write_results
 
 STATE_STORE = "spark.sql.streaming.stateStore"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ROCKSDB = f"{STATE_PACKAGE}.RocksDBStateStoreProvider"
 FILL = 5
 BATCHES = 5
 LAST = FILL + BATCHES - 1
@@ -52,17 +51,14 @@ def start_session() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("table")
     settings = {
         "spark.driver.memory": "4g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "FATAL",
+        **QUIET,
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
     }
     spark_state.configure(builder)
-    for key, value in settings.items():
-        builder.config(key, value)
+    builder.config(map=settings)
     return builder.config(f"{STATE_STORE}.providerClass", ROCKSDB).getOrCreate()
 
 
@@ -161,19 +157,10 @@ def sink_once(spark: SparkSession, folder: Path, rows: int, keys: int) -> tuple[
     return medians[0], medians[1]
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--keys", type=int, default=4_000_000)
-    parser.add_argument("--sink-rows", type=int, default=200_000, help="of a batch")
-    default = Path(__file__).resolve().parent / "results" / "table.json"
-    parser.add_argument("--out", type=Path, default=default)
-    return parser.parse_args()
-
-
 def main() -> None:
     """Measure, print, and write the JSON."""
-    given = arguments()
+    sizes = {"rounds": 2, "keys": 4_000_000, "sink_rows": 200_000}
+    given = parser_of(__doc__, "table", **sizes).parse_args()
     spark = start_session()
     reads: dict[str, list[tuple[float, float]]] = {name: [] for name in REQUIRED}
     sinks: dict[str, list[tuple[float, float]]] = {"new keys": [], "same keys": []}
@@ -202,9 +189,7 @@ def main() -> None:
         result[f"sink, {label}"] = {"ms": pairs, "cowstate_over_parquet": ratio}
         verdict = "met" if ratio <= SINK_AT_MOST else "MISSED"
         print(f"sink, {label}: {ratio:.2f} of parquet's time, at most {SINK_AT_MOST}: {verdict}")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(result, indent=2))
-    print(f"written to {given.out}")
+    write_results(given.out, result)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pickle
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 import fsspec
@@ -34,8 +34,6 @@ class UnconditionalFileSystem(MemoryFileSystem):
     """A file system that overwrites with any `mode`, as some file systems do."""
 
     protocol = "unconditional"
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         super().pipe_file(path, value, mode="overwrite", **options)
@@ -45,8 +43,6 @@ class WholeFileSystem(MemoryFileSystem):
     """A file system that returns a whole object for a range, as some HTTP servers do."""
 
     protocol = "whole"
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
         return bytes(super().cat_file(path, **options))
@@ -56,8 +52,6 @@ class StrictFileSystem(MemoryFileSystem):
     """A file system that refuses a range beyond an object's end, with an error of its own."""
 
     protocol = "strict"
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
         data = bytes(super().cat_file(path, **options))
@@ -71,6 +65,7 @@ class RangeNotSatisfiableError(Exception):
 
 
 for client in (UnconditionalFileSystem, WholeFileSystem, StrictFileSystem):
+    client.store, client.pseudo_dirs = {}, [""]
     fsspec.register_implementation(client.protocol, client, clobber=True)
 
 
@@ -136,14 +131,9 @@ class TestStoresOfOnePathOnSeveralHosts:
 
     @pytest.mark.parametrize(
         ("url", "ignored"),
-        [
-            ("hosted://pool;user@here/store", "pool;user"),
-            ("hosted://here:http/store", "here:http"),
-        ],
+        [("hosted://pool;user@here/store", "pool;user"), ("hosted://here:http/store", "here:http")],
     )
-    def test_a_part_of_a_url_that_the_client_ignores_is_refused(
-        self, url: str, ignored: str
-    ) -> None:
+    def test_a_part_of_a_url_that_a_client_ignores_is_refused(self, url: str, ignored: str) -> None:
         with pytest.raises(StoreAccessError, match=f"HostedFileSystem. ignores '{ignored}' in"):
             open_object_store(url)
 
@@ -193,9 +183,7 @@ class TestStoresWithOldListings(ObjectStoreContract):
     def store(self) -> ObjectStore:
         return ListingsOfAMinuteAgo(now=time.time())
 
-    def test_what_another_client_did_is_seen_by_name_and_listed_later(
-        self, store: ListingsOfAMinuteAgo
-    ) -> None:
+    def test_others_objects_are_found_and_listed_later(self, store: ListingsOfAMinuteAgo) -> None:
         other = ListingsOfAMinuteAgo(shared=store.shared)
         store.put("d/new", b"x")
         assert other.get("d/new") == b"x"

@@ -100,9 +100,7 @@ def test_many_threads_write_at_once(directory: Directory) -> None:
     assert directory.result("whole file-63 20000") == "true"
 
 
-def test_a_sweep_passes_over_a_file_that_goes_after_the_listing(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_sweep_passes_over_a_file_that_is_gone(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
     """A dangling link appears in the listing, and is missing when the sweep asks for its time."""
     directory = Directory(provider_jvm, "local", tmp_path.as_uri())
     directory.run("put b.arrow 10")

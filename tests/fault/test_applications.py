@@ -3,7 +3,6 @@ killed."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -11,67 +10,55 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from checkpoint_store import open_store
 from checkpoint_store.open_history import open_history
-from tests.support.applications.streams import Row, Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import (
+    Row,
+    Stream,
+    feed_rows,
+    random_rows,
+    totals_in,
+    totals_of,
+)
+from tests.support.applications.whole_applications import ROOT, kill, start
+from tests.support.operators.subtasks import stored_totals
 from tests.support.processors.processors import POISON
 from tests.support.provider.provider_jobs import configured
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
-ROOT = Path(__file__).resolve().parents[2]
+JOB = "tests.support.applications.job"
 # Longer than clients and task retries last by themselves.
 SECONDS_AWAY = 25
 
 
 def feed(folder: Path, epochs: list[list[Row]], first: int = 0) -> list[Row]:
-    (folder / "input").mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(epochs, first):
-        keys, values = zip(*rows, strict=True)
-        table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
-        pq.write_table(table, folder / "input" / f"{number:05d}.parquet")
+        feed_rows(folder, number, rows)
     return [row for rows in epochs for row in rows]
 
 
 def run_job(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.support.applications.job", str(folder), *arguments]
+    command = [sys.executable, "-m", JOB, str(folder), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def totals_in(folder: Path) -> Totals:
-    totals: Totals = {}
-    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
-    for path in epochs:
-        for row in pq.read_table(path).to_pylist():
-            totals[row["key"]] = (row["rows"], row["total"])
-    return totals
-
-
-def poisoned_epochs() -> list[list[Row]]:
+@pytest.mark.parametrize(
+    ("killed", "options"),
+    [
+        ("host", ("--master", "local[2,4]")),
+        ("executor", ("--master", "local-cluster[2,1,1024]", "--parallelism", "3")),
+    ],
+)
+def test_with_retries_a_killed_host_or_executor_costs_a_task_attempt_and_loses_nothing(
+    tmp_path: Path, killed: str, options: tuple[str, ...]
+) -> None:
     epochs = [random_rows(seed, count=300, keys=60) for seed in range(5)]
     epochs[2].append(("key1", POISON))
-    return epochs
-
-
-def test_with_retries_a_killed_host_costs_a_task_attempt_only(tmp_path: Path) -> None:
-    fed = feed(tmp_path, poisoned_epochs())
-    job = run_job(tmp_path, "--master", "local[2,4]", "--kill", "host")
-    assert job.returncode == 0, job.stderr[-5000:]
-    assert (tmp_path / "killed").exists()
-    assert totals_in(tmp_path) == totals_of(fed)
-
-
-def test_a_killed_executor_is_replaced_and_loses_nothing(tmp_path: Path) -> None:
-    fed = feed(tmp_path, poisoned_epochs())
-    job = run_job(
-        tmp_path, "--master", "local-cluster[2,1,1024]", "--kill", "executor", "--parallelism", "3"
-    )
+    fed = feed(tmp_path, epochs)
+    job = run_job(tmp_path, "--kill", killed, *options)
     assert job.returncode == 0, job.stderr[-5000:]
     assert (tmp_path / "killed").exists()
     assert totals_in(tmp_path) == totals_of(fed)
@@ -79,17 +66,11 @@ def test_a_killed_executor_is_replaced_and_loses_nothing(tmp_path: Path) -> None
 
 def test_a_killed_driver_leaves_a_query_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(8)])
-    command = [sys.executable, "-m", "tests.support.applications.job", str(tmp_path)]
-    driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    descendants: list[psutil.Process] = []
+    driver = start(JOB, str(tmp_path), log=tmp_path / "log")
     while not (tmp_path / "output" / "epoch=3").exists():
         assert driver.poll() is None, "the job ended too early"
-        descendants = psutil.Process(driver.pid).children(recursive=True)
         time.sleep(0.05)
-    for process in [*descendants, psutil.Process(driver.pid)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    driver.wait()
+    kill(driver)
     stream = Stream(spark, tmp_path)
     with configured(spark, {"spark.cowstate.store": (tmp_path / "store").as_uri()}):
         stream.run(stream.operator(name="totals"))
@@ -109,9 +90,7 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     secret = "a-secret-of-options"
     options = {**s3.storage_options, "secret": secret}
     store = ("--store", f"{s3.new_bucket()}/state", "--store-options", json.dumps(options))
-    command = [sys.executable, "-m", "tests.support.applications.job", str(tmp_path), *store]
-    with (tmp_path / "log").open("w") as log:
-        job = subprocess.Popen(command, cwd=ROOT, stderr=log)
+    job = start(JOB, str(tmp_path), *store, log=tmp_path / "log")
     while not (tmp_path / "output" / "epoch=1").exists():
         assert job.poll() is None, "the job ended too early"
         time.sleep(0.05)
@@ -131,12 +110,8 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     later_job = run_job(tmp_path, *store, "--parallelism", "3", "--speak")
     assert later_job.returncode == 0, later_job.stderr[-5000:]
     assert totals_in(tmp_path) == totals_of(fed)
-    assert_the_log_has_what_a_processor_prints_and_logs(later_job.stderr)
-
-
-def assert_the_log_has_what_a_processor_prints_and_logs(log: str) -> None:
-    assert "a processor prints" in log
-    assert "a processor logs" in log
+    assert "a processor prints" in later_job.stderr
+    assert "a processor logs" in later_job.stderr
 
 
 def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
@@ -167,5 +142,4 @@ def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
     assert len(parts) >= 2
     # A quarter of the bytes, about which files only tell by rows.
     assert max(parts) <= 1.1 * keys / 4
-    state = open_store(store.as_uri()).read().to_pylist()
-    assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(fed)
+    assert stored_totals(store) == totals_of(fed)

@@ -19,7 +19,7 @@ from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Database, DatabaseCheckpoint
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator, stored_totals
 from tests.support.processors.processors import KeepsTotalsAndValues, RunningTotals
 
 pytestmark = pytest.mark.fault
@@ -83,10 +83,7 @@ class Running:
         """Assert that every epoch in the store has the right state."""
         state = open_store(str(self.store), state="totals")
         for version in state.versions():
-            rows = state.read(version.version).to_pylist()
-            assert {row["key"]: (row["rows"], row["total"]) for row in rows} == totals_after(
-                version.version + 1
-            )
+            assert stored_totals(self.store, version.version) == totals_after(version.version + 1)
         assert state.versions()[-1].version == newest
 
 
@@ -97,12 +94,6 @@ def damage(path: Path, chance: random.Random) -> None:
         data[at] ^= 0x20
     with path.open("r+b") as file:
         file.write(data)
-
-
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
 
 
 @pytest.fixture

@@ -62,42 +62,38 @@ def names(objects: DictObjectStore, parse: Callable[[str], object]) -> list[str]
     return sorted(name for name in objects.objects if parse(name))
 
 
-@pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH])
-def test_a_damaged_state_file_is_named(
-    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+@pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH, None])
+def test_a_damaged_or_missing_state_file_is_named(
+    objects: DictObjectStore, damage: Callable[[bytes], bytes] | None
 ) -> None:
-    for name in names(objects, parse_state_file):
-        intact = objects.objects[name]
-        objects.objects[name] = damage(intact)
-        with pytest.raises(CorruptObjectError) as caught:
-            state_before(objects, 2)
-        directory = parse_state_file(name)
-        assert directory is not None
-        assert (caught.value.name, caught.value.epoch) == (name, directory.epoch)
-        assert "restart the query" in str(caught.value)
-        objects.objects[name] = intact
-    assert state_before(objects, 2) == STATE
-
-
-def test_a_missing_state_file_is_named(objects: DictObjectStore) -> None:
     for name in names(objects, parse_state_file):
         intact = objects.objects.pop(name)
-        with pytest.raises(ObjectMissingError) as caught:
+        if damage is not None:
+            objects.objects[name] = damage(intact)
+        with pytest.raises(ObjectMissingError if damage is None else CorruptObjectError) as caught:
             state_before(objects, 2)
         directory = parse_state_file(name)
         assert directory is not None
         assert (caught.value.name, caught.value.epoch) == (name, directory.epoch)
+        assert damage is None or "restart the query" in str(caught.value)
         objects.objects[name] = intact
+    assert state_before(objects, 2) == STATE
 
 
 @pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH])
-def test_a_damaged_manifest_is_rebuilt_or_named(
-    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+@pytest.mark.parametrize(
+    ("damaged", "other"), [(parse_manifest, parse_barrier), (parse_barrier, parse_manifest)]
+)
+def test_a_damaged_manifest_or_barrier_is_named_where_it_is_needed(
+    objects: DictObjectStore,
+    damaged: Callable[[str], object],
+    other: Callable[[str], object],
+    damage: Callable[[bytes], bytes],
 ) -> None:
-    name = names(objects, parse_manifest)[-1]
+    name = names(objects, damaged)[-1]
     objects.objects[name] = damage(objects.objects[name])
     assert state_before(objects, 2) == STATE
-    objects.delete(names(objects, parse_barrier)[-1:])
+    objects.delete(names(objects, other)[-1:])
     with pytest.raises(CorruptObjectError) as caught:
         state_before(objects, 2)
     assert (caught.value.name, caught.value.epoch) == (name, 1)
@@ -115,19 +111,6 @@ def test_a_manifest_of_earlier_attempts_does_not_stand_for_a_damaged_one(
     objects.objects[names(objects, parse_barrier)[-1]] = b""
     with pytest.raises(CorruptObjectError):
         state_before(objects, 2)
-
-
-@pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH])
-def test_a_damaged_barrier_is_named_where_it_is_needed(
-    objects: DictObjectStore, damage: Callable[[bytes], bytes]
-) -> None:
-    name = names(objects, parse_barrier)[-1]
-    objects.objects[name] = damage(objects.objects[name])
-    assert state_before(objects, 2) == STATE
-    objects.delete(names(objects, parse_manifest)[-1:])
-    with pytest.raises(CorruptObjectError) as caught:
-        state_before(objects, 2)
-    assert (caught.value.name, caught.value.epoch) == (name, 1)
 
 
 def test_a_damaged_manifest_never_leads_to_an_older_epoch(objects: DictObjectStore) -> None:

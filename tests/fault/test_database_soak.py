@@ -12,28 +12,32 @@ import errno
 import glob
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, StoreUnavailableError
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
-from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint
-from spark_state.subtasks import store_session
 from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, OperatorStart
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.leaks import in_use
-from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator, take_back
+from tests.support.operators.subtasks import (
+    KEY_SCHEMA,
+    Host,
+    Totals,
+    operator,
+    stored_totals,
+    take_back,
+    use_store,
+)
 from tests.support.processors.processors import KeepsTotalsAndValues
-from tests.support.stores.fake_object_store import FakeTime, MisbehavingObjectStore
+from tests.support.stores.fake_object_store import MisbehavingObjectStore
 
 pytestmark = pytest.mark.fault
 
@@ -108,19 +112,7 @@ class RandomQuery:
         self._runs = 0
         self._attempts = 0
         self._hosts: list[Host] = []
-
-        def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
-            return self.store
-
-        def retrying(store: ObjectStore, seconds: float) -> RetryingObjectStore:
-            passing = FakeTime()
-            # A shorter wait would not change a clock value of this size.
-            return RetryingObjectStore(
-                store, seconds, passing, lambda wait: passing.sleep(max(wait, 0.001))
-            )
-
-        patch.setattr(store_session, "open_object_store", opened)
-        patch.setattr(store_session, "RetryingObjectStore", retrying)
+        use_store(patch, self.store, retry_seconds=120)
 
     def behave(self) -> None:
         """Stop all faults of the store and the disk."""
@@ -310,9 +302,7 @@ class RandomQuery:
             # The driver says that Spark has committed the first epoch of its run.
             checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
             checkpoints.starts.note_reached(f"run-{self._runs}", self.epoch)
-            state = open_store(str(self.folder), state="totals")
-            rows = state.read(self.epoch - 1).to_pylist()
-            assert {row["key"]: (row["rows"], row["total"]) for row in rows} == self.expected
+            assert stored_totals(self.folder, self.epoch - 1) == self.expected
 
     def check_local_files(self) -> None:
         """Assert that local files belong to open databases. Call this when no snapshot is being
@@ -335,12 +325,6 @@ def after(state: Totals, rows: Rows) -> Totals:
         if not value:
             del totals[key]
     return totals
-
-
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -19,21 +19,17 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.errors import CowstateError
-from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.errors import StateHostError
 from spark_state.rocksdb import database
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, Row
-from spark_state.subtasks import store_session
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from spark_state.subtasks.store_session import StoreSession
 from tests.support.leaks import in_use
-from tests.support.operators.subtasks import Host, Totals, operator
+from tests.support.operators.scripted_operator import check_nothing_named_is_missing
+from tests.support.operators.subtasks import Host, Totals, operator, use_store
 from tests.support.processors.processors import KeepsTotalsAndValues
-from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, InterceptedObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore, InterceptedObjectStore
 
 pytestmark = pytest.mark.fault
 
@@ -58,12 +54,12 @@ class Stop:
 
 class Query:
     """A query with an operator in RocksDB. Each epoch has a row for every key, and every third
-    epoch clears all states. All hosts share `store`."""
+    epoch clears all states. All hosts share `intercepted`."""
 
     def __init__(self, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch) -> None:
         self.local = folder / "local"
         self.local.mkdir()
-        self.store = InterceptedObjectStore(DictObjectStore())
+        self.intercepted = InterceptedObjectStore(DictObjectStore())
         self.epoch = 0
         self.expected: Totals = {}
         self.hosts: list[Host] = []
@@ -76,23 +72,12 @@ class Query:
             backend=BackendSettings(kind="rocksdb", local_directory=str(self.local)),
             min_epochs_for_snapshot=2,
         )
-
-        def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> Any:
-            return self.store
-
-        def retrying(store: ObjectStore, seconds: float) -> RetryingObjectStore:
-            passing = FakeTime()
-            return RetryingObjectStore(store, 0, passing, passing.sleep)
-
-        patch.setattr(store_session, "open_object_store", opened)
-        patch.setattr(store_session, "RetryingObjectStore", retrying)
-        # The sweep runs beside the epochs, and takes all objects of this store for old.
-        patch.setattr(StoreSession, "housekeep", lambda *_: None)
+        use_store(patch, self.intercepted)
 
     def begin(self, objects: DictObjectStore) -> None:
         """Continue from objects that a query wrote in EPOCHS_BEFORE epochs."""
         self.end()
-        self.store.objects = objects.copy()
+        self.intercepted.store = objects.copy()
         self.epoch, self.expected = EPOCHS_BEFORE, dict(AFTER)
 
     def restart(self, parallelism: int) -> None:
@@ -149,10 +134,8 @@ class Query:
 
     def check_named(self) -> None:
         """Assert that every object named by a barrier or a manifest exists."""
-        objects = self.store.objects
-        published = PublishedObjects(objects)
-        for name in published.manifests():
-            assert published.read_manifest(name).object_names() <= objects.objects.keys()
+        objects = self.intercepted.store
+        check_nothing_named_is_missing(objects)
         for host in self.hosts:
             if host.session is None or host.session.state.handles is None:
                 continue
@@ -164,12 +147,6 @@ class Query:
         folders = {path.parent for path in self.local.rglob("*") if path.is_file()}
         assert {folder.name for folder in folders} <= {"db"}
         return folders
-
-
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
 
 
 @pytest.fixture
@@ -190,7 +167,7 @@ def two_databases(query: Query) -> DictObjectStore:
     assert query.expected == AFTER
     assert len(query.databases()) == 2
     query.end()
-    return query.store.objects.copy()
+    return query.intercepted.store.copy()
 
 
 def full_disk() -> Exception:
@@ -223,7 +200,8 @@ Fault = Callable[[Query, pytest.MonkeyPatch, Stop], None]
 
 
 def get_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
-    patch.setattr(query.store, "getting", refused(stop, network_down, query.store.getting))
+    getting = query.intercepted.getting
+    patch.setattr(query.intercepted, "getting", refused(stop, network_down, getting))
 
 
 def is_of_database(name: str) -> bool:
@@ -235,7 +213,7 @@ def object_is_cut(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
     def cut(name: str, data: bytes) -> bytes:
         return data[: len(data) // 2] if is_of_database(name) and stop() else data
 
-    patch.setattr(query.store, "getting", cut)
+    patch.setattr(query.intercepted, "getting", cut)
 
 
 def file_is_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
@@ -397,7 +375,7 @@ def put_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
             raise network_down()
         put_it()
 
-    patch.setattr(query.store, "putting", put)
+    patch.setattr(query.intercepted, "putting", put)
 
 
 def answer_is_lost(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
@@ -406,7 +384,7 @@ def answer_is_lost(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
         if is_of_database(name) and stop():
             raise network_down()
 
-    patch.setattr(query.store, "putting", put)
+    patch.setattr(query.intercepted, "putting", put)
 
 
 def store_goes_away(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
@@ -417,7 +395,7 @@ def store_goes_away(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None
             raise network_down()
         put_it()
 
-    patch.setattr(query.store, "putting", put)
+    patch.setattr(query.intercepted, "putting", put)
 
 
 def local_read_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:

@@ -6,6 +6,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store.state_reader import open_store
 from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.operators.executors import state_hosts
 from tests.support.processors.processors import POISON, FailingAt, KeepsValues, KillingOnce
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -25,13 +27,8 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 
 def hosts_of(session: SparkSession) -> list[psutil.Process]:
-    jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "spark_state.host.server" in (words := process.info["cmdline"] or [])
-        and str(jvm) in words
-    ]
+    jvm: Any = session._jvm
+    return state_hosts(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def feed_epochs(stream: Stream, count: int, first: int = 0) -> None:

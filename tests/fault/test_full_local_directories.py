@@ -12,14 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.applications.provider_drivers import (
-    BACKEND,
-    LOCAL_DIRECTORY,
-    command,
-    feed_rows,
-    totals_in,
-)
-from tests.support.applications.streams import Row, totals_of
+from tests.support.applications.provider_drivers import BACKEND, LOCAL_DIRECTORY, command
+from tests.support.applications.streams import Row, feed_rows, totals_in, totals_of
 from tests.support.applications.whole_applications import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]

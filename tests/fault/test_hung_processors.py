@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from pyspark.sql import Row
 
@@ -19,6 +18,7 @@ from spark_state.host import client
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import connect
 from spark_state.subtasks import subtask_session
+from tests.support.operators.executors import state_hosts
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import RunningTotals
 
@@ -93,16 +93,6 @@ class Tasks:
         return errors
 
 
-def state_hosts(executor: Executor) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "spark_state.host.server" in (process.info["cmdline"] or [])
-        and str(executor.pid) in process.info["cmdline"]
-        and process.status() != psutil.STATUS_ZOMBIE
-    ]
-
-
 def with_one_that_hangs() -> list[tuple[str, int]]:
     return [(key, HANGS if key == "a" else 1) for key, _ in ROWS]
 
@@ -121,7 +111,7 @@ def test_an_attempt_that_waits_in_vain_ends_the_host_and_the_next_one_restores(
     tasks = Tasks(executor, tmp_path, sleep_for_ever)
     own, neighbour = subtask_of_a(), 1 - subtask_of_a()
     assert both(tasks, 0, ROWS) == dict.fromkeys("abcdefgh", 1)
-    (first,) = state_hosts(executor)
+    (first,) = state_hosts(executor.pid)
     errors = tasks.begin(own, 1, with_one_that_hangs())
     tasks.run(neighbour, 1, ROWS)
     with pytest.raises(StateHostError) as waited:
@@ -132,8 +122,8 @@ def test_an_attempt_that_waits_in_vain_ends_the_host_and_the_next_one_restores(
     assert "attempt 3 of epoch 1 has been running for 1" in told
     assert both(tasks, 1, with_one_that_hangs()) == {**dict.fromkeys("abcdefgh", 2), "a": 0}
     assert both(tasks, 2, ROWS) == {**dict.fromkeys("abcdefgh", 3), "a": 1}
-    assert first not in state_hosts(executor)
-    assert len(state_hosts(executor)) == 1
+    assert first not in state_hosts(executor.pid)
+    assert len(state_hosts(executor.pid)) == 1
     assert "it ended itself, because one of its subtasks did not return" in errors[0]
 
 
@@ -144,10 +134,10 @@ def test_a_host_that_does_not_answer_is_ended_by_the_task_that_waits(
     tasks = Tasks(executor, tmp_path, keep_pythons_lock_for_ever)
     own, neighbour = subtask_of_a(), 1 - subtask_of_a()
     assert both(tasks, 0, ROWS) == dict.fromkeys("abcdefgh", 1)
-    (first,) = state_hosts(executor)
+    (first,) = state_hosts(executor.pid)
     errors = tasks.begin(own, 1, with_one_that_hangs())
     with pytest.raises(StateHostError, match=r"has not answered for 5 s.*It was ended"):
         tasks.run(neighbour, 1, ROWS)
     assert both(tasks, 1, with_one_that_hangs()) == {**dict.fromkeys("abcdefgh", 2), "a": 0}
-    assert first not in state_hosts(executor)
+    assert first not in state_hosts(executor.pid)
     assert "ended, because it did not answer a task" in errors[0]

@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from checkpoint_store.state_reader import open_store
 from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.operators.subtasks import stored_totals
 from tests.support.processors.processors import KillingAtDatabases
 from tests.support.provider.provider_jobs import configured
 
@@ -36,8 +36,7 @@ def test_hosts_killed_at_every_point_of_a_database_lose_nothing(
     stream = Stream(spark, tmp_path)
     for number in range(rounds):
         kill_at_every_point(stream, tmp_path / f"killed-{number}", chance)
-    state = open_store(str(stream.store()), state="totals").read().to_pylist()
-    assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(stream.fed)
+    assert stored_totals(stream.store()) == totals_of(stream.fed)
     assert len([*stream.store().glob("epochs/*/database-*")]) > 1
 
 

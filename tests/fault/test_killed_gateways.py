@@ -188,30 +188,23 @@ class TestAGatewayThatLivesAndDoesNotAnswer:
             end_gateways()
         assert not psutil.pid_exists(first)
 
+    @pytest.mark.parametrize(
+        ("program", "told"),
+        [(SILENT, "did not answer for 1 s,"), (FULL, "took no connection (within 1 s),")],
+        ids=["silent", "without a connection"],
+    )
     def test_those_that_keep_silent_fail_the_request_in_the_end(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, provider_jvm: ProviderJvm, tmp_path: Path, program: str, told: str
     ) -> None:
         directory = directory_at(
             provider_jvm, tmp_path / "store", retry_seconds=1, silent_seconds=1
         )
-        with python_of_executors(directory, python_that_runs(tmp_path, SILENT)):
+        with python_of_executors(directory, python_that_runs(tmp_path, program)):
             result = directory.result("put a.arrow 10")
         assert result.startswith("error ObjectStoreException the gateway to the object store ")
         assert "could not be asked 2 times in" in result
-        assert "did not answer for 1 s, and was ended" in result
+        assert f"{told} and was ended" in result
         assert "memoryOverhead" not in result
-        assert directory.result("list") == ""
-
-    def test_those_that_take_no_connection_fail_the_request_in_the_end(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
-        directory = directory_at(
-            provider_jvm, tmp_path / "store", retry_seconds=1, silent_seconds=1
-        )
-        with python_of_executors(directory, python_that_runs(tmp_path, FULL)):
-            result = directory.result("put a.arrow 10")
-        assert "could not be asked 2 times in" in result
-        assert "took no connection (within 1 s), and was ended" in result
         assert directory.result("list") == ""
 
     def test_one_that_answers_others_is_spared_by_a_request_without_an_answer(
@@ -380,15 +373,13 @@ def test_batches_commit_while_merged_files_are_not_uploaded(
     (root / "metadata").write_text('{"id":"query"}')
     script = Script()
     store = f"stateStore.cowstate.store={tmp_path / 'store'}"
-    script.add(f"{START} {store} stateStore.minDeltasForSnapshot=1000", "")
+    script.then(f"{START} {store} stateStore.minDeltasForSnapshot=1000")
     for number in range(100):
         if number == 80:
-            script.add("begin-maintenance", "")
-            script.add(f"await-content {held}", "true")
-        for line in ["begin", f"put {number % 9} 2:{number}", "commit"]:
-            script.add(line, "")
-    script.add(f"end-maintenance {held}", "")
-    script.add("entries", shown({n % 9: Value(2, n) for n in range(100)}))
+            script.then("begin-maintenance", f"await-content {held} -> true")
+        script.then("begin", f"put {number % 9} 2:{number}", "commit")
+    script.then(f"end-maintenance {held}")
+    script.then(f"entries -> {shown({n % 9: Value(2, n) for n in range(100)})}")
     python = misbehaving_python(tmp_path, seed=6, held=str(held), holding=".merged.arrow")
     with python_of_executors(directory, python):
         script.run_on(provider_jvm.new("ProviderScript", str(root)))
@@ -410,39 +401,35 @@ class Rounds:
         (self._root / "checkpoint" / "metadata").write_text('{"id":"query"}')
         script = Script()
         deltas = chance.randint(1, 3)
-        script.add(
+        script.then(
             f"{START} minBatchesToRetain=2 stateStore.minDeltasForSnapshot={deltas} "
-            f"stateStore.cowstate.store={self._root / 'store'}",
-            "",
+            f"stateStore.cowstate.store={self._root / 'store'}"
         )
         for _ in range(chance.randint(2, 6)):
-            script.add(f"executor {chance.choice('ab')}", "")
+            script.then(f"executor {chance.choice('ab')}")
             if chance.random() < 0.2:
                 self._abandon(script, chance)
             self._commit(script, chance)
             if chance.random() < 0.6:
-                script.add("write-if-due", "")
-                script.add("clean", "")
-        script.add("executor c", "")
-        script.add(f"entries {self.version}", shown(self.entries))
+                script.then("write-if-due", "clean")
+        script.then("executor c", f"entries {self.version} -> {shown(self.entries)}")
         script.run_on(self._jvm.new("ProviderScript", f"{self._root}/checkpoint/state"))
 
     def _abandon(self, script: Script, chance: random.Random) -> None:
-        script.add(f"begin {self.version}", "")
-        script.add(f"put {chance.randrange(40)} 3:{chance.randrange(10**6)}", "")
-        script.add("abort", "")
+        script.then(f"begin {self.version}")
+        script.then(f"put {chance.randrange(40)} 3:{chance.randrange(10**6)}", "abort")
 
     def _commit(self, script: Script, chance: random.Random) -> None:
-        script.add(f"begin {self.version}", "")
+        script.then(f"begin {self.version}")
         for _ in range(chance.randint(0, 12)):
             number, value = chance.randrange(40), Value(chance.randint(1, 20), chance.randrange(99))
             if chance.random() < 0.3:
                 self.entries.pop(number, None)
-                script.add(f"remove {number}", "")
+                script.then(f"remove {number}")
             else:
                 self.entries[number] = value
-                script.add(f"put {number} {value}", "")
-        script.add("commit", "")
+                script.then(f"put {number} {value}")
+        script.then("commit")
         self.version += 1
 
 

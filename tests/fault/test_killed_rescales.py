@@ -33,6 +33,7 @@ from tests.support.provider.adoption_jobs import (
     Adopted,
     FirstSegments,
     contents,
+    first_segments,
 )
 from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
 from tests.support.provider.provider_stores import directory_store
@@ -40,6 +41,7 @@ from tests.support.provider.rescaled_jobs import rescaled, revert, rows_of_state
 from tests.support.provider.stopped_changes import StoppedError, stop_after
 from tests.support.stores.misbehaving_gateway import misbehaving_python
 
+__all__ = ["first_segments"]
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 CHANGING = {
@@ -77,11 +79,6 @@ SCENARIOS = {
     "more, an open batch, ids": Scenario(AGGREGATION, FORMAT_2, 4, True),
     "fewer, ids, a join": Scenario(JOIN, FORMAT_2, 1, False),
 }
-
-
-@pytest.fixture(scope="module")
-def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
-    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
 
 
 @pytest.fixture(scope="module")

@@ -22,32 +22,23 @@ def assert_all_rows_are_there(table: Path) -> None:
     assert sum(file.rows for file in newest.state) == ROWS
 
 
+def do(step: str, folder: Path, options: list[str]) -> str:
+    """Run a step of `large_batch` in a process of its own. Returns what the step printed."""
+    module = "tests.support.tables.large_batch"
+    command = [sys.executable, "-m", module, str(folder), str(ROWS), *options, step]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_commit_of_many_rows_needs_little_memory(tmp_path: Path, options: list[str]) -> None:
-    call = [
-        sys.executable,
-        "-m",
-        "tests.support.tables.large_batch",
-        str(tmp_path),
-        str(ROWS),
-        *options,
-    ]
-    subprocess.run([*call, "write"], check=True)
-    committed = subprocess.run([*call, "commit"], check=True, stdout=subprocess.PIPE, text=True)
-    print(f"the commit took {int(committed.stdout) >> 20} MiB")
-    assert int(committed.stdout) < 1 << 30
+    do("write", tmp_path, options)
+    most_bytes = int(do("commit", tmp_path, options))
+    print(f"the commit took {most_bytes >> 20} MiB")
+    assert most_bytes < 1 << 30
     assert_all_rows_are_there(tmp_path / "table")
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_stream_takes_many_rows_in_one_batch(tmp_path: Path, options: list[str]) -> None:
-    call = [
-        sys.executable,
-        "-m",
-        "tests.support.tables.large_batch",
-        str(tmp_path),
-        str(ROWS),
-        *options,
-    ]
-    subprocess.run([*call, "stream"], check=True)
+    do("stream", tmp_path, options)
     assert_all_rows_are_there(tmp_path / "table")

@@ -6,18 +6,15 @@ unfinished epoch in new hosts, also at another parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoint_store.objects.object_store import ObjectStore
-from spark_state.subtasks import store_session
 from spark_state.subtasks.maintenance import Maintenance
-from spark_state.subtasks.store_session import StoreSession
 from tests.support.operators.operator_states import NotesValues, held_by
-from tests.support.operators.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator, use_store
 from tests.support.stores.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
@@ -45,16 +42,8 @@ class Script:
     def run(self, store: ObjectStore, run_id: str, first: int, parallelism: int = 2) -> list[int]:
         """Run the epochs from `first` on, and return the values that all subtasks have noted at the
         end."""
-
-        def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
-            return store
-
         with self._monkeypatch.context() as patched:
-            patched.setattr(store_session, "open_object_store", opened)
-            patched.setattr(store_session, "RetryingObjectStore", lambda store, _: store)
-            # The sweep runs beside the epochs, so a stop would sometimes hit the sweep. All objects
-            # of this store are old enough to be orphans for a sweep.
-            patched.setattr(StoreSession, "housekeep", lambda *_: None)
+            use_store(patched, store)
             spec = operator(self._folder, NotesValues(), parallelism=parallelism)
             self.finished = first
             hosts = [

@@ -3,10 +3,8 @@ anytime."""
 
 from __future__ import annotations
 
-import contextlib
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,22 +15,23 @@ from pyspark.sql import SparkSession
 from tests.support.applications.provider_application import STATE_STORE, totals
 from tests.support.applications.provider_drivers import (
     BACKEND,
-    command,
+    MODULE,
     epochs_in,
     family,
     feed,
+    has_ended,
     is_executor,
     kill,
     store_in,
-    totals_in,
 )
-from tests.support.applications.streams import Stream, totals_of
+from tests.support.applications.streams import Stream, totals_in, totals_of
+from tests.support.applications.whole_applications import kill as kill_application
+from tests.support.applications.whole_applications import start
 from tests.support.eventually import eventually
 from tests.support.provider.provider_jobs import configured
 from tests.support.stores.misbehaving_gateway import gateways_below
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_to_the_end(spark: SparkSession, folder: Path, checkpoint_format: str = "1") -> None:
@@ -48,15 +47,12 @@ def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *argume
 
     Return the driver's exit code: 0 if the driver was faster.
     """
-    driver = subprocess.Popen(command(folder, *arguments), cwd=ROOT, stderr=subprocess.DEVNULL)
+    driver = start(MODULE, str(folder), *arguments, log=folder / "log")
     target = epochs_in(folder) + after_epochs
-    processes: list[psutil.Process] = []
     while driver.poll() is None and epochs_in(folder) < target:
-        processes = family(psutil.Process(driver.pid))
         time.sleep(0.05)
     time.sleep(seconds)
-    kill(processes)
-    return driver.wait()
+    return kill_application(driver)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,7 @@ def test_a_killed_driver_leaves_a_query_that_goes_on(
 def test_a_killed_executor_loses_nothing(tmp_path: Path, backend: str) -> None:
     fed = feed(tmp_path, 8)
     options = ("--master", "local-cluster[2,1,1024]", "--conf", f"{BACKEND}={backend}")
-    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    driver = start(MODULE, str(tmp_path), *options, log=tmp_path / "log")
     killed = 0
     while driver.poll() is None:
         if epochs_in(tmp_path) >= 2 * (killed + 1) and killed < 2:
@@ -95,7 +91,7 @@ def test_a_killed_executor_loses_nothing(tmp_path: Path, backend: str) -> None:
 def test_killed_executors_and_gateways_lose_nothing_of_a_state_in_a_store(tmp_path: Path) -> None:
     fed = feed(tmp_path, 10)
     options = ("--master", "local-cluster[2,1,1024]", "--conf", store_in(tmp_path))
-    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    driver = start(MODULE, str(tmp_path), *options, log=tmp_path / "log")
     executors = gateways = 0
     while driver.poll() is None:
         process = psutil.Process(driver.pid)
@@ -120,9 +116,8 @@ def test_a_gateway_ends_with_the_driver_or_executor_that_started_it(
     tmp_path: Path, master: str
 ) -> None:
     feed(tmp_path, 30)
-    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
-    options = ("--master", master, "--conf", store)
-    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    options = ("--master", master, "--conf", store_in(tmp_path))
+    driver = start(MODULE, str(tmp_path), *options, log=tmp_path / "log")
     process = psutil.Process(driver.pid)
     try:
         while not gateways_below(process):
@@ -135,16 +130,7 @@ def test_a_gateway_ends_with_the_driver_or_executor_that_started_it(
         executor.kill()
         eventually(lambda: has_ended(gateway))
     finally:
-        kill(family(process))
-        driver.wait()
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Return True if the process has ended. An orphan may stay a zombie without a waiting
-    parent."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() == psutil.STATUS_ZOMBIE
-    return True
+        kill_application(driver)
 
 
 @pytest.mark.soak

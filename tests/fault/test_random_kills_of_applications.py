@@ -25,12 +25,12 @@ from tests.support.applications.provider_drivers import (
     epochs_in,
     family,
     feed,
+    has_ended,
     is_executor,
     kill,
     store_in,
-    totals_in,
 )
-from tests.support.applications.streams import Row, Totals, totals_of
+from tests.support.applications.streams import Row, Totals, totals_in, totals_of
 from tests.support.applications.whole_applications import start
 from tests.support.eventually import eventually
 from tests.support.stores.misbehaving_gateway import gateways_below
@@ -66,12 +66,6 @@ def has_mapped_state(process: psutil.Process) -> bool:
     with suppress(OSError):
         return "/cowstate-" in Path(f"/proc/{process.pid}/maps").read_text()
     return False
-
-
-def has_ended(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    return True
 
 
 class Query:

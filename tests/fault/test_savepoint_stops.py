@@ -23,13 +23,12 @@ import pytest
 from checkpoint_store.errors import CheckpointStoreError, CowstateError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.state_reader import open_store
 from spark_state import restore, savepoint
 from spark_state.errors import ConfigurationError
 from spark_state.savepoints import savepoint as module
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import KEY_SCHEMA, Host, Totals, operator
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, operator, stored_totals
 from tests.support.stores.fake_object_store import FakeTime
 
 pytestmark = pytest.mark.fault
@@ -93,14 +92,9 @@ def query(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return written(tmp_path, request.param)
 
 
-def totals_in(store: Path) -> Totals:
-    rows = open_store(str(store)).read().to_pylist()
-    return {row["key"]: (row["rows"], row["total"]) for row in rows}
-
-
 def is_complete(store: Path) -> bool:
     try:
-        assert totals_in(store) == EXPECTED
+        assert stored_totals(store) == EXPECTED
     except CheckpointStoreError:
         return False
     return True
@@ -114,7 +108,7 @@ def copied_at_last(copy: Copy, source: Path, target: Path) -> None:
         shutil.rmtree(target)
         copy(str(source), str(target))
     for name in OPERATORS:
-        assert totals_in(target / name) == EXPECTED
+        assert stored_totals(target / name) == EXPECTED
 
 
 def refusal(copy: Copy, source: Path, target: Path) -> str | None:
@@ -239,7 +233,7 @@ def test_a_savepoint_of_a_store_that_truncates_is_an_error_unless_something_else
     if is_damage:
         assert not any(is_complete(saved / name) for name in OPERATORS)
         copied_at_last(savepoint, query, saved)
-    assert all(totals_in(saved / name) == EXPECTED for name in OPERATORS)
+    assert all(stored_totals(saved / name) == EXPECTED for name in OPERATORS)
     assert not [*query.glob("*/pins/*")]
 
 

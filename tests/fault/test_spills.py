@@ -22,6 +22,7 @@ from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import connect
 from spark_state.subtasks.epoch_request import BackendSettings
+from tests.support.operators.executors import state_hosts
 from tests.support.operators.subtasks import Host, operator, table_of
 
 pytestmark = [
@@ -61,12 +62,7 @@ def run(executor: Executor, host: Host, epoch: int, attempt: int) -> dict[str, i
 
 
 def host_of(executor: Executor) -> psutil.Process:
-    (process,) = [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "spark_state.host.server" in (words := process.info["cmdline"] or [])
-        and words[words.index("--executor") + 1] == str(executor.pid)
-    ]
+    (process,) = state_hosts(executor.pid)
     return process
 
 

@@ -20,6 +20,7 @@ from checkpoint_store.runs.run_errors import RunOverError
 from tests.support.operators.scripted_operator import (
     MAX_PARALLELISM,
     ScriptedOperator,
+    check_nothing_named_is_missing,
     restored,
     state_before,
     whole_range,
@@ -67,12 +68,6 @@ def published_whole(objects: DictObjectStore) -> int:
         if {name.subtask for name in published.barriers(directory)} == {0, 1}
     ]
     return max(whole, default=-1)
-
-
-def check_nothing_named_is_missing(objects: DictObjectStore) -> None:
-    published = PublishedObjects(objects)
-    for name in published.manifests():
-        assert published.read_manifest(name).object_names() <= objects.objects.keys()
 
 
 def test_the_script_has_many_writes() -> None:
@@ -194,7 +189,7 @@ def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode)
         # The next retention and the next sweep delete the rest.
         CompletedCheckpointStore(objects).retain(MIN_EPOCHS)
         CompletedCheckpointStore(objects).sweep_orphans(grace_seconds=0.0, now=1.0)
-        assert set(objects.objects) == set(counting.objects.objects)
+        assert set(objects.objects) == set(counting.store.objects)
 
 
 def test_an_epoch_behind_a_stopped_retention_is_an_error_or_whole() -> None:

@@ -25,6 +25,7 @@ from tests.support.operators.lone_subtasks import (
     started,
     state_before,
 )
+from tests.support.operators.scripted_operator import check_nothing_named_is_missing
 from tests.support.stores.fake_object_store import (
     DictObjectStore,
     StopMode,
@@ -71,12 +72,6 @@ def is_whole(objects: DictObjectStore, operator: Operator) -> bool:
     """Return True if all barriers of epoch 2 are in a listing."""
     names = PublishedObjects(objects).barriers(EpochDirectory(2, 2))
     return {name.subtask for name in names} == set(range(operator.parallelism))
-
-
-def check_nothing_named_is_missing(objects: DictObjectStore) -> None:
-    published = PublishedObjects(objects)
-    for name in published.manifests():
-        assert published.read_manifest(name).object_names() <= objects.objects.keys()
 
 
 def stopped(operator: Operator, mode: StopMode) -> Iterator[tuple[int, DictObjectStore]]:

@@ -7,20 +7,16 @@ before or after the barrier that names the merge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.objects.object_store import ObjectStore
 from spark_state.checkpointing import snapshot_policy
-from spark_state.subtasks import store_session
 from spark_state.subtasks.maintenance import Maintenance
-from tests.support.operators.subtasks import Host, operator
+from tests.support.operators.subtasks import Host, operator, use_store
 from tests.support.stores.fake_object_store import (
     DictObjectStore,
     StopMode,
@@ -45,12 +41,6 @@ class KilledObjectStore(StoppingObjectStore):
         return self.writes >= self.stop_at
 
 
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
-
-
 def changed_in(epoch: int) -> list[str]:
     return KEYS[epoch::97][:3] if epoch else KEYS
 
@@ -63,20 +53,11 @@ def totals_after(epochs: int) -> dict[str, int]:
     return totals
 
 
-def use(store: ObjectStore, patch: pytest.MonkeyPatch) -> None:
-    """Let hosts open this store."""
-
-    def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
-        return store
-
-    patch.setattr(store_session, "open_object_store", opened)
-
-
 def run(
     store: KilledObjectStore, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch
 ) -> list[int]:
     """Run all epochs in a host until the kill. Return the number of writes after each epoch."""
-    use(store, patch)
+    use_store(patch, store)
     writes = []
     host = Host(operator(folder), run_id="run-1").open(maintenance)
     with suppress(Stopped):
@@ -105,13 +86,13 @@ def test_nothing_is_lost_by_a_kill_at_any_write_around_a_merge(
     monkeypatch.setattr(snapshot_policy, "MANY_FILES", MANY)
     whole = KilledObjectStore(DictObjectStore(), 1_000, mode)
     writes = run(whole, tmp_path, maintenance, monkeypatch)
-    assert merged_files(whole.objects)
+    assert merged_files(whole.store)
     # The merge begins after the epoch that makes the files too many.
     for stop_at in range(writes[MANY - 2] + 1, writes[-1] + 1):
         killed = KilledObjectStore(DictObjectStore(), stop_at, mode)
         run(killed, tmp_path, maintenance, monkeypatch)
-        completed = {name.epoch for name in PublishedObjects(killed.objects).manifests()}
-        run_again(killed.objects, max(completed) + 1, tmp_path, maintenance, monkeypatch)
+        completed = {name.epoch for name in PublishedObjects(killed.store).manifests()}
+        run_again(killed.store, max(completed) + 1, tmp_path, maintenance, monkeypatch)
 
 
 def run_again(
@@ -122,7 +103,7 @@ def run_again(
     patch: pytest.MonkeyPatch,
 ) -> None:
     """Run an epoch that reads all keys in a new host. The epoch before may be completed or not."""
-    use(objects, patch)
+    use_store(patch, objects)
     host = Host(operator(folder), run_id="run-2").open(maintenance)
     output = host.epoch(epoch, [(key, 0) for key in KEYS], attempt=100)
     host.close()

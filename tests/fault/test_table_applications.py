@@ -6,27 +6,24 @@ in a driver that starts anew.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store.state_reader import open_store
+from tests.support.applications import whole_applications
 from tests.support.tables.table_jobs import Values, in_order, last_rows, run_job, version_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
-ROOT = Path(__file__).resolve().parents[2]
 KILLED = -signal.SIGKILL
 Application = subprocess.Popen[bytes]
 
@@ -53,28 +50,9 @@ def feed(folder: Path, batches: int) -> list[Values]:
 
 
 def start(folder: Path, job: str, kill: str = "never:0") -> Application:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.tables.table_jobs",
-        job,
-        str(folder),
-        "--kill",
-        kill,
-    ]
-    log = (folder / f"{job}.log").open("wb")
-    with log:
-        return subprocess.Popen(command, cwd=ROOT, stderr=log)
-
-
-def kill(application: Application) -> None:
-    """Kill the driver, its JVM and its workers, even if the driver has already ended."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        driver = psutil.Process(application.pid)
-        for process in [*driver.children(recursive=True), driver]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-    application.wait()
+    module = "tests.support.tables.table_jobs"
+    log = folder / f"{job}.log"
+    return whole_applications.start(module, job, str(folder), "--kill", kill, log=log)
 
 
 def files_of_batch(table: Path, batch: int) -> int:
@@ -119,11 +97,18 @@ def content_before(table: Path) -> list[Values]:
     return content(table) if version_files(str(table)) else []
 
 
+@pytest.mark.parametrize(
+    ("batches", "kills", "longest_seconds"),
+    [
+        (10, 1, 4.0),
+        pytest.param(150, 40, 6.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_a_chain_of_two_jobs_has_exact_sums_whichever_is_killed(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, batches: int, kills: int, longest_seconds: float
 ) -> None:
-    fed = feed(tmp_path, 10)
-    kill_both_at_random(tmp_path, random.Random(2), kills=1, longest_seconds=4.0)
+    fed = feed(tmp_path, batches)
+    kill_both_at_random(tmp_path, random.Random(2), kills, longest_seconds)
     run_job(spark, "upsert", tmp_path)
     run_job(spark, "totals", tmp_path)
     assert content(tmp_path / "events") == last_rows(fed)
@@ -159,17 +144,6 @@ def test_an_aggregation_in_update_mode_killed_before_a_commit_has_exact_sums(
     assert len(version_files(str(table))) == 4
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_forty_kills_at_random_moments_keep_the_sums(spark: SparkSession, tmp_path: Path) -> None:
-    fed = feed(tmp_path, 150)
-    kill_both_at_random(tmp_path, random.Random(3), kills=40, longest_seconds=6.0)
-    run_job(spark, "upsert", tmp_path)
-    run_job(spark, "totals", tmp_path)
-    assert content(tmp_path / "events") == last_rows(fed)
-    assert totals_without_zeros(tmp_path) == sums_of(fed)
-
-
 def kill_both_at_random(
     folder: Path, chance: random.Random, kills: int, longest_seconds: float
 ) -> None:
@@ -184,7 +158,7 @@ def kill_both_at_random(
             while running[job].poll() is None and set(offsets.glob("[0-9]*")) == before:
                 time.sleep(0.05)
             time.sleep(chance.uniform(0, longest_seconds))
-            kill(running[job])
+            whole_applications.kill(running[job])
 
 
 def totals_without_zeros(folder: Path) -> dict[str, int]:

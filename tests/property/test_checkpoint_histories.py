@@ -34,6 +34,7 @@ from tests.support.operators.scripted_operator import (
     whole_range,
 )
 from tests.support.operators.taken_back import CHECKPOINT, take_back
+from tests.support.random_steps import Step, step, take
 from tests.support.stores.fake_object_store import DictObjectStore
 
 pytestmark = pytest.mark.usefixtures("without_threads")
@@ -43,46 +44,13 @@ kinds: st.SearchStrategy[StateFileKind] = st.sampled_from(["changelog", "changel
 MIN_EPOCHS = 3
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """A step that runs the next epoch, an epoch after a gap, or the last epoch again."""
-
-    step: int
-    changes: Mapping[int, int]
-    kind: StateFileKind
-
-
-@dataclass(frozen=True)
-class Restart:
-    """A step that starts a new run at another parallelism, some epochs back."""
-
-    parallelism: int
-    back: int
-
-
-@dataclass(frozen=True)
-class Stop:
-    """A step in which a subtask publishes its part of the next epoch, and then the run dies."""
-
-    changes: Mapping[int, int]
-
-
-@dataclass(frozen=True)
-class Zombie:
-    """A step in which the previous run publishes, late and whole, the epoch it had been running."""
-
-
-@dataclass(frozen=True)
-class Clean:
-    """A step with retention and the orphan sweep."""
-
-
+epochs = step("epoch", st.just(1), changes_of_state, kinds)
 steps = st.one_of(
-    st.builds(Epoch, st.sampled_from([1, 1, 1, 3, 0]), changes_of_state, kinds),
-    st.builds(Restart, st.integers(1, 4), st.integers(0, 2)),
-    st.builds(Stop, changes_of_state),
-    st.builds(Zombie),
-    st.builds(Clean),
+    step("epoch", st.sampled_from([1, 1, 1, 3, 0]), changes_of_state, kinds),
+    step("restart", st.integers(1, 4), st.integers(0, 2)),
+    step("stop", changes_of_state),
+    step("zombie"),
+    step("clean"),
 )
 
 
@@ -113,27 +81,28 @@ class History:
         self.replays = True
         self.first_epoch = None
 
-    def apply(self, step: Epoch | Restart | Stop | Zombie | Clean) -> None:
+    def apply(self, step: Step) -> None:
         self.attempt += 1
         self.objects.now = float(self.attempt)
-        match step:
-            case Epoch():
-                self.run_epoch(step)
-            case Restart():
-                self.roll_back(step.back)
-                self.start(step.parallelism)
-            case Stop():
-                epoch = self.newest() + 1
-                base = self.runs[-1].checkpoints.latest_before(epoch)
-                self.runs[-1].run_subtask(epoch, 0, step.changes, base, attempt=self.attempt)
-                self.start(self.runs[-1].parallelism)
-            case Zombie():
-                self.publish_late()
-            case Clean():
-                self.clean()
+        take(self, [step])
 
-    def run_epoch(self, step: Epoch) -> None:
-        epoch = max(self.newest() + (1 if self.replays else step.step), 0)
+    def restart(self, parallelism: int, back: int) -> None:
+        """Start a new run at another parallelism, some epochs back."""
+        for epoch in sorted(self.states)[-back:] if back else []:
+            if epoch > self.retained_from:
+                del self.states[epoch]
+        self.start(parallelism)
+
+    def stop(self, changes: Mapping[int, int]) -> None:
+        """Let a subtask publish its part of the next epoch. Then the run dies."""
+        epoch = self.newest() + 1
+        base = self.runs[-1].checkpoints.latest_before(epoch)
+        self.runs[-1].run_subtask(epoch, 0, changes, base, attempt=self.attempt)
+        self.start(self.runs[-1].parallelism)
+
+    def epoch(self, step: int, changes: Mapping[int, int], kind: StateFileKind) -> None:
+        """Run the next epoch, an epoch after a gap, or the last epoch again."""
+        epoch = max(self.newest() + (1 if self.replays else step), 0)
         if epoch == self.newest() and epoch <= self.retained_from:
             return
         self.replays = False
@@ -142,18 +111,14 @@ class History:
         before = max((e for e in self.states if e < epoch), default=None)
         state = {} if before is None else self.states[before]
         operator = self.runs[-1]
-        operator.run_epoch(epoch, step.changes, step.kind, self.attempt)
-        self.states[epoch] = {**state, **step.changes}
+        operator.run_epoch(epoch, changes, kind, self.attempt)
+        self.states[epoch] = {**state, **changes}
         if is_first:
             # The driver says that Spark has committed the first epoch of the run.
             operator.checkpoints.starts.note_reached(operator.run.run_id, epoch + 1)
 
-    def roll_back(self, back: int) -> None:
-        for epoch in sorted(self.states)[-back:] if back else []:
-            if epoch > self.retained_from:
-                del self.states[epoch]
-
-    def publish_late(self) -> None:
+    def zombie(self) -> None:
+        """Let the previous run publish, late and whole, the epoch it had been running."""
         # Only after a newer run has completed an epoch is the older run certainly a zombie.
         if len(self.runs) < 2 or self.first_epoch is None:
             return
@@ -163,6 +128,7 @@ class History:
         zombie.checkpoints.complete(epoch, zombie.run, zombie.parallelism)
 
     def clean(self) -> None:
+        """Run retention and the orphan sweep."""
         # An epoch that was whole at the end of its run counts until the next run replaces the
         # epoch.
         whole = {name.epoch for name in PublishedObjects(self.objects).manifests()}
@@ -197,11 +163,11 @@ def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, 
 
 @settings(max_examples=300)
 @given(st.lists(steps, max_size=16))
-def test_every_retained_epoch_restores_to_its_state(history: list[Epoch | Restart | Stop]) -> None:
+def test_every_retained_epoch_restores_to_its_state(history: list[Step]) -> None:
     query = History()
     query.start(2)
-    for step in history:
-        query.apply(step)
+    for each in history:
+        query.apply(each)
         query.check()
 
 
@@ -259,25 +225,25 @@ def directory_of(name: ManifestName | BarrierName) -> EpochDirectory:
 @given(
     st.lists(steps, max_size=10),
     st.lists(st.tuples(st.integers(0, 999), damages), max_size=6),
-    st.lists(st.builds(Epoch, st.just(1), changes_of_state, kinds), min_size=1, max_size=6),
+    st.lists(epochs, min_size=1, max_size=6),
 )
 def test_clean_up_of_a_damaged_store_goes_on_and_deletes_nothing_that_is_named(
-    history: list[Epoch | Restart | Stop],
+    history: list[Step],
     damaged: list[tuple[int, Callable[[bytes], bytes]]],
-    epochs: list[Epoch],
+    epochs: list[Step],
 ) -> None:
     query = History()
     query.start(2)
-    for step in history:
-        query.apply(step)
+    for each in history:
+        query.apply(each)
     store = DamagedStore(query)
     store.remember()
     for number, how in damaged:
         store.damage(number, how)
-    for step in epochs:
-        query.apply(step)
+    for each in epochs:
+        query.apply(each)
         store.remember()
-        query.apply(Clean())
+        query.apply(("clean",))
         store.check()
     assert (
         state_of(query.objects, query.newest(), query.newest() + 1) == query.states[query.newest()]
@@ -329,20 +295,20 @@ def test_the_registry_agrees_with_counting_anew(
 def test_a_history_with_every_kind_of_step_is_checked() -> None:
     query = History()
     query.start(2)
-    script: list[Epoch | Restart | Stop | Zombie | Clean] = [
-        Epoch(1, {0: 1, 7: 1}, "changelog"),
-        Epoch(1, {0: 2}, "snapshot"),
-        Stop({0: 3}),
-        Epoch(1, {1: 4}, "changelog"),
-        Restart(3, 1),
-        Epoch(1, {1: 5}, "changelog"),
-        Zombie(),
-        *[Epoch(1, {2: n}, "changelog") for n in range(4)],
-        Clean(),
-        Epoch(0, {2: 99}, "changelog"),
+    script: list[Step] = [
+        ("epoch", 1, {0: 1, 7: 1}, "changelog"),
+        ("epoch", 1, {0: 2}, "snapshot"),
+        ("stop", {0: 3}),
+        ("epoch", 1, {1: 4}, "changelog"),
+        ("restart", 3, 1),
+        ("epoch", 1, {1: 5}, "changelog"),
+        ("zombie",),
+        *[("epoch", 1, {2: n}, "changelog") for n in range(4)],
+        ("clean",),
+        ("epoch", 0, {2: 99}, "changelog"),
     ]
-    for step in script:
-        query.apply(step)
+    for each in script:
+        query.apply(each)
         query.check()
     assert query.states[query.newest()] == {0: 2, 7: 1, 1: 5, 2: 99}
     assert query.retained_from == query.newest() - 2

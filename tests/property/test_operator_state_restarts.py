@@ -102,12 +102,3 @@ def test_every_subtask_holds_what_counting_by_hand_says(runs: list[Run], restles
                 script.run(parallelism, values)
     finally:
         shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("before", [1, 2, 3, 7, 16])
-def test_from_one_parallelism_to_another(before: int, tmp_path: Path) -> None:
-    for after in (1, 2, 4, 5, 11, 16):
-        with Maintenance() as maintenance:
-            script = Script(tmp_path / str(after), maintenance, restless=False)
-            script.run(before, [[*range(1, 25)]])
-            script.run(after, [[5, 0, 7], []])

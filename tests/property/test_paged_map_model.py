@@ -11,17 +11,22 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.provider.map_model import MapModel
-from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+from tests.support.provider.provider_jvm import (
+    ProviderJvm,
+    Value,
+    key_bytes,
+    local_directory,
+    provider_jvm,
+)
+from tests.support.random_steps import Step, histories, step, take
 
-__all__ = ["provider_jvm"]
+__all__ = ["local_directory", "provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KEYS = 1_200
@@ -34,117 +39,6 @@ RECORD_HEADER_BYTES = 16
 FIXED_BYTES = 1 << 19
 
 
-@dataclass(frozen=True)
-class PutSome:
-    """Put `count` keys from `start` on, every `stride`th; values get longer by `growth` words."""
-
-    start: int
-    count: int
-    stride: int
-    value: Value
-    growth: int
-
-
-@dataclass(frozen=True)
-class Fill:
-    """Add the missing keys among `count` keys from `start` on, after reserving room for `reserved`
-    keys."""
-
-    start: int
-    count: int
-    value: Value
-    reserved: int
-
-
-@dataclass(frozen=True)
-class Trim:
-    pass
-
-
-@dataclass(frozen=True)
-class RemoveSome:
-    start: int
-    count: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class LookUp:
-    key: int
-
-
-@dataclass(frozen=True)
-class Update:
-    """Look up some keys as in PutSome, with `ahead` lookups before the first write, and write the
-    keys.
-
-    Each `removed`th key is removed, if `removed` is not 0. The writes come in the order of the
-    reads, as in operators, or backwards.
-    """
-
-    puts: PutSome
-    ahead: int
-    removed: int
-    backwards: bool
-
-
-@dataclass(frozen=True)
-class Evict:
-    """Look up some keys, and remove each `removed`th key right after its read, as joins do with old
-    rows. The keys come in the order of PutSome, or backwards."""
-
-    start: int
-    count: int
-    stride: int
-    removed: int
-    backwards: bool
-
-
-@dataclass(frozen=True)
-class EvictOld:
-    """Look for old entries, and remove all of them, or every second entry."""
-
-    part: str
-    up_to: int
-    all: bool
-
-
-@dataclass(frozen=True)
-class EvictAtOnce:
-    """Let the map find old entries, and remove multiples of `stride`."""
-
-    part: str
-    up_to: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class Compact:
-    limit_bytes: int
-
-
-@dataclass(frozen=True)
-class Open:
-    pass
-
-
-@dataclass(frozen=True)
-class Read:
-    """Read `count` more entries of an open view, or all entries from the beginning if `count` is
-    0."""
-
-    place: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Release:
-    place: int
-
-
-Change = PutSome | Fill | Trim | RemoveSome | Update | Evict | EvictOld | EvictAtOnce | Compact
-Step = Change | LookUp | Open | Read | Release
-
 keys = st.integers(0, 300)
 MOST = 120
 counts = st.integers(1, MOST)
@@ -154,102 +48,32 @@ values = st.builds(Value, lengths_in_words, st.integers(0, 9))
 # Longer than the room of a page.
 giant_values = st.builds(Value, st.just(33_000), st.integers(0, 9))
 places = st.integers(0, 7)
-puts = st.builds(PutSome, keys, counts, strides, values, st.sampled_from([0, 0, 1]))
-steps: st.SearchStrategy[Step] = st.one_of(
-    puts,
-    st.builds(PutSome, keys, st.just(1), strides, giant_values, st.just(0)),
-    st.builds(Fill, keys, counts, values, st.sampled_from([0, 50, 100, 400, 4000])),
-    st.builds(Trim),
-    st.builds(RemoveSome, keys, counts, strides),
-    st.builds(LookUp, keys),
-    st.builds(
-        Update,
-        puts,
+removed = st.sampled_from([1, 1, 2, 5])
+puts = (keys, counts, strides, values, st.sampled_from([0, 0, 1]))
+steps = st.one_of(
+    step("put_some", *puts),
+    step("put_some", keys, st.just(1), strides, giant_values, st.just(0)),
+    step("fill", keys, counts, values, st.sampled_from([0, 50, 100, 400, 4000])),
+    step("trim"),
+    step("remove_some", keys, counts, strides),
+    step("look_up", keys),
+    step(
+        "update",
+        st.tuples(*puts),
         st.sampled_from([MOST, MOST, 1, 2, 40]),
         st.sampled_from([0, 0, 2, 5]),
         st.booleans(),
     ),
-    st.builds(Evict, keys, counts, strides, st.sampled_from([1, 1, 2, 5]), st.booleans()),
-    st.builds(EvictOld, st.just("key"), keys, st.booleans()),
-    st.builds(EvictOld, st.just("value"), st.integers(0, 9), st.booleans()),
-    st.builds(EvictAtOnce, st.just("key"), keys, st.sampled_from([1, 1, 2, 5])),
-    st.builds(EvictAtOnce, st.just("value"), st.integers(0, 9), st.sampled_from([1, 1, 2, 5])),
-    st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
-    st.builds(Open),
-    st.builds(Read, places, st.integers(0, 40)),
-    st.builds(Release, places),
+    step("evict_read", keys, counts, strides, removed, st.booleans()),
+    step("evict_old", st.just("key"), keys, st.booleans()),
+    step("evict_old", st.just("value"), st.integers(0, 9), st.booleans()),
+    step("evict", st.just("key"), keys, removed),
+    step("evict", st.just("value"), st.integers(0, 9), removed),
+    step("compact", st.sampled_from([0, 1 << 12, 1 << 30])),
+    step("open_view"),
+    step("read", places, st.integers(0, 40)),
+    step("release", places),
 )
-scripts = st.integers(0, 40).flatmap(
-    lambda length: st.lists(steps, min_size=length, max_size=length)
-)
-
-
-def entries_of(puts: PutSome) -> list[tuple[int, Value]]:
-    """The entries to put, in order."""
-    return [
-        (
-            puts.start + place * puts.stride,
-            Value(puts.value.words + place * puts.growth % 50, puts.value.seed),
-        )
-        for place in range(puts.count)
-    ]
-
-
-def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
-    match step:
-        case PutSome():
-            for key, value in entries_of(step):
-                model.put(key, value)
-        case Update():
-            entries = entries_of(step.puts)
-            model.prefetch([key for key, _ in entries])
-            for key, _ in entries[: step.ahead]:
-                model.get(key)
-            for place, (key, value) in enumerate(entries[:: -1 if step.backwards else 1]):
-                if step.ahead + place < len(entries):
-                    model.get(entries[step.ahead + place][0])
-                if step.removed and place % step.removed == 0:
-                    model.remove(key)
-                else:
-                    model.put(key, value)
-        case Evict():
-            evicted = range(step.start, step.start + step.count * step.stride, step.stride)
-            for place, key in enumerate(evicted[:: -1 if step.backwards else 1]):
-                model.get(key)
-                if place % step.removed == 0:
-                    model.remove(key)
-        case EvictOld():
-            for key in list(model.open_old_rows(step.part, step.up_to))[:: 1 if step.all else 2]:
-                model.get(key)
-                model.remove(key)
-        case EvictAtOnce():
-            model.evict(step.part, step.up_to, step.stride)
-        case Fill():
-            model.reserve(step.reserved)
-            model.add_all(range(step.start, step.start + step.count), step.value)
-        case Trim():
-            model.trim()
-        case RemoveSome():
-            for place in range(step.count):
-                model.remove(step.start + place * step.stride)
-        case LookUp():
-            model.get(step.key)
-            if with_prefix:
-                model.scan(step.key)
-        case Compact():
-            model.compact(step.limit_bytes)
-        case Open():
-            model.open_view()
-        case Read():
-            model.read(step.place, step.count) if step.count else model.read_all(step.place)
-        case Release():
-            model.release(step.place)
-
-
-@pytest.fixture(params=["heap", "disk"])
-def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The directory of a map's files; empty for a map on the heap."""
-    return "" if request.param == "heap" else str(tmp_path)
 
 
 @pytest.mark.parametrize("with_prefix", [False, True])
@@ -257,12 +81,11 @@ def test_the_map_and_its_views_agree_with_dicts(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     @settings(max_examples=25)
-    @given(scripts)
+    @given(histories(steps, 40))
     def agree(script: list[Step]) -> None:
-        model = MapModel()
-        for step in script:
-            apply(model, step, with_prefix)
-        model.end(with_prefix)
+        model = MapModel(with_prefix)
+        take(model, script)
+        model.end()
         model.script.run_on(provider_jvm.new("MapScript", with_prefix, local_directory))
 
     agree()
@@ -275,8 +98,7 @@ class Life:
     def __init__(self, seed: int, with_prefix: bool) -> None:
         self.random = random.Random(seed)
         self.words = (1, 5, 5, LONG_VALUE_WORDS if seed % 3 == 0 else 50)
-        self.with_prefix = with_prefix
-        self.model = MapModel()
+        self.model = MapModel(with_prefix)
         self.opened_at: list[int] = []
         # A restore fills a map like this, and may expect fewer or more entries than come.
         if seed % 2:
@@ -287,7 +109,7 @@ class Life:
             self.change(growing=place < LINES_PER_LIFE // 2)
             if place % 8 == 0:
                 self.view(self.random.random())
-        self.model.end(with_prefix)
+        self.model.end()
 
     def change(self, growing: bool) -> None:
         key = self.random.randrange(KEYS)
@@ -296,10 +118,8 @@ class Life:
             self.model.put(key, Value(self.random.choice(self.words), key + self.model.opened))
         elif chance < 0.9:
             self.model.remove(self.random.choice(list(self.model.entries) or [key]))
-        elif chance < 0.95:
-            self.model.get(key)
-        elif self.with_prefix:
-            self.model.scan(key)
+        else:
+            self.model.look_up(key)
 
     def view(self, chance: float) -> None:
         if chance < 0.15 and len(self.model.views) < 4:

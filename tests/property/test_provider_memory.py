@@ -22,20 +22,11 @@ SECOND = "1=2:10 2=1:20 3=2:30"
 
 def filled(*settings_of_the_store: str) -> Script:
     """Build a store of two batches: `FIRST` is the state after the first, `SECOND` after both."""
-    script = Script()
-    for line in [
+    return Script().then(
         f"start {UNCHECKED} {' '.join(settings_of_the_store)}",
         *("begin", "put 1 2:10", "put 2 1:21", "commit"),
         *("begin", "put 2 1:20", "put 3 2:30", "commit"),
-    ]:
-        script.add(line, "")
-    return script
-
-
-def do(script: Script, *lines: str) -> None:
-    """Add lines without output."""
-    for line in lines:
-        script.add(line, "")
+    )
 
 
 def charged(script: Script, results: list[str]) -> list[int]:
@@ -45,9 +36,7 @@ def charged(script: Script, results: list[str]) -> list[int]:
 
 def charged_by_others(provider_jvm: ProviderJvm, folder: Path) -> int:
     """The bytes still charged by stores of earlier queries in this JVM."""
-    script = Script()
-    script.add("charged", None)
-    return int(run(provider_jvm, folder, script)[0])
+    return int(run(provider_jvm, folder, Script().then("charged -> ?"))[0])
 
 
 def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> list[str]:
@@ -59,14 +48,9 @@ def test_a_state_replayed_for_a_reader_is_charged_until_the_reader_ends(
     provider_jvm: ProviderJvm, tmp_path: Path, end: str
 ) -> None:
     script = filled(SNAPSHOTS)
-    script.add("maintain", None)
-    do(script, "begin", "put 4 1:40", "commit", "attempt 0")
-    script.add("charged", None)
-    do(script, "replay 2 3")
-    script.add("reader-entries", f"{SECOND} 4=1:40")
-    script.add("charged", None)
-    do(script, end)
-    script.add("charged", None)
+    script.then("maintain -> ?", "begin", "put 4 1:40", "commit", "attempt 0", "charged -> ?")
+    script.then("replay 2 3", f"reader-entries -> {SECOND} 4=1:40", "charged -> ?", end)
+    script.then("charged -> ?")
     before, reading, after = charged(script, run(provider_jvm, tmp_path, script))
     assert reading > before == after
 
@@ -76,14 +60,8 @@ def test_a_state_loaded_beside_a_batch_is_charged_until_its_reader_ends(
     provider_jvm: ProviderJvm, tmp_path: Path, end: str
 ) -> None:
     script = filled(ONE_VERSION)
-    do(script, "begin", "attempt 0")
-    script.add("charged", None)
-    do(script, "read 1")
-    script.add("reader-entries", FIRST)
-    script.add("charged", None)
-    do(script, end)
-    script.add("charged", None)
-    script.add("entries", SECOND)
+    script.then("begin", "attempt 0", "charged -> ?", "read 1", f"reader-entries -> {FIRST}")
+    script.then("charged -> ?", end, "charged -> ?", f"entries -> {SECOND}")
     before, reading, after = charged(script, run(provider_jvm, tmp_path, script))
     assert reading > before == after
 
@@ -92,12 +70,8 @@ def test_a_state_that_is_given_up_is_charged_until_its_readers_end(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     script = filled(ONE_VERSION)
-    script.add("charged", None)
-    do(script, "read 2", "begin 1")
-    script.add("charged", None)
-    script.add("reader-entries", SECOND)
-    do(script, "release", "release")
-    script.add("charged", None)
+    script.then("charged -> ?", "read 2", "begin 1", "charged -> ?", f"reader-entries -> {SECOND}")
+    script.then("release", "release", "charged -> ?")
     others = charged_by_others(provider_jvm, tmp_path)
     totals = charged(script, run(provider_jvm, tmp_path, script))
     first, both, last = (total - others for total in totals)
@@ -109,15 +83,12 @@ def test_a_reload_needs_no_room_for_the_state_that_it_replaces(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     others_mib = -(-charged_by_others(provider_jvm, tmp_path) // (1 << 20))
-    script = Script()
     limit = f"stateStore.cowstate.maxMemoryMB={others_mib + 18}"
-    do(script, f"start {UNCHECKED} {ONE_VERSION} {limit}")
+    script = Script().then(f"start {UNCHECKED} {ONE_VERSION} {limit}")
     # 12 MiB of values.
-    do(script, "begin", f"put 1-12288 {Value(128, 1)}", "commit")
-    do(script, "begin", f"put 1 {Value(1, 2)}", "commit")
-    do(script, "begin 1")
-    script.add("get 1", str(Value(128, 1)))
-    do(script, f"put 2 {Value(1, 3)}", "commit")
+    script.then("begin", f"put 1-12288 {Value(128, 1)}", "commit")
+    script.then("begin", f"put 1 {Value(1, 2)}", "commit")
+    script.then("begin 1", f"get 1 -> {Value(128, 1)}", f"put 2 {Value(1, 3)}", "commit")
     run(provider_jvm, tmp_path, script)
 
 
@@ -125,15 +96,9 @@ def test_maintenance_does_not_wait_for_a_batch_which_leaves_it_a_view(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     script = filled(SNAPSHOTS, "stateStore.cowstate.lockTimeoutSeconds=20")
-    do(script, "begin", "put 4 1:40")
-    script.add("maintenance-seconds", None)
-    script.add("files snapshot", "0")
-    do(script, "commit", "watch")
-    script.add("watched-views", "1")
-    do(script, "begin", "put 5 1:50")
-    script.add("maintenance-seconds", None)
-    script.add("files snapshot", "1")
-    script.add("watched-views", "0")
+    script.then("begin", "put 4 1:40", "maintenance-seconds -> ?", "files snapshot -> 0", "commit")
+    script.then("watch", "watched-views -> 1", "begin", "put 5 1:50", "maintenance-seconds -> ?")
+    script.then("files snapshot -> 1", "watched-views -> 0")
     results = run(provider_jvm, tmp_path, script)
     lines = zip(script.lines, results, strict=True)
     assert max(int(result) for line, result in lines if line == "maintenance-seconds") < 10
@@ -141,20 +106,19 @@ def test_maintenance_does_not_wait_for_a_batch_which_leaves_it_a_view(
 
 @pytest.mark.parametrize(
     "instead",
-    [["begin-forced", "commit"], ["begin 1"], ["begin-forced", "commit", "maintenance-seconds"]],
+    [
+        ["begin-forced", "commit"],
+        ["begin 1"],
+        ["begin-forced", "commit", "maintenance-seconds -> ?"],
+    ],
     ids=["a forced snapshot", "a reload", "a forced snapshot and maintenance"],
 )
 def test_a_view_that_nobody_takes_is_released(
     provider_jvm: ProviderJvm, tmp_path: Path, instead: list[str]
 ) -> None:
     script = filled(SNAPSHOTS, ONE_VERSION, NO_PATIENCE)
-    do(script, "begin", "put 4 1:40")
-    script.add("maintenance-seconds", None)
-    do(script, "commit", "watch")
-    script.add("watched-views", "1")
-    for line in instead:
-        script.add(line, None if line.startswith("maintenance") else "")
-    script.add("watched-views", "0")
+    script.then("begin", "put 4 1:40", "maintenance-seconds -> ?", "commit", "watch")
+    script.then("watched-views -> 1", *instead, "watched-views -> 0")
     run(provider_jvm, tmp_path, script)
 
 
@@ -162,14 +126,10 @@ def test_a_store_whose_changes_cannot_be_undone_is_restored_from_files(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     script = filled(NO_PATIENCE)
-    do(script, "begin", "put 1 3:11", "break abort")
-    script.add("abort", "error NullPointerException")
-    do(script, "begin")
-    script.add("entries", SECOND)
-    do(script, "put 1 3:12", "commit", "break undo")
-    script.add("begin 2", "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by NullPointerException")
-    do(script, "begin 2")
-    script.add("entries", SECOND)
+    script.then("begin", "put 1 3:11", "break abort", "abort -> error NullPointerException")
+    script.then("begin", f"entries -> {SECOND}", "put 1 3:12", "commit", "break undo")
+    script.then("begin 2 -> error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by NullPointerException")
+    script.then("begin 2", f"entries -> {SECOND}")
     run(provider_jvm, tmp_path, script)
 
 
@@ -177,11 +137,10 @@ def test_a_commit_that_fails_says_why_whatever_fails_afterwards(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     script = filled(NO_PATIENCE)
-    do(script, "begin", "put 1 3:11", "break files")
+    script.then("begin", "put 1 3:11", "break files")
     because = "commit failed, suppressed cancel failed"
-    script.add("commit", f"error CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT by {because}")
-    do(script, "begin")
-    script.add("entries", SECOND)
+    script.then(f"commit -> error CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT by {because}", "begin")
+    script.then(f"entries -> {SECOND}")
     run(provider_jvm, tmp_path, script)
 
 

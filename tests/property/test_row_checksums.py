@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, key_bytes, provider_jvm
+from tests.support.provider.provider_jvm import (
+    ProviderJvm,
+    Script,
+    Value,
+    crc32c,
+    key_bytes,
+    provider_jvm,
+    shown,
+)
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -33,17 +40,6 @@ BACKENDS = ("heap", "disk")
 def held(request: pytest.FixtureRequest) -> str:
     """The setting that keeps a store's rows in this place."""
     return f"stateStore.cowstate.backend={request.param}"
-
-
-def crc32c(data: bytes) -> int:
-    """Compute the checksum bit by bit, as the signed int of the column."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    (signed,) = struct.unpack("<i", struct.pack("<I", crc ^ 0xFFFFFFFF))
-    return int(signed)
 
 
 def test_a_file_carries_the_checksum_of_each_row(provider_jvm: ProviderJvm) -> None:
@@ -71,14 +67,11 @@ def test_a_file_carries_the_checksum_of_each_row(provider_jvm: ProviderJvm) -> N
 
 def filled(*settings_of_the_store: str) -> Script:
     """Build a store with three rows, put by two batches."""
-    script = Script()
-    for line in [
+    return Script().then(
         f"start {' '.join(settings_of_the_store)}",
         *("begin", "put 1 2:10", "put 2 1:21", "commit"),
         *("begin", "put 2 1:20", "put 3 2:30", "commit"),
-    ]:
-        script.add(line, "")
-    return script
+    )
 
 
 def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> list[str]:
@@ -89,14 +82,8 @@ def test_a_byte_that_changes_in_memory_is_found_by_get_and_by_iterators(
     provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
     script = filled(held, EVERY_READ)
-    script.add("begin", "")
-    script.add("flip 2", "")
-    script.add("get 1", "2:10")
-    script.add("get 2", FOUND)
-    script.add("message get 2", None)
-    script.add("entries", FOUND)
-    script.add("remove 2", "")
-    script.add("entries", "1=2:10 3=2:30")
+    script.then("begin", "flip 2", "get 1 -> 2:10", f"get 2 -> {FOUND}", "message get 2 -> ?")
+    script.then(f"entries -> {FOUND}", "remove 2", "entries -> 1=2:10 3=2:30")
     message = run(provider_jvm, tmp_path, script)[script.lines.index("message get 2")]
     assert "StateStoreId[ operatorId=0, partitionId=0, storeName=default ]" in message
 
@@ -105,14 +92,10 @@ def test_a_byte_that_changes_in_an_older_version_is_found(
     provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
     script = filled(held, EVERY_READ)
-    script.add("get 1 2", "1:21")
-    script.add("flip-old 2", "")
-    script.add("get 1 1", "2:10")
-    script.add("get 1 2", FOUND)
+    script.then("get 1 2 -> 1:21", "flip-old 2", "get 1 1 -> 2:10", f"get 1 2 -> {FOUND}")
     run(provider_jvm, tmp_path, script)
     script = filled(held, EVERY_READ)
-    script.add("flip-old 2", "")
-    script.add("entries 1", FOUND)
+    script.then("flip-old 2", f"entries 1 -> {FOUND}")
     run(provider_jvm, tmp_path / "other", script)
 
 
@@ -120,13 +103,8 @@ def test_after_damage_the_next_attempt_restores_the_state_from_files(
     provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
     script = filled(held, EVERY_READ)
-    for line in ("begin", "flip 2"):
-        script.add(line, "")
-    script.add("get 2", FOUND)
-    for line in ("abort", "begin"):
-        script.add(line, "")
-    script.add("get 2", "1:20")
-    script.add("entries", FILLED)
+    script.then("begin", "flip 2", f"get 2 -> {FOUND}", "abort", "begin", "get 2 -> 1:20")
+    script.then(f"entries -> {FILLED}")
     run(provider_jvm, tmp_path, script)
 
 
@@ -134,14 +112,8 @@ def test_a_damaged_row_never_reaches_a_snapshot(
     provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
     script = filled(held, ON, SNAPSHOTS)
-    script.add("flip 2", "")
-    script.add("maintain", None)
-    script.add("files snapshot", "0")
-    script.add("begin", "")
-    script.add("entries", FILLED)
-    script.add("commit", "")
-    script.add("maintain", None)
-    script.add("files snapshot", "1")
+    script.then("flip 2", "maintain -> ?", "files snapshot -> 0", "begin", f"entries -> {FILLED}")
+    script.then("commit", "maintain -> ?", "files snapshot -> 1")
     run(provider_jvm, tmp_path, script)
 
 
@@ -150,12 +122,7 @@ def test_a_restart_reports_the_snapshot_that_it_begins_with(
 ) -> None:
     assert spark.streams.active == []
     script = filled("stateStore.minDeltasForSnapshot=1")
-    script.add("maintain", None)
-    script.add("reported", "2")
-    script.add("start", "")
-    script.add("reported", "")
-    script.add("begin", "")
-    script.add("reported", "2")
+    script.then("maintain -> ?", "reported -> 2", "start", "reported", "begin", "reported -> 2")
     run(provider_jvm, tmp_path, script)
 
 
@@ -165,10 +132,7 @@ def test_maintenance_that_finds_no_snapshot_due_reports_the_newest_version(
     """Without the report Spark would force snapshots of large states without need."""
     assert spark.streams.active == []
     script = filled("stateStore.minDeltasForSnapshot=10")
-    script.add("reported", "")
-    script.add("maintain", None)
-    script.add("files snapshot", "0")
-    script.add("reported", "2")
+    script.then("reported", "maintain -> ?", "files snapshot -> 0", "reported -> 2")
     run(provider_jvm, tmp_path, script)
 
 
@@ -177,8 +141,7 @@ def test_every_so_many_reads_are_verified(
     provider_jvm: ProviderJvm, tmp_path: Path, held: str, ratio: int
 ) -> None:
     script = filled(held, ON, f"stateStore.rowChecksum.readVerificationRatio={ratio}")
-    script.add("begin", "")
-    script.add("flip 2", "")
+    script.then("begin", "flip 2")
     for read in range(1, 10):
         is_found = ratio > 0 and read % ratio == 0
         script.add("get 2", FOUND if is_found else "1:21")
@@ -189,9 +152,7 @@ def test_rows_without_checksums_are_not_verified(
     provider_jvm: ProviderJvm, tmp_path: Path, held: str
 ) -> None:
     script = filled(held, SNAPSHOTS, "stateStore.rowChecksum.readVerificationRatio=1")
-    script.add("begin", "")
-    script.add("flip 2", "")
-    script.add("get 2", "1:21")
+    script.then("begin", "flip 2", "get 2 -> 1:21")
     run(provider_jvm, tmp_path, script)
 
 
@@ -199,22 +160,21 @@ def test_files_with_and_without_checksums_make_up_one_state(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     script = filled(EVERY_READ, SNAPSHOTS)
-    script.add("maintain", None)
+    script.then("maintain -> ?")
     expected = {1: Value(2, 10), 2: Value(1, 20), 3: Value(2, 30)}
     for batch in range(12):
         settings_of_the_store = (SNAPSHOTS, f"{EVERY_READ} {SNAPSHOTS}")[batch // 2 % 2]
         held = f"stateStore.cowstate.backend={BACKENDS[batch % 2]}"
-        script.add(f"start {held} {settings_of_the_store}", "")
-        script.add("begin", "")
-        script.add("entries", " ".join(f"{n}={value}" for n, value in sorted(expected.items())))
+        script.then(f"start {held} {settings_of_the_store}", "begin")
+        script.then(f"entries -> {shown(expected)}")
         expected[4 + batch % 5] = Value(1 + batch % 3, batch)
-        script.add(f"put {4 + batch % 5} {expected[4 + batch % 5]}", "")
+        script.then(f"put {4 + batch % 5} {expected[4 + batch % 5]}")
         if batch % 4 == 3:
             del expected[4 + batch % 5]
-            script.add(f"remove {4 + batch % 5}", "")
-        script.add("commit", "")
+            script.then(f"remove {4 + batch % 5}")
+        script.then("commit")
         if batch % 3 == 0:
-            script.add("maintain", None)
+            script.then("maintain -> ?")
     run(provider_jvm, tmp_path, script)
     schemas = {
         (path.name.split(".")[1], len(pa.ipc.open_file(str(path)).schema))

@@ -292,25 +292,6 @@ def test_a_table_of_keys_alone_has_inserts_and_deletes(ignores_nulls: bool) -> N
     assert tuples(changes) == [(*a, "insert", 0), (*b, "insert", 1), (*a, "delete", 2)]
 
 
-def test_a_late_row_loses_against_a_delete_and_a_later_one_starts_anew() -> None:
-    rules = FoldRules(("number",), ("count", "share"), sequenced=True, ignores_nulls=True)
-    rows: list[Row] = [(0, (1,), (5, 0.5), 10), (1, (1,), None, 20), (2, (1,), (6, None), 15)]
-    tombstone = fold_state(table(rows, rules), rules, keep_tombstones=True)
-    assert tuples(tombstone) == [(1, None, None, "delete", 20)]
-    late = table([(3, (1,), (7, None), 19)], rules, versions=True)
-    assert tuples(fold_changes(tombstone, late, rules)) == []
-    anew = table([(3, (1,), (7, None), 20)], rules, versions=True)
-    assert tuples(fold_changes(tombstone, anew, rules)) == [(1, 7, None, "insert", 3)]
-
-
-def test_what_is_undone_within_a_version_is_no_change() -> None:
-    rules = FoldRules(("number",), ("count",))
-    base = table([(0, (1,), (5,), 0)], rules)
-    rows: list[Row] = [(1, (1,), None, 0), (1, (2,), (1,), 0), (1, (1,), (5,), 0)]
-    rows += [(1, (2,), None, 0), (2, (1,), (5,), 0)]
-    assert tuples(fold_changes(base, table(rows, rules, versions=True), rules)) == []
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm, results_on
+from tests.support.random_steps import Step, histories, step, take
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -30,66 +31,6 @@ NAME = re.compile(
 )
 # A product with this factor spreads counted numbers, so that newer uniques are not always greater.
 GOLDEN = 0x9E3779B97F4A7C15
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A step in which the live writer makes versions."""
-
-    count: int
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A step in which the live writer publishes a snapshot of its state."""
-
-    is_cut: bool = False
-
-
-@dataclass(frozen=True)
-class Merge:
-    """A step in which the live writer makes a version, and merges `count` files of changes.
-
-    The merged files are on the writer's lineage before the last `back` files. With fewer than two
-    such files there is no merge.
-    """
-
-    back: int
-    count: int
-    is_cut: bool = False
-
-
-@dataclass(frozen=True)
-class Replace:
-    """A step in which Spark runs the next batch with another writer, `back` versions earlier after
-    a restart."""
-
-    back: int
-
-
-@dataclass(frozen=True)
-class Zombie:
-    """A step in which a replaced writer publishes versions on top of its own state, and a snapshot.
-
-    The zombie merges some of its changelogs. If its state is at most one batch off the live state,
-    the zombie also deletes files that look unneeded.
-    """
-
-    place: int
-    count: int
-    snapshot: bool
-    cleans: bool
-    merges: int = 0
-
-
-@dataclass(frozen=True)
-class Clean:
-    """A step in which the live writer deletes unneeded files, of at most so many versions."""
-
-    versions: int
-
-
-Step = Commit | Snapshot | Merge | Replace | Zombie | Clean
 
 
 @dataclass
@@ -124,31 +65,28 @@ class Directory:
     def live(self) -> Writer:
         return self.writers[-1]
 
-    def apply(self, step: Step) -> None:
-        match step:
-            case Commit():
-                self.commit_live(step.count)
-            case Snapshot():
-                self.snapshot(self.live, step.is_cut)
-            case Merge():
-                self.commit_live(1)
-                self.merge(self.live, step)
-            case Replace():
-                self.replace(step.back)
-            case Zombie():
-                self.publish_late(step)
-            case Clean():
-                self.clean(self.live, step.versions)
-        self.ask()
-
     def commit_live(self, count: int) -> None:
+        """Let the live writer make versions."""
         for _ in range(count):
             self.commit(self.live)
             self.generations.append(self.live.generation)
 
+    def snapshot_live(self, is_cut: bool = False) -> None:
+        """Let the live writer publish a snapshot of its state."""
+        self.snapshot(self.live, is_cut)
+
+    def merge_live(self, back: int, count: int, is_cut: bool = False) -> None:
+        """Let the live writer make a version, and merge `count` files of changes.
+
+        The merged files are on the writer's lineage before the last `back` files. With fewer than
+        two such files there is no merge.
+        """
+        self.commit_live(1)
+        self.merge(self.live, back, count, is_cut)
+
     def replace(self, back: int) -> None:
-        """Replace the live writer. The new writer takes the highest published generation plus
-        one."""
+        """Let Spark run the next batch with another writer, `back` versions earlier after a
+        restart. The new writer takes the highest published generation plus one."""
         chain: list[str] = []
         if self.writers:
             version = max(len(self.live.chain) - back, self.oldest)
@@ -172,11 +110,11 @@ class Directory:
     def attempt(self) -> str:
         return f"{len(self.script.lines) * GOLDEN % (1 << 64):016x}"
 
-    def merge(self, writer: Writer, step: Merge) -> None:
+    def merge(self, writer: Writer, back: int, count: int, is_cut: bool = False) -> None:
         """Merge files of a writer. The expected result is open, because the script knows the
         files."""
         if self.is_whole(writer):
-            how = f"{self.attempt()} {step.back} {step.count}{' cut' * step.is_cut}"
+            how = f"{self.attempt()} {back} {count}{' cut' * is_cut}"
             self.script.add(f"merge {writer.name} {how}", None)
 
     def is_whole(self, writer: Writer) -> bool:
@@ -189,19 +127,30 @@ class Directory:
         self.generation = max(self.generation, writer.generation)
         self.script.add(line, f"{version:019}-{writer.generation:010}-{writer.unique}{suffix}")
 
-    def publish_late(self, step: Zombie) -> None:
+    def publish_late(
+        self, place: int, count: int, snapshot: bool, cleans: bool, merges: int = 0
+    ) -> None:
+        """Let a replaced writer publish versions on top of its own state, and a snapshot.
+
+        The zombie merges some of its changelogs. If its state is at most one batch off the live
+        state, the zombie also deletes files that look unneeded.
+        """
         zombies = self.writers[:-1]
-        zombie = zombies[step.place % len(zombies)] if zombies else self.live
-        for _ in range(step.count):
+        zombie = zombies[place % len(zombies)] if zombies else self.live
+        for _ in range(count):
             if zombie.generation >= self.generation_against(len(zombie.chain) + 1):
                 return
             self.commit(zombie)
-        if step.snapshot:
+        if snapshot:
             self.snapshot(zombie)
-        if step.count and step.merges:
-            self.merge(zombie, Merge(0, step.merges))
-        if step.cleans and zombie.chain[:-1] == self.live.chain[: max(len(zombie.chain) - 1, 0)]:
+        if count and merges:
+            self.merge(zombie, 0, merges)
+        if cleans and zombie.chain[:-1] == self.live.chain[: max(len(zombie.chain) - 1, 0)]:
             self.clean(zombie, 100)
+
+    def clean_live(self, versions: int) -> None:
+        """Let the live writer delete unneeded files, of at most so many versions."""
+        self.clean(self.live, versions)
 
     def clean(self, writer: Writer, versions: int) -> None:
         self.oldest = max(self.oldest, len(writer.chain) - RETAINED)
@@ -250,29 +199,32 @@ class Directory:
             assert applied == self.chains[unique], self.script.lines[place]
 
 
-steps: st.SearchStrategy[Step] = st.one_of(
-    st.builds(Commit, st.integers(1, 3)),
-    st.builds(Commit, st.integers(1, 3)),
-    st.builds(Snapshot, st.booleans()),
-    st.builds(Merge, st.integers(0, 2), st.integers(2, 6), st.booleans()),
-    st.builds(Merge, st.integers(0, 2), st.integers(2, 6), st.booleans()),
-    st.builds(Replace, st.sampled_from([0, 0, 1, 3])),
-    st.builds(
-        Zombie,
+merges = step("merge_live", st.integers(0, 2), st.integers(2, 6), st.booleans())
+steps = st.one_of(
+    step("commit_live", st.integers(1, 3)),
+    step("commit_live", st.integers(1, 3)),
+    step("snapshot_live", st.booleans()),
+    merges,
+    merges,
+    step("replace", st.sampled_from([0, 0, 1, 3])),
+    step(
+        "publish_late",
         *(st.integers(0, 5), st.integers(0, 4), st.booleans(), st.booleans(), st.integers(0, 4)),
     ),
-    st.builds(Clean, st.sampled_from([1, 100])),
+    step("clean_live", st.sampled_from([1, 100])),
 )
-histories = st.integers(0, 30).flatmap(
-    lambda length: st.lists(steps, min_size=length, max_size=length)
-)
+
+
+COMMITS = [("commit_live", count) for count in range(8)]
+SNAPSHOT, CLEAN, REPLACE = ("snapshot_live",), ("clean_live", 100), ("replace", 0)
 
 
 def run_through(provider_jvm: ProviderJvm, *steps: Step) -> tuple[Directory, dict[str, str]]:
     """Run a history and check the results. Return the directory, and the result of each line."""
     directory = Directory()
-    for step in steps:
-        directory.apply(step)
+    for each in steps:
+        take(directory, [each])
+        directory.ask()
     results = directory.script.run_on(provider_jvm.new("FilesScript"))
     directory.check(results)
     # A line of cleaning comes again: each result is kept under its position.
@@ -293,7 +245,7 @@ def test_every_retained_version_leads_to_the_changes_that_made_it(
     provider_jvm: ProviderJvm,
 ) -> None:
     @settings(max_examples=100)
-    @given(histories)
+    @given(histories(steps, 30))
     def agree(history: list[Step]) -> None:
         run_through(provider_jvm, *history)
 
@@ -301,8 +253,8 @@ def test_every_retained_version_leads_to_the_changes_that_made_it(
 
 
 def test_cleaning_leaves_two_snapshots_and_what_follows_them(provider_jvm: ProviderJvm) -> None:
-    steps: list[Step] = [Commit(2), Snapshot(), Commit(2), Snapshot(), Commit(1), Snapshot()]
-    steps += [Clean(100), Commit(1), Clean(100)]
+    steps: list[Step] = [COMMITS[2], SNAPSHOT, COMMITS[2], SNAPSHOT, COMMITS[1], SNAPSHOT]
+    steps += [CLEAN, COMMITS[1], CLEAN]
     directory, results = run_through(provider_jvm, *steps)
     assert cleaned_in(results) == [[], [1, 2]]
     second, fourth = directory.live.chain[1], directory.live.chain[3]
@@ -313,14 +265,14 @@ def test_cleaning_leaves_two_snapshots_and_what_follows_them(provider_jvm: Provi
 def test_a_snapshot_that_was_cut_is_none_of_the_two_that_cleaning_leaves(
     provider_jvm: ProviderJvm,
 ) -> None:
-    steps: list[Step] = [Commit(2), Snapshot(), Commit(1), Snapshot(is_cut=True), Commit(1)]
-    steps += [Snapshot(), Commit(3), Clean(100)]
+    steps: list[Step] = [COMMITS[2], SNAPSHOT, COMMITS[1], ("snapshot_live", True), COMMITS[1]]
+    steps += [SNAPSHOT, COMMITS[3], CLEAN]
     _, results = run_through(provider_jvm, *steps)
     assert cleaned_in(results) == [[1, 2]]
 
 
 def test_what_was_merged_stays_when_the_merged_file_was_cut(provider_jvm: ProviderJvm) -> None:
-    steps = (Commit(7), Merge(4, 4, is_cut=True), Clean(100))
+    steps = (COMMITS[7], ("merge_live", 4, 4, True), CLEAN)
     _, results = run_through(provider_jvm, *steps)
     assert cleaned_in(results) == [[]]
 
@@ -331,14 +283,20 @@ def test_several_snapshots_of_a_state_by_one_writer_have_names_of_their_own(
     first, second = "a" * 16, "b" * 16
     lines = ["writer one 0", f"commit one {first}", f"snapshot one {second}"]
     lines += [f"snapshot one {first} cut", f"lineage 1 {first}", f"fallback 1 {first}"]
-    results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
+    results = results_on(provider_jvm.new("FilesScript"), *lines)
     assert results[4] == results[2] == f"{1:019}-{1:010}-{first}-{second}.snapshot.arrow"
     assert results[5] == results[1]
 
 
 def test_a_zombie_that_publishes_late_is_not_picked_up(provider_jvm: ProviderJvm) -> None:
-    steps: list[Step] = [Commit(1), Replace(0), Commit(1), Replace(0), Zombie(0, 3, True, False)]
-    steps += [Commit(1), Replace(0), Replace(2), Commit(3)]
+    steps: list[Step] = [
+        COMMITS[1],
+        REPLACE,
+        COMMITS[1],
+        REPLACE,
+        ("publish_late", 0, 3, True, False),
+    ]
+    steps += [COMMITS[1], REPLACE, ("replace", 2), COMMITS[3]]
     directory, _ = run_through(provider_jvm, *steps)
     assert len(directory.chains) == 1 + 1 + 1 + 3 + 1 + 3
 
@@ -349,7 +307,7 @@ def test_of_two_runs_of_a_batch_the_one_whose_writer_looked_last_counts(
 ) -> None:
     lines = ["writer one 0", "writer two 0", f"commit one {first}", "again two"]
     lines += [f"commit two {second}", f"snapshot one {second}", "at 1", f"lineage 1 {second}"]
-    results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
+    results = results_on(provider_jvm.new("FilesScript"), *lines)
     assert results[6] == second
     assert results[7] == results[4]
 
@@ -362,7 +320,7 @@ def test_a_writer_that_looks_outranks_two_that_did_not_see_each_other(
     lines = ["writer one 0", "writer two 0", f"commit one {first}", f"commit two {second}", "at 1"]
     lines += [f"lineage 1 {first}", f"lineage 1 {second}"]
     lines += ["writer three 0", f"commit three {third}", "at 1"]
-    results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
+    results = results_on(provider_jvm.new("FilesScript"), *lines)
     assert results[4] in (first, second)
     assert results[5:7] == results[2:4]
     assert results[9] == third
@@ -371,7 +329,13 @@ def test_a_writer_that_looks_outranks_two_that_did_not_see_each_other(
 def test_what_was_merged_is_deleted_when_no_retained_version_needs_it(
     provider_jvm: ProviderJvm,
 ) -> None:
-    steps = (Commit(7), Merge(4, 4), Clean(100), Merge(0, 100), Clean(100))
+    steps = (
+        COMMITS[7],
+        ("merge_live", 4, 4),
+        CLEAN,
+        ("merge_live", 0, 100),
+        CLEAN,
+    )
     directory, results = run_through(provider_jvm, *steps)
     assert cleaned_in(results) == [[1, 2, 3, 4], []]
     whole = results[f"lineage 9 {directory.live.chain[8]}"]

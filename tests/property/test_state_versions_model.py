@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,14 +18,17 @@ from tests.support.provider.provider_jvm import (
     ProviderJvm,
     Script,
     Value,
+    local_directory,
     old_entries,
     prefix_of,
     provider_jvm,
+    results_on,
     shown,
     shown_prefix,
 )
+from tests.support.random_steps import Step, histories, step, take
 
-__all__ = ["provider_jvm"]
+__all__ = ["local_directory", "provider_jvm"]
 pytestmark = pytest.mark.spark
 
 EMPTY = "0/0"
@@ -41,9 +43,11 @@ OUTCOMES = ("committed", "aborted")
 
 @dataclass
 class VersionsModel:
-    """A script, and the expected dicts."""
+    """A script, and the expected dicts. A lookup also scans the prefix of the key, if
+    `with_prefix`."""
 
     versions_to_retain: int
+    with_prefix: bool = False
     script: Script = field(default_factory=Script)
     states: dict[str, dict[int, Value]] = field(default_factory=lambda: {EMPTY: {}})
     held: list[str] = field(default_factory=lambda: [EMPTY])
@@ -70,15 +74,19 @@ class VersionsModel:
             self.writing = dict(self.states[self.held[0]])
             self._add(f"begin {self.held[0]}")
 
-    def put(self, key: int, value: Value) -> None:
+    def put(self, start: int, count: int, value: Value, growth: int) -> None:
+        """Put `count` keys from `start` on; values get longer by `growth` words."""
         self.begin(0)
-        self.current[key] = value
-        self._add(f"put {key} {value}")
+        for place in range(count):
+            put = Value(value.words + place * growth, value.seed)
+            self.current[start + place] = put
+            self._add(f"put {start + place} {put}")
 
-    def remove(self, key: int) -> None:
+    def remove(self, start: int, count: int) -> None:
         self.begin(0)
-        self.current.pop(key, None)
-        self._add(f"remove {key}")
+        for key in range(start, start + count):
+            self.current.pop(key, None)
+            self._add(f"remove {key}")
 
     def evict(self, part: str, up_to: int) -> None:
         """Let the map find old entries, and remove the entries."""
@@ -87,9 +95,9 @@ class VersionsModel:
             del self.current[key]
         self._add(f"evict {part} {up_to}")
 
-    def prefetch(self, keys: range) -> None:
+    def prefetch(self, start: int, count: int) -> None:
         """Prefetch keys. A prefetch changes no later read."""
-        self._add(f"prefetch {','.join(map(str, keys))}")
+        self._add(f"prefetch {','.join(map(str, range(start, start + count)))}")
 
     def commit(self) -> None:
         self.begin(0)
@@ -105,15 +113,15 @@ class VersionsModel:
         self.writing = None
         self._add("abort")
 
-    def look_up(self, key: int, with_prefix: bool) -> None:
+    def look_up(self, key: int) -> None:
         """Read a key of every held state, and of the map."""
         self._add(f"get {key}", str(self.current.get(key, "-")))
         prefix = prefix_of(key)
-        if with_prefix:
+        if self.with_prefix:
             self._add(f"scan {prefix}", shown_prefix(self.current, prefix))
         for at in self.held:
             self._add(f"get {at} {key}", str(self.states[at].get(key, "-")))
-            if with_prefix:
+            if self.with_prefix:
                 self._add(f"scan {at} {prefix}", shown_prefix(self.states[at], prefix))
 
     def read_all(self) -> None:
@@ -144,157 +152,44 @@ class VersionsModel:
             name = list(self.readers)[place % len(self.readers)]
             self._add(f"close {name}", shown(self.readers.pop(name)))
 
-    def end(self) -> None:
+    def run_on(self, provider_jvm: ProviderJvm, local_directory: str) -> None:
+        """End the history, and compare all results."""
         while self.readers:
             self.close_reader(0)
         self.read_all()
         self.abort()
         self.read_all()
+        self.script.run_on(
+            provider_jvm.new(
+                "VersionsScript", self.with_prefix, self.versions_to_retain, 0, local_directory
+            )
+        )
 
-
-@dataclass(frozen=True)
-class Begin:
-    back: int
-
-
-@dataclass(frozen=True)
-class Put:
-    """Put `count` keys from `start` on; values get longer by `growth` words."""
-
-    start: int
-    count: int
-    value: Value
-    growth: int
-
-
-@dataclass(frozen=True)
-class Remove:
-    start: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Prefetch:
-    start: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Evict:
-    part: str
-    up_to: int
-
-
-@dataclass(frozen=True)
-class Commit:
-    pass
-
-
-@dataclass(frozen=True)
-class Abort:
-    pass
-
-
-@dataclass(frozen=True)
-class LookUp:
-    key: int
-
-
-@dataclass(frozen=True)
-class ReadAll:
-    pass
-
-
-@dataclass(frozen=True)
-class OpenReader:
-    back: int
-
-
-@dataclass(frozen=True)
-class OpenView:
-    pass
-
-
-@dataclass(frozen=True)
-class OpenOldRows:
-    part: str
-    up_to: int
-
-
-@dataclass(frozen=True)
-class CloseReader:
-    place: int
-
-
-Change = Begin | Put | Remove | Evict | Commit | Abort
-Step = Change | LookUp | ReadAll | OpenReader | OpenView | OpenOldRows | CloseReader | Prefetch
 
 keys = st.integers(0, 40)
 counts = st.integers(1, 40)
 backs = st.integers(0, 3)
 values = st.builds(Value, st.just(5) | st.integers(1, 50), st.integers(0, 9))
-puts = st.builds(Put, keys, counts, values, st.sampled_from([0, 0, 1]))
-steps: st.SearchStrategy[Step] = st.one_of(
+puts = step("put", keys, counts, values, st.sampled_from([0, 0, 1]))
+steps = st.one_of(
     puts,
     puts,
-    st.builds(Begin, backs),
-    st.builds(Remove, keys, counts),
-    st.builds(Prefetch, keys, counts),
-    st.builds(Evict, st.just("key"), keys),
-    st.builds(Evict, st.just("value"), st.integers(0, 9)),
-    st.builds(Commit),
-    st.builds(Commit),
-    st.builds(Abort),
-    st.builds(LookUp, keys),
-    st.builds(ReadAll),
-    st.builds(OpenReader, backs),
-    st.builds(OpenView),
-    st.builds(OpenOldRows, st.just("key"), keys),
-    st.builds(OpenOldRows, st.just("value"), st.integers(0, 9)),
-    st.builds(CloseReader, backs),
+    step("begin", backs),
+    step("remove", keys, counts),
+    step("prefetch", keys, counts),
+    step("evict", st.just("key"), keys),
+    step("evict", st.just("value"), st.integers(0, 9)),
+    step("commit"),
+    step("commit"),
+    step("abort"),
+    step("look_up", keys),
+    step("read_all"),
+    step("open_reader", backs),
+    step("open_view"),
+    step("open_old_rows", st.just("key"), keys),
+    step("open_old_rows", st.just("value"), st.integers(0, 9)),
+    step("close_reader", backs),
 )
-histories = st.integers(0, 40).flatmap(
-    lambda length: st.lists(steps, min_size=length, max_size=length)
-)
-
-
-def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
-    match step:
-        case Put():
-            for place in range(step.count):
-                words = step.value.words + place * step.growth
-                model.put(step.start + place, Value(words, step.value.seed))
-        case Remove():
-            for key in range(step.start, step.start + step.count):
-                model.remove(key)
-        case Prefetch():
-            model.prefetch(range(step.start, step.start + step.count))
-        case Evict():
-            model.evict(step.part, step.up_to)
-        case Begin():
-            model.begin(step.back)
-        case Commit():
-            model.commit()
-        case Abort():
-            model.abort()
-        case LookUp():
-            model.look_up(step.key, with_prefix)
-        case ReadAll():
-            model.read_all()
-        case OpenReader():
-            model.open_reader(step.back)
-        case OpenView():
-            model.open_view()
-        case OpenOldRows():
-            model.open_old_rows(step.part, step.up_to)
-        case CloseReader():
-            model.close_reader(step.place)
-
-
-@pytest.fixture(params=["heap", "disk"])
-def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The directory of a state's files; empty for a state on the heap."""
-    return "" if request.param == "heap" else str(tmp_path)
 
 
 @pytest.mark.parametrize("with_prefix", [False, True])
@@ -302,16 +197,11 @@ def test_every_version_that_is_held_reads_as_it_was_committed(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     @settings(max_examples=60)
-    @given(st.integers(1, 4), histories)
+    @given(st.integers(1, 4), histories(steps, 40))
     def agree(versions_to_retain: int, history: list[Step]) -> None:
-        model = VersionsModel(versions_to_retain)
-        for step in history:
-            apply(model, step, with_prefix)
-        model.end()
-        versions = provider_jvm.new(
-            "VersionsScript", with_prefix, versions_to_retain, 0, local_directory
-        )
-        model.script.run_on(versions)
+        model = VersionsModel(versions_to_retain, with_prefix)
+        take(model, history)
+        model.run_on(provider_jvm, local_directory)
 
     agree()
 
@@ -322,20 +212,20 @@ def random_step(choice: random.Random, longest_words: int) -> Step:
     key = choice.randrange(600)
     value = Value(choice.choice((1, 4, 4, longest_words)), choice.randrange(1 << 32))
     some: list[Step] = [
-        *[Put(key, choice.randrange(1, 30), value, choice.choice((0, 0, 1)))] * 8,
-        *[Remove(key, choice.randrange(1, 20))] * 3,
-        *[Commit()] * 2,
-        *[LookUp(key)] * 3,
-        *[Prefetch(key, 40)] * 3,
-        Abort(),
-        Begin(choice.randrange(4)),
-        OpenReader(choice.randrange(3)),
-        OpenView(),
-        *[OpenOldRows("value", choice.randrange(1 << 32))] * 2,
-        OpenOldRows("key", choice.randrange(600)),
-        Evict("value", choice.randrange(1 << 30)),
-        Evict("key", choice.randrange(60)),
-        *[CloseReader(choice.randrange(4))] * 2,
+        *[("put", key, choice.randrange(1, 30), value, choice.choice((0, 0, 1)))] * 8,
+        *[("remove", key, choice.randrange(1, 20))] * 3,
+        *[("commit",)] * 2,
+        *[("look_up", key)] * 3,
+        *[("prefetch", key, 40)] * 3,
+        ("abort",),
+        ("begin", choice.randrange(4)),
+        ("open_reader", choice.randrange(3)),
+        ("open_view",),
+        *[("open_old_rows", "value", choice.randrange(1 << 32))] * 2,
+        ("open_old_rows", "key", choice.randrange(600)),
+        ("evict", "value", choice.randrange(1 << 30)),
+        ("evict", "key", choice.randrange(60)),
+        *[("close_reader", choice.randrange(4))] * 2,
     ]
     return choice.choice(some)
 
@@ -348,16 +238,12 @@ def test_versions_agree_with_dicts_over_long_histories(
         # Long values make the map compact itself during versions and during undo.
         longest_words = LONG_VALUE_WORDS if seed % 2 else 50
         choice = random.Random(seed)
-        model = VersionsModel(1 + seed % 4)
+        model = VersionsModel(1 + seed % 4, with_prefix)
         for number in range(200):
-            apply(model, random_step(choice, longest_words), with_prefix)
+            take(model, [random_step(choice, longest_words)])
             if number % 20 == 0:
                 model.read_all()
-        model.end()
-        versions = provider_jvm.new(
-            "VersionsScript", with_prefix, model.versions_to_retain, 0, local_directory
-        )
-        model.script.run_on(versions)
+        model.run_on(provider_jvm, local_directory)
 
 
 def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been(
@@ -365,14 +251,13 @@ def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been
 ) -> None:
     model = VersionsModel(3)
     history: list[Step] = [
-        *(Put(0, 3, Value(2, 1), 0), Commit()),
-        *(Put(1, 3, Value(2, 2), 0), Commit(), OpenReader(0)),
-        *(Begin(1), ReadAll(), Remove(0, 2), Put(0, 1, Value(5, 3), 0), LookUp(0), Commit()),
+        *(("put", 0, 3, Value(2, 1), 0), ("commit",)),
+        *(("put", 1, 3, Value(2, 2), 0), ("commit",), ("open_reader", 0)),
+        *(("begin", 1), ("read_all",), ("remove", 0, 2), ("put", 0, 1, Value(5, 3), 0)),
+        *(("look_up", 0), ("commit",)),
     ]
-    for step in history:
-        apply(model, step, with_prefix=False)
-    model.end()
-    model.script.run_on(provider_jvm.new("VersionsScript", False, 3, 0, local_directory))
+    take(model, history)
+    model.run_on(provider_jvm, local_directory)
     assert model.held == ["2/4", "1/1", EMPTY]
     assert model.states["2/4"] == {0: Value(5, 3), 2: Value(2, 1)}
 
@@ -398,9 +283,8 @@ def test_a_map_that_was_undone_half_way_is_not_read_any_more(
         "get 1/1 2": gone,
         "scan 1/1 101": gone,
     }
-    results = Script(list(lines), [None] * len(lines)).run_on(
-        provider_jvm.new("VersionsScript", True, 3, 0, local_directory)
-    )
+    versions = provider_jvm.new("VersionsScript", True, 3, 0, local_directory)
+    results = results_on(versions, *lines)
     assert [result.split(";")[0] for result in results] == list(lines.values())
 
 
@@ -432,7 +316,7 @@ def test_a_batch_that_exceeds_the_memory_limit_changes_nothing(
             lines += [f"put {key} {Value(batch.words, number)}" for key in batch.put]
             lines += [f"finish {number:x}", "entries head"]
         versions = provider_jvm.new("VersionsScript", with_prefix, 2, limit_bytes, "")
-        results = Script(lines, [None] * len(lines)).run_on(versions)
+        results = results_on(versions, *lines)
         outcomes = [line.split(";")[0] for line in results if line.split(";")[0] in OUTCOMES]
         states = [results[n] for n, line in enumerate(lines) if line == "entries head"]
         state: dict[int, Value] = {}
@@ -452,7 +336,7 @@ def test_a_commit_never_exceeds_the_memory_limit_to_free_memory(provider_jvm: Pr
     outcomes = set[str]()
     for limit_bytes in range(3 << 18, 3 << 19, 1 << 17):
         versions = provider_jvm.new("VersionsScript", False, 2, limit_bytes, "")
-        outcomes.add(Script(lines, [None] * len(lines)).run_on(versions)[-1])
+        outcomes.add(results_on(versions, *lines)[-1])
     assert outcomes == {"aborted;2000", f"committed;{2000 - len(removed)}"}
 
 
@@ -468,7 +352,7 @@ def test_retained_versions_hold_the_state_and_the_changes_of_each(
         lines += ["begin head", f"puts {keys} {Value(20 + batch % 2, batch)}"]
         lines += [f"finish {batch + 2:x}", "bytes"]
     versions = provider_jvm.new("VersionsScript", with_prefix, 3, 0, local_directory)
-    results = Script(lines, [None] * len(lines)).run_on(versions)
+    results = results_on(versions, *lines)
     held = [int(results[n].split(";")[0]) for n, line in enumerate(lines) if line == "bytes"]
     changes_of_two_batches = 2 * state_bytes // 10
     assert max(held) < 2 * state_bytes + 2 * changes_of_two_batches + SLACK_BYTES

@@ -25,6 +25,7 @@ from checkpoint_store.tables.table_layout import parse_table_file
 from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
+from tests.support.random_steps import Step, step, take
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import (
     COLUMNS,
@@ -45,55 +46,20 @@ WIDER = schema_json(id="long", name="string", count="integer", added="integer")
 State = dict[int, Values]
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A step with a batch of files. `repeats`: the batch is the last batch again, and its rows must
-    not count."""
-
-    files: Sequence[Sequence[Row]]
-    bounds: MergeBounds
-    repeats: bool = False
-
-
-@dataclass(frozen=True)
-class AddColumn:
-    """A step after which rows have one more column."""
-
-
-@dataclass(frozen=True)
-class PrepareCompaction:
-    """A step that folds the newest version in parts, without publishing."""
-
-    parts: int
-
-
-@dataclass(frozen=True)
-class PublishCompaction:
-    """A step that publishes a prepared compaction, perhaps long after its preparation."""
-
-
-@dataclass(frozen=True)
-class Retain:
-    """A step that deletes old versions and all orphans."""
-
-    versions: int
-
-
 values = st.none() | st.tuples(
     st.sampled_from([None, "a", "b"]), st.sampled_from([None, 1]), st.sampled_from([None, 7])
 )
 rows = st.lists(st.builds(Row, st.integers(0, 5), values, st.integers(0, 6)), max_size=6)
 bounds = st.builds(MergeBounds, st.sampled_from([6_000, 1 << 40]), st.integers(2, 5))
-commits = st.builds(Commit, st.lists(rows, max_size=3), bounds)
+commits = step(
+    "commit", st.lists(rows, max_size=3), bounds, st.sampled_from([False, False, False, True])
+)
 steps = st.one_of(
-    commits,
-    commits,
-    commits,
-    commits.map(lambda commit: replace(commit, repeats=True)),
-    st.builds(AddColumn),
-    st.builds(PrepareCompaction, st.integers(1, 3)),
-    st.builds(PublishCompaction),
-    st.builds(Retain, st.integers(2, 6)),
+    *(commits, commits, commits, commits),
+    step("add_column"),
+    step("prepare", st.integers(1, 3)),
+    step("publish_prepared"),
+    step("retain", st.integers(2, 6)),
 )
 
 
@@ -156,23 +122,21 @@ class TableUnderTest:
         self.query = ScriptedTable(self.objects, metadata=metadata)
         self.reader = reader_of(self.objects)
 
-    def run(self, step: object) -> None:
-        match step:
-            case Commit():
-                self.commit(step)
-            case AddColumn():
-                self.columns = WIDER
-            case PrepareCompaction(parts):
-                self.prepare(parts)
-            case PublishCompaction() if self.prepared is not None:
-                self.query.table.publish_compaction(self.prepared)
-                self.prepared = None
-            case Retain(versions):
-                self.retain(versions)
+    def add_column(self) -> None:
+        """Let later rows have one more column."""
+        self.columns = WIDER
 
-    def commit(self, commit: Commit) -> None:
-        repeats = commit.repeats and self.batch >= 0
-        files = [self.rows_of_file(file) for file in commit.files]
+    def publish_prepared(self) -> None:
+        """Publish a prepared compaction, perhaps long after its preparation."""
+        if self.prepared is not None:
+            self.query.table.publish_compaction(self.prepared)
+            self.prepared = None
+
+    def commit(self, batch: Sequence[Sequence[Row]], bounds: MergeBounds, repeats: bool) -> None:
+        """Publish a batch of files. `repeats`: the batch is the last batch again, and its rows
+        must not count."""
+        repeats = repeats and self.batch >= 0
+        files = [self.rows_of_file(file) for file in batch]
         if not repeats:
             self.batch += 1
             for row in (row for file in files for row in file):
@@ -194,7 +158,7 @@ class TableUnderTest:
             self.batch,
             handles,
             self.columns,
-            merge=lambda version: merge_files(query.table, version, commit.bounds),
+            merge=lambda version: merge_files(query.table, version, bounds),
             merges_schema=True,
         )
         assert version.version == self.batch
@@ -209,6 +173,7 @@ class TableUnderTest:
         return list({row.id: row for row in rows}.values())
 
     def prepare(self, parts: int) -> None:
+        """Fold the newest version in parts, without publishing."""
         version = self.query.table.newest()
         if version is None:
             return
@@ -223,6 +188,7 @@ class TableUnderTest:
         )
 
     def retain(self, versions: int) -> None:
+        """Delete old versions and all orphans."""
         # A prepared compaction has no name yet, so a sweep takes the files for orphans. The same
         # happens to a compaction that takes longer than the grace period.
         self.prepared = None
@@ -266,13 +232,13 @@ class TableUnderTest:
     script=st.lists(steps, min_size=3, max_size=20), ends=st.lists(st.integers(0, 99), min_size=6)
 )
 def test_every_retained_version_reads_as_the_model_was_then(
-    sequence_by: str | None, ignores_nulls: bool, script: Sequence[object], ends: Sequence[int]
+    sequence_by: str | None, ignores_nulls: bool, script: list[Step], ends: Sequence[int]
 ) -> None:
     metadata = replace(METADATA, sequence_by=sequence_by, ignore_null_updates=ignores_nulls)
     table = TableUnderTest(metadata)
     with mock.patch("checkpoint_store.tables.table_retention._VERSIONS_AT_ONCE", 1):
-        for step in script:
-            table.run(step)
+        for each in script:
+            take(table, [each])
             if table.batch >= 0:
                 table.check_state(table.reader, table.batch)
     fresh = reader_of(table.objects)

@@ -21,7 +21,7 @@ from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.provider.crc32c import crc32c_of_rows
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 from tests.support.provider.provider_jobs import configured
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, crc32c, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -244,13 +244,3 @@ def test_a_row_s_checksum_is_that_of_a_plain_loop(rows: list[tuple[bytes, bytes 
     assert crc32c_of_rows(keys, values).to_pylist() == [
         crc32c(key + (value or b"")) for key, value in rows
     ]
-
-
-def crc32c(data: bytes) -> int:
-    """Compute the checksum bit by bit, as a signed number."""
-    value = 0xFFFFFFFF
-    for byte in data:
-        value ^= byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-    return struct.unpack("<i", struct.pack("<I", value ^ 0xFFFFFFFF))[0]

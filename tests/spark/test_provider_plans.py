@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.planned_queries import (
     BATCHES,
@@ -32,7 +33,6 @@ from tests.support.provider.planned_queries import (
     overall,
     stream_of_moments,
     texts,
-    totals,
     windows,
 )
 from tests.support.provider.provider_jobs import (

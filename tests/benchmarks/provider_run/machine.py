@@ -52,7 +52,6 @@ class Machine:
         """The process's VmRSS, or VmHWM, which is the peak of VmRSS."""
         status = (self._proc / "status").read_text()
         match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-        assert match is not None
         return int(match[1]) / 1024
 
     def open_files(self) -> float:

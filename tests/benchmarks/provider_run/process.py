@@ -19,6 +19,7 @@ import spark_state
 from provider_run.machine import SPARK_STATE, Machine, Stream
 from provider_run.queries import SCENARIOS, WARM_UP, Load
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.benchmarks.benchmark_script import QUIET, kill_session
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 PROVIDERS = {
@@ -102,9 +103,7 @@ def start_session(task: Task) -> SparkSession:
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": task.memory,
         "spark.driver.extraJavaOptions": " ".join(java_options),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "FATAL",
+        **QUIET,
         "spark.local.dir": str(Path(task.folder) / "scratch"),
         "spark.sql.shuffle.partitions": str(task.partitions),
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
@@ -125,15 +124,6 @@ def start_session(task: Task) -> SparkSession:
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
 
 
-def end_session(spark: SparkSession, task: Task) -> None:
-    """Kill the JVM: RocksDB's maintenance would keep the JVM alive for minutes. No query runs
-    now."""
-    gateway: Any = spark.sparkContext._gateway
-    gateway.proc.kill()
-    gateway.proc.wait()
-    shutil.rmtree(Path(task.folder) / "scratch", ignore_errors=True)
-
-
 def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
     """Check that the counts in the state sum up to the rows read, and that all keys are there."""
     load = task.load
@@ -151,21 +141,6 @@ def metric_of(progress: dict[str, Any], name: str) -> int:
     """A metric of cowstate, summed over all stores; 0 for other providers."""
     operators = progress["stateOperators"]
     return sum(o.get("customMetrics", {}).get(name, 0) for o in operators)
-
-
-def commit_ms(progress: dict[str, Any]) -> int:
-    """The milliseconds of commits, summed over all stores."""
-    return metric_of(progress, "cowstateCommitMs")
-
-
-def load_ms(progress: dict[str, Any]) -> float:
-    """The milliseconds of store loads, per core, because each core loads a store at a time."""
-    return metric_of(progress, "cowstateLoadMs") / CORES
-
-
-def mapped_mb(progress: dict[str, Any]) -> float:
-    """MiB of the mapped files with the states, in local directories."""
-    return metric_of(progress, "cowstateMappedBytes") / 2**20
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -207,7 +182,7 @@ def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
         "gc_ms": (collections_after - collections_before) / len(batches),
         "live_heap_mb": machine.live_heap_mb(),
         "peak_rss_mb": machine.rss_mb("VmHWM"),
-        "commit_ms": statistics.median(commit_ms(b) for b in batches),
+        "commit_ms": statistics.median(metric_of(b, "cowstateCommitMs") for b in batches),
         "walls_ms": [b["durationMs"]["triggerExecution"] for b in batches],
         "answers": answers_of(progress),
     }
@@ -232,7 +207,9 @@ def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
     if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, last)
     figures = {"ms": first["durationMs"]["triggerExecution"]}
-    return figures | ({"load_ms": loading} if (loading := load_ms(first)) else {})
+    # Each core loads a store at a time.
+    load_ms = metric_of(first, "cowstateLoadMs") / CORES
+    return figures | ({"load_ms": load_ms} if load_ms else {})
 
 
 def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
@@ -269,7 +246,7 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
         samples["rss_mb"].append(machine.rss_mb("VmRSS"))
         samples["heap_mb"].append(machine.live_heap_mb())
         samples["open_files"].append(machine.open_files())
-        samples["mapped_mb"].append(mapped_mb(stream.progress()[-1]))
+        samples["mapped_mb"].append(metric_of(stream.progress()[-1], "cowstateMappedBytes") / 2**20)
         kept = bytes_below(task.checkpoint) + bytes_below(task.store)
         samples["kept_mb"].append(kept / 2**20)
         gateways = machine.gateways()
@@ -318,7 +295,7 @@ def main() -> None:
     try:
         result = PHASES[task.phase](spark, task)
     finally:
-        end_session(spark, task)
+        kill_session(spark, Path(task.folder) / "scratch")
     Path(sys.argv[2]).write_text(json.dumps(result))
 
 

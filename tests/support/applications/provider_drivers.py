@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tests.support.applications.provider_application import STATE_STORE
-from tests.support.applications.streams import Row, Totals, random_rows
+from tests.support.applications.streams import Row, feed_rows, random_rows
 
 BACKEND = f"{STATE_STORE}.cowstate.backend"
 LOCAL_DIRECTORY = f"{STATE_STORE}.cowstate.localDirectory"
@@ -30,14 +28,6 @@ def feed(folder: Path, epochs: int, first: int = 0) -> list[Row]:
     return fed
 
 
-def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
-    """Write the file of an epoch."""
-    (folder / "input").mkdir(parents=True, exist_ok=True)
-    keys, values = zip(*rows, strict=True)
-    table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
-    pq.write_table(table, folder / "input" / f"{epoch:05d}.parquet")
-
-
 def command(folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", MODULE, str(folder), *arguments]
 
@@ -45,16 +35,6 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def store_in(folder: Path) -> str:
     """The setting that keeps the state in a store in `folder`."""
     return f"{STORE}={(folder / 'store').as_uri()}"
-
-
-def totals_in(folder: Path) -> Totals:
-    """The newest totals of every key in the sink."""
-    sums: Totals = {}
-    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
-    for path in epochs:
-        for row in pq.read_table(path).to_pylist():
-            sums[row["key"]] = (row["rows"], row["total"])
-    return sums
 
 
 def epochs_in(folder: Path) -> int:
@@ -71,6 +51,13 @@ def is_executor(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return EXECUTOR in process.cmdline()
     return False
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """True if the process has ended. An orphan may stay a zombie without a waiting parent."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def kill(processes: list[psutil.Process]) -> None:

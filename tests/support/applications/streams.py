@@ -8,7 +8,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,14 @@ def random_rows(seed: float, count: int, keys: int) -> list[Row]:
     """`count` rows over at most `keys` keys. The same seed gives the same rows."""
     chance = random.Random(seed)
     return [(f"key{chance.randrange(keys)}", chance.randrange(1000)) for _ in range(count)]
+
+
+def write_rows(file: Path, rows: Sequence[tuple[Any, Any]]) -> None:
+    """Write a file of rows (key, value), also into a new folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    keys = pa.array([key for key, _ in rows], pa.string())
+    values = pa.array([value for _, value in rows], pa.int64())
+    pq.write_table(pa.table({"key": keys, "value": values}), file)
 
 
 def totals_of(rows: list[Row]) -> Totals:
@@ -68,14 +76,8 @@ class Stream:
 
     def feed(self, rows: list[Row]) -> None:
         """Add one file of rows, which is one epoch."""
-        table = pa.table(
-            {
-                "key": pa.array([key for key, _ in rows], pa.string()),
-                "value": pa.array([value for _, value in rows], pa.int64()),
-            }
-        )
         hidden = self.folder / "next.parquet"
-        pq.write_table(table, hidden)
+        write_rows(hidden, rows)
         # Spark reads files in the order of their modification times, in milliseconds.
         self._newest = max(time.time(), self._newest + 0.01)
         os.utime(hidden, (self._newest, self._newest))
@@ -176,3 +178,18 @@ class Stream:
         """The only store in `stores`."""
         (store,) = self.stores()
         return store
+
+
+def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
+    """Write the file of an epoch."""
+    write_rows(folder / "input" / f"{epoch:05d}.parquet", rows)
+
+
+def totals_in(folder: Path) -> Totals:
+    """The newest totals of every key in the sink."""
+    sums: Totals = {}
+    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
+    for path in epochs:
+        for row in pq.read_table(path).to_pylist():
+            sums[row["key"]] = (row["rows"], row["total"])
+    return sums

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.operators.executors import state_hosts
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -26,18 +28,7 @@ def kill(driver: subprocess.Popen[bytes]) -> int:
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(driver.pid)
         processes = [process, *process.children(recursive=True)]
-    for process in [*processes, *_hosts_of({process.pid for process in processes})]:
+    for process in [*processes, *state_hosts(*(process.pid for process in processes))]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     return driver.wait()
-
-
-def _hosts_of(executors: set[int]) -> list[psutil.Process]:
-    hosts = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "spark_state.host.server" not in words:
-            continue
-        if int(words[words.index("--executor") + 1]) in executors:
-            hosts.append(process)
-    return hosts

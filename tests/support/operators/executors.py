@@ -1,4 +1,4 @@
-"""A process that stands for an executor in the eyes of a state host."""
+"""A process that stands for an executor in the eyes of a state host, and the hosts of executors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import psutil
 
 from spark_state.executor import Executor, running_executor
 
@@ -21,3 +23,13 @@ def stand_in_executor() -> Iterator[Executor]:
     finally:
         process.kill()
         process.wait()
+
+
+def state_hosts(*executors: int) -> list[psutil.Process]:
+    """The running state hosts of these processes. A host is no child process of its executor."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "spark_state.host.server" in (words := process.info["cmdline"] or [])
+        and int(words[words.index("--executor") + 1]) in executors
+    ]

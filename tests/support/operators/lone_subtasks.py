@@ -7,11 +7,9 @@ steps in any order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
-
-import pyarrow as pa
 
 from checkpoint_store.epochs.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.epochs.completed_checkpoint import (
@@ -28,14 +26,10 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from tests.support.operators.epoch_reports import NOTHING_DONE
+from tests.support.operators.scripted_operator import NO_COLUMNS, State, state_table
 from tests.support.operators.taken_back import CHECKPOINT
 
-NO_COLUMNS = '{"type":"struct","fields":[]}'
 STATES = (StateSchema("count", "value", NO_COLUMNS),)
-SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
-
-State = Mapping[int, int]
-"""The value of each key group."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class LoneSubtask:
         if mine:
             by = SubtaskAttempt(self.run, epoch, self.subtask, attempt)
             files = self.checkpoints.files.written_by(by)
-            handles = (*handles, files.write("changelog", table_of(mine), own))
+            handles = (*handles, files.write("changelog", state_table(mine), own))
         most = self.operator.max_parallelism
         barrier = Barrier(
             barrier_id=uuid4().hex,
@@ -152,12 +146,6 @@ def run_epoch(subtasks: Sequence[LoneSubtask], epoch: int, changes: State) -> No
     """Let the subtasks run an epoch, in the order of `subtasks`."""
     for subtask in subtasks:
         subtask.run_epoch(epoch, changes)
-
-
-def table_of(state: State) -> pa.Table:
-    """Rows as the engine writes rows: sorted by key group and key."""
-    rows = [{"_key_group": g, "key": g, "value": state[g]} for g in sorted(state)]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int, int]:

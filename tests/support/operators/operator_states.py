@@ -12,8 +12,6 @@ from pyspark.sql.streaming import StatefulProcessor
 from spark_state.operator_state.list_operator_state import ListOperatorState
 from tests.support.operators.subtasks import Host
 
-NOTHING_SEEN = -1
-
 
 class NotesValues(StatefulProcessor):
     """Processor that appends each value to a list state of the subtask, and replaces the union

@@ -17,6 +17,7 @@ from checkpoint_store.epochs.completed_checkpoint import (
     StateSchema,
 )
 from checkpoint_store.epochs.epoch_report import EpochReport
+from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
@@ -26,6 +27,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from tests.support.operators.epoch_reports import NOTHING_DONE
+from tests.support.stores.fake_object_store import DictObjectStore
 
 MAX_PARALLELISM = 8
 NO_COLUMNS = '{"type":"struct","fields":[]}'
@@ -150,3 +152,10 @@ def state_before(store: ObjectStore, epoch: int, parallelism: int = 1) -> dict[i
     checkpoints = CompletedCheckpointStore(store)
     checkpoints.open(METADATA)
     return restored(checkpoints, checkpoints.latest_before(epoch), whole_range(parallelism))
+
+
+def check_nothing_named_is_missing(objects: DictObjectStore) -> None:
+    """Assert that every object named by a manifest exists (I8)."""
+    published = PublishedObjects(objects)
+    for name in published.manifests():
+        assert published.read_manifest(name).object_names() <= objects.objects.keys()

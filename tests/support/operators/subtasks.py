@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from checkpoint_store.epochs.epoch_report import EpochReport
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -37,6 +41,7 @@ from spark_state.spark.queries.operator_starts import (
     take_back_in_store,
 )
 from spark_state.state_descriptor import StateDescriptor, StateKind
+from spark_state.subtasks import store_session
 from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
@@ -49,6 +54,7 @@ from spark_state.subtasks.store_session import StoreSession
 from spark_state.subtasks.subtask_backends import SubtaskBackends
 from spark_state.subtasks.subtask_session import SubtaskSession
 from tests.support.processors.processors import RunningTotals
+from tests.support.stores.fake_object_store import FakeTime
 
 KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
@@ -141,6 +147,28 @@ def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | Non
     seen = seen or reached_in_store(url, 1.0, {}, checkpoint)
     way_back = WayBack(checkpoint, committed, is_under_way=False, seen=seen, must_have=committed)
     take_back_in_store(url, 1.0, {}, way_back)
+
+
+def stored_totals(store: Path, version: int | None = None) -> Totals:
+    """The state of RunningTotals in a store after an epoch; None: the newest."""
+    rows = open_store(str(store), state="totals").read(version).to_pylist()
+    return {row["key"]: (row["rows"], row["total"]) for row in rows}
+
+
+def use_store(patch: pytest.MonkeyPatch, store: ObjectStore, retry_seconds: float = 0) -> None:
+    """Let hosts open this store. Retries of failed calls take no time. Nobody keeps house: the
+    sweep would run beside the epochs, and take all objects for old."""
+
+    def retrying(store: ObjectStore, _: float) -> RetryingObjectStore:
+        passing = FakeTime()
+        # A shorter wait would not change a clock value of this size.
+        return RetryingObjectStore(
+            store, retry_seconds, passing, lambda wait: passing.sleep(max(wait, 0.001))
+        )
+
+    patch.setattr(store_session, "open_object_store", lambda url, storage_options=None: store)
+    patch.setattr(store_session, "RetryingObjectStore", retrying)
+    patch.setattr(StoreSession, "housekeep", lambda *_: None)
 
 
 @dataclass(slots=True)

@@ -26,8 +26,6 @@ TYPES = (
     "array<struct<lat:double,lon:double>>", "map<string,struct<lat:double,lon:double>>",
 )  # fmt: skip
 DECIMALS = {"decimal(10,2)": (10, 2), "decimal(38,18)": (38, 18)}
-FINER = 1_000
-EPOCH = datetime.datetime(1970, 1, 1)
 Maker = Callable[[random.Random], Any]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import copy
 from typing import Any
 
@@ -25,19 +25,10 @@ class _Copying:
         self._state = state
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._state, name)
-
-    def get(self) -> Iterator[Any]:
-        return iter(list(self._state.get()))
-
-    def iterator(self) -> Iterator[Any]:
-        return iter(list(self._state.iterator()))
-
-    def keys(self) -> Iterator[Any]:
-        return iter(list(self._state.keys()))
-
-    def values(self) -> Iterator[Any]:
-        return iter(list(self._state.values()))
+        method = getattr(self._state, name)
+        if name not in ("get", "iterator", "keys", "values"):
+            return method
+        return lambda: iter(list(method()))
 
 
 class _CopyingHandle:
@@ -45,13 +36,10 @@ class _CopyingHandle:
         self._handle = handle
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._handle, name)
-
-    def getListState(self, *declared: Any, **options: Any) -> _Copying:
-        return _Copying(self._handle.getListState(*declared, **options))
-
-    def getMapState(self, *declared: Any, **options: Any) -> _Copying:
-        return _Copying(self._handle.getMapState(*declared, **options))
+        method = getattr(self._handle, name)
+        if name not in ("getListState", "getMapState"):
+            return method
+        return lambda *declared, **options: _Copying(method(*declared, **options))
 
 
 class _WithCopies:

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.applications.lost_commits import delete
+from tests.support.provider.operator_jobs import distinct_marked, marked
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (
     COWSTATE,
@@ -58,17 +59,9 @@ SEGMENTS = (2, 1, 1, 1)
 """The number of input batches of each run of a query."""
 
 
-def marked(events: DataFrame) -> DataFrame:
-    return events.withWatermark("moment", "1 minute")
-
-
 def windows(events: DataFrame, _: DataFrame) -> DataFrame:
     groups = marked(events).groupBy(F.window("moment", "40 seconds"), "key")
     return groups.agg(F.count("*").alias("events"), F.max("text").alias("longest"))
-
-
-def distinct(events: DataFrame, _: DataFrame) -> DataFrame:
-    return marked(events).dropDuplicates(["key", "moment"])
 
 
 def sessions(events: DataFrame, _: DataFrame) -> DataFrame:
@@ -92,7 +85,7 @@ NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 SIDES = ({"joinSide": "left"}, {"joinSide": "right"})
 JOBS = {
     "aggregation with eviction": Job(windows),
-    "dropDuplicates": Job(distinct, settings=NO_EMPTY_BATCHES),
+    "dropDuplicates": Job(distinct_marked, settings=NO_EMPTY_BATCHES),
     "session windows": Job(sessions, settings=NO_EMPTY_BATCHES),
     "stream-stream join": Job(joined, stores=SIDES, settings=NO_EMPTY_BATCHES),
     "aggregation without a key": Job(total, "update"),

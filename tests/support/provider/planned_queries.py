@@ -19,11 +19,6 @@ BATCHES = 3
 Build = Callable[[Stream], DataFrame]
 
 
-def totals(stream: Stream) -> DataFrame:
-    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
-    return stream.source().groupBy("key").agg(*aggregates)
-
-
 def texts(stream: Stream) -> DataFrame:
     longest = F.max(F.repeat("key", F.col("value").cast("int") % 3)).alias("longest")
     return stream.source().groupBy("key").agg(longest)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyspark
 import pytest
@@ -58,6 +58,17 @@ def prefix_of(number: int) -> int:
     return number % 13 if number % 2 else 100 + number // 8
 
 
+def crc32c(data: bytes) -> int:
+    """Compute the checksum bit by bit, as a signed number."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    (signed,) = struct.unpack("<i", struct.pack("<I", crc ^ 0xFFFFFFFF))
+    return int(signed)
+
+
 def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int, Value]:
     """The entries with a time of at most `up_to`. `part`: "key" or "value", the source of the
     time."""
@@ -92,6 +103,13 @@ class Script:
         self.lines.append(line)
         self.expected.append(expected)
 
+    def then(self, *lines: str) -> Self:
+        """Add lines: "line -> result", "line -> ?" for any result, or a line without output."""
+        for line in lines:
+            line, _, expected = line.partition(" -> ")
+            self.add(line, None if expected == "?" else expected)
+        return self
+
     def run_on(self, target: Any) -> list[str]:
         """Run the lines, compare the results with the expected results, and return the results."""
         results: list[str] = target.run("\n".join(self.lines)).split("\n") if self.lines else []
@@ -101,6 +119,11 @@ class Script:
                 context = f"line {step}: {self.lines[step]}"
                 assert (context, result) == (context, self.expected[step])
         return results
+
+
+def results_on(target: Any, *lines: str) -> list[str]:
+    """The results of lines without expected results."""
+    return Script([*lines], [None] * len(lines)).run_on(target)
 
 
 class ProviderJvm:
@@ -150,3 +173,9 @@ def _loaded(spark: SparkSession) -> ProviderJvm:
 def provider_jvm(spark: SparkSession) -> ProviderJvm:
     """The drivers of scripts, for modules that import this fixture."""
     return _loaded(spark)
+
+
+@pytest.fixture(params=["heap", "disk"])
+def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The directory of the files of a map or a state; empty for one on the heap."""
+    return "" if request.param == "heap" else str(tmp_path)

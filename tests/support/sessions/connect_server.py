@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.support.applications.streams import write_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_SECONDS = 400
@@ -121,16 +122,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 def feed(folder: Path, batches: Sequence[Sequence[tuple[Any, Any]]], first: int = 0) -> None:
     """Write a file of rows (key, value) for each batch, with modification times in the same
     order."""
-    folder.mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(batches, first):
-        table = pa.table(
-            {
-                "key": pa.array([key for key, _ in rows], pa.string()),
-                "value": pa.array([value for _, value in rows], pa.int64()),
-            }
-        )
         file = folder / f"{number:05d}.parquet"
-        pq.write_table(table, file)
+        write_rows(file, rows)
         os.utime(file, (1_000 + number, 1_000 + number))
 
 

@@ -32,7 +32,5 @@ def test_bytes_have_a_unit_that_keeps_the_number_short(count: int, text: str) ->
         (-(2**62), f"{-(2**62)} ms"),
     ],
 )
-def test_a_moment_that_python_does_not_know_is_its_milliseconds(
-    milliseconds: int, text: str
-) -> None:
+def test_a_moment_that_python_has_not_is_its_milliseconds(milliseconds: int, text: str) -> None:
     assert moment_text(milliseconds, datetime.isoformat) == text

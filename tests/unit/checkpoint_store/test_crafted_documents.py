@@ -6,8 +6,7 @@ import base64
 import copy
 import json
 import pickle
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -17,34 +16,22 @@ from pyspark.ml.linalg import VectorUDT
 from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
 
 from checkpoint_store.epochs import checkpoint_codec as of_operator
-from checkpoint_store.epochs.completed_checkpoint import (
-    Barrier,
-    CompletedCheckpoint,
-    GroupedCheckpoint,
-    OperatorStateHandle,
-    Run,
-    StateSchema,
-)
-from checkpoint_store.epochs.store_metadata import StoreMetadata
-from checkpoint_store.epochs.subtask_groups import SubtaskGroup
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, StoreAccessError
-from checkpoint_store.files.document import Source, encode_document
-from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.files.document import encode_document
 from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
-from checkpoint_store.provider.state_place import StatePlace, decode_state_place
-from checkpoint_store.states.event_time import WriterWatermarks
 from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore
-from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
 from spark_state.processor.stored_schema import struct_from_json
-from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
+from tests.unit.checkpoint_store.files.test_document import (
+    DOCUMENTS,
+    FULL_BARRIER,
+    ONE,
+    SOURCE,
+    TABLE,
+    VERSION,
+)
 
-UNIQUE = "0123456789ab"
-ATTEMPT = f"00000-{7:019d}-{UNIQUE}"
-EPOCH = f"epochs/{4:019d}-{1:010d}"
-BATCH = f"data/query/{3:019d}"
 CRAFTED = ("../outside", "/etc/hostname", "..", "epochs/../../outside", "", "a/./b", "a\0b")
 # Fields that never become part of an object's name. All other fields must refuse crafted values.
 TEXTS = {
@@ -52,97 +39,6 @@ TEXTS = {
     *("key_schema_json", "schema_json", "table_id", "sequence_by", "url", "key_bounds", "tail"),
     *("states", "deleted_states", "broadcast"),
 }
-
-
-def handle(directory: str, kind: Any = "changelog") -> StateHandle:
-    ending = {"database": "json"}.get(kind, "arrow")
-    table = FilePart(f"{directory}/table-{ATTEMPT}.sst", 3, "c" * 64)
-    return StateHandle(
-        kind=kind,
-        name=f"{directory}/{kind}-{ATTEMPT}.{ending}",
-        length=10,
-        checksum="d" * 64,
-        key_groups=KeyGroupRange(0, 7),
-        epoch=4,
-        rows=1,
-        parts=(table,) if kind == "database" else (),
-    )
-
-
-BARRIER = Barrier(
-    barrier_id="b",
-    epoch=4,
-    subtask=0,
-    parallelism=1,
-    run=Run(1, "run-1"),
-    attempt=7,
-    plan_id="plan",
-    base=("a",),
-    base_epoch=3,
-    base_run=1,
-    handles=(handle(EPOCH), handle(EPOCH, "database")),
-    states=(StateSchema("s", "value", "{}"),),
-    report=NOTHING_DONE,
-    operator_state=OperatorStateHandle(
-        f"{EPOCH}/operator-state-{ATTEMPT}.arrow", 9, "e" * 64, 4, (("rules", "f" * 64),)
-    ),
-    deleted_states=(StateSchema("t", "value", "{}"),),
-)
-GROUP = f"{EPOCH}/group-00000-00099-of-00200-{'n' * 19}-{9:019d}-{UNIQUE}.json"
-VERSION = TableVersion(
-    version=1,
-    owner="query",
-    timestamp_ms=5,
-    schema_json="{}",
-    batches={"query": 3},
-    changes=(handle(BATCH),),
-    state=(handle(f"data/compacted/{0:019d}", "snapshot"),),
-    run="run",
-    watermarks=WriterWatermarks(),
-    failed_upkeep=0,
-)
-TABLE = TableMetadata("id", "{}", 8, sequence_by="at")
-
-
-@dataclass(frozen=True)
-class Document:
-    kind: str
-    data: bytes
-    decode: Callable[[bytes, Source], Any]
-
-
-DOCUMENTS = [
-    Document(
-        "store",
-        of_operator.encode_metadata(StoreMetadata("id", "counts", 8, "{}")),
-        of_operator.decode_metadata,
-    ),
-    Document("barrier", of_operator.encode_barrier(BARRIER), of_operator.decode_barrier),
-    Document("group", of_operator.encode_group([BARRIER]), of_operator.decode_group),
-    Document(
-        "manifest",
-        of_operator.encode_manifest(CompletedCheckpoint(4, Run(1, "run-1"), 1, (BARRIER,))),
-        of_operator.decode_manifest,
-    ),
-    Document(
-        "manifest",
-        of_operator.encode_grouped_manifest(
-            GroupedCheckpoint(4, Run(1, "run-1"), 200, ((SubtaskGroup(0, 99), GROUP),))
-        ),
-        of_operator.decode_manifest,
-    ),
-    Document("table", of_table.encode_table(TABLE), of_table.decode_table),
-    Document("table-version", of_table.encode_version(VERSION), of_table.decode_version),
-    Document(
-        "table-compaction",
-        of_table.encode_compaction(
-            TableCompaction(1, (handle(BATCH).name,), (handle(f"data/compacted/{1:019d}"),))
-        ),
-        of_table.decode_compaction,
-    ),
-    Document("state-place", StatePlace("s3://bucket", "query").encode(), decode_state_place),
-]
-SOURCE = Source("file:///store", "document")
 
 
 def paths_of_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -175,9 +71,7 @@ def with_text(body: Any, path: tuple[Any, ...], text: str) -> Any:
 
 
 @pytest.mark.parametrize("crafted", CRAFTED)
-def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(
-    crafted: str,
-) -> None:
+def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(crafted: str) -> None:
     accepted, fields = [], 0
     for document in DOCUMENTS:
         whole = json.loads(document.data)
@@ -200,8 +94,8 @@ def test_every_field_of_every_document_is_a_text_without_effect_or_is_checked(
 
 
 def test_a_kind_of_file_under_the_name_of_another_is_refused() -> None:
-    whole = json.loads(of_operator.encode_barrier(BARRIER))
-    for name in (BARRIER.handles[1].name, BARRIER.operator_state.name, handle(BATCH).name):  # type: ignore[union-attr]
+    whole = json.loads(of_operator.encode_barrier(FULL_BARRIER))
+    for name in (FULL_BARRIER.handles[1].name, FULL_BARRIER.operator_state.name, ONE.name):  # type: ignore[union-attr]
         body = with_text(whole["body"], ("handles", 0, "name"), name)
         with pytest.raises(CorruptObjectError, match="name of"):
             of_operator.decode_barrier(encode_document("barrier", body), SOURCE)
@@ -216,18 +110,17 @@ def test_no_name_leads_out_of_a_store(name: str, tmp_path: Path) -> None:
     ]
     for store in stores:
         store.put("a/b", b"x")
-        uses: list[Callable[[], object]] = [
-            lambda store=store: store.put(name, b"x"),  # type: ignore[misc]
-            lambda store=store: store.get(name),  # type: ignore[misc]
-            lambda store=store: store.get_range(name, 0, 1),  # type: ignore[misc]
-            lambda store=store: store.delete(["a/b", name]),  # type: ignore[misc]
-        ]
-        if name:
-            uses.append(lambda store=store: store.list(name))  # type: ignore[misc]
-            uses.append(lambda store=store: store.list_directories(name))  # type: ignore[misc]
-        for use in uses:
+        uses: dict[str, tuple[Any, ...]] = {
+            "put": (name, b"x"),
+            "get": (name,),
+            "get_range": (name, 0, 1),
+            "delete": (["a/b", name],),
+        }
+        # The directory of a store itself has no name.
+        uses |= {"list": (name,), "list_directories": (name,)} if name else {}
+        for use, arguments in uses.items():
             with pytest.raises(StoreAccessError, match="is no name of an object"):
-                use()
+                getattr(store, use)(*arguments)
     assert (tmp_path / "outside").read_bytes() == b"secret"
     assert stores[0].get("a/b") == b"x"
 
@@ -271,9 +164,7 @@ def test_a_link_in_the_place_of_unpublished_files_is_refused(tmp_path: Path) -> 
         LocalObjectStore(tmp_path / "store").put("a/b", b"x")
 
 
-def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_the_table(
-    tmp_path: Path,
-) -> None:
+def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_a_table(tmp_path: Path) -> None:
     (tmp_path / "outside").write_bytes(b"secret")
     store = LocalObjectStore(tmp_path / "table")
     table = TableStore(store)
@@ -311,26 +202,10 @@ class Runs:
 def test_a_stored_schema_imports_calls_and_unpickles_nothing() -> None:
     pickled = base64.b64encode(pickle.dumps(Runs())).decode()
     for class_name in ("os.abort", "antigravity.Nothing", "tests.unit.no.Such", "OwnUDT", ""):
-        described = {
-            "type": "struct",
-            "fields": [
-                {
-                    "name": "v",
-                    "nullable": True,
-                    "metadata": {"type": "udt"},
-                    "type": {
-                        "type": "array",
-                        "containsNull": True,
-                        "elementType": {
-                            "type": "udt",
-                            "pyClass": class_name,
-                            "serializedClass": pickled,
-                            "sqlType": "long",
-                        },
-                    },
-                }
-            ],
-        }
+        udt = {"type": "udt", "serializedClass": pickled, "pyClass": class_name, "sqlType": "long"}
+        array = {"type": "array", "containsNull": True, "elementType": udt}
+        field = {"name": "v", "nullable": True, "metadata": {"type": "udt"}, "type": array}
+        described = {"type": "struct", "fields": [field]}
         assert struct_from_json(json.dumps(described)).simpleString() == "struct<v:array<bigint>>"
     assert Runs.ran == []
 

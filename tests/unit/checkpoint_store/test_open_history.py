@@ -98,17 +98,6 @@ def test_a_directory_without_any_store_is_an_error(tmp_path: Path, there: bool) 
     assert caught.value.below == ()
 
 
-def test_a_root_in_an_object_store_lists_its_stores_too() -> None:
-    from checkpoint_store.objects.object_store import open_object_store
-
-    root = "memory://test_open_history/root"
-    ScriptedTable(open_object_store(f"{root}/totals")).commit(0, put(1, "a", 1))
-    with pytest.raises(NotAStoreError) as caught:
-        open_history(root)
-    assert caught.value.below == ("totals",)
-    assert open_history(f"{root}/totals").versions() == [0]
-
-
 def test_a_damaged_store_is_not_taken_for_none(tmp_path: Path) -> None:
     for url, name in (
         (table_at(tmp_path / "table"), "table.json"),

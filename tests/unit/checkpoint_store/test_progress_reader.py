@@ -26,7 +26,11 @@ from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_progress import OperatorName, operator_progress
+from checkpoint_store.operators.operator_progress import (
+    OperatorName,
+    OperatorProgress,
+    operator_progress,
+)
 from checkpoint_store.progress_reader import progress_at
 from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
@@ -77,6 +81,11 @@ def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
     return ScriptedOperator(open_object_store(str(folder)), run_id)
 
 
+def progress_of(*barriers: Barrier, subtasks: bool = True) -> OperatorProgress:
+    checkpoint = CompletedCheckpoint(4, Run(1, "run-a"), len(barriers), barriers)
+    return operator_progress(NAME, checkpoint, 1_234, subtasks=subtasks)
+
+
 class TestNumbers:
     def test_those_of_an_operator_are_sums_of_its_subtasks(self) -> None:
         times = SubtaskTime(50, (60,), 900), SubtaskTime(70, (60,), 800)
@@ -84,8 +93,7 @@ class TestNumbers:
             replace(BARRIER, report=FIRST, time=times[0]),
             replace(OTHER, report=SECOND, time=times[1]),
         )
-        checkpoint = CompletedCheckpoint(4, Run(1, "run-a"), 2, both)
-        progress = operator_progress(NAME, checkpoint, 1_234, subtasks=True)
+        progress = progress_of(*both)
         assert (progress.name, progress.url, progress.epoch) == ("counts", "dict://store", 4)
         assert (progress.committed_ms, progress.run_id, progress.parallelism) == (1_234, "run-a", 2)
         assert (progress.rows_in, progress.rows_out) == (11, 11)
@@ -102,27 +110,18 @@ class TestNumbers:
     def test_a_number_that_one_subtask_does_not_say_is_none(self) -> None:
         adopted = replace(NOTHING_DONE, rows_in=1)
         both = replace(BARRIER, report=FIRST), replace(OTHER, report=adopted)
-        progress = operator_progress(
-            NAME, CompletedCheckpoint(4, Run(1, "run-a"), 2, both), 0, subtasks=True
-        )
+        progress = progress_of(*both)
         assert (progress.rows_in, progress.timers, progress.memory_bytes) == (11, None, None)
         assert (progress.late_rows, progress.last_publish_ms) == (None, None)
         assert progress.states_deleted == 2
         assert progress.subtasks[0].timers == 5
 
     def test_an_operator_without_time_has_no_watermark_and_no_timer(self) -> None:
-        progress = operator_progress(
-            NAME, CompletedCheckpoint(4, Run(1, "r"), 1, (BARRIER,)), 0, subtasks=False
-        )
-        assert (progress.watermark_ms, progress.next_timer_ms, progress.subtasks) == (
-            None,
-            None,
-            (),
-        )
+        progress = progress_of(BARRIER, subtasks=False)
+        assert (progress.watermark_ms, progress.next_timer_ms) == (None, None)
+        assert progress.subtasks == ()
         in_processing_time = replace(BARRIER, time=SubtaskTime(0, (), 77))
-        progress = operator_progress(
-            NAME, CompletedCheckpoint(4, Run(1, "r"), 1, (in_processing_time,)), 0, subtasks=False
-        )
+        progress = progress_of(in_processing_time, subtasks=False)
         assert (progress.watermark_ms, progress.next_timer_ms) == (None, 77)
 
 
@@ -175,16 +174,6 @@ class TestCost:
             objects.listings.clear()
             assert progress_at(history, history.versions()[-1], subtasks=True).epoch == epoch
             assert (len(objects.listings), len(objects.reads)) == (2, 1)
-
-    def test_an_epoch_is_read_once(self) -> None:
-        objects = DictObjectStore()
-        ScriptedOperator(objects).run_epoch(0, {0: 1})
-        history = OperatorHistory(objects, METADATA, None)
-        history.versions()
-        objects.reads.clear()
-        for _ in range(3):
-            progress_at(history, 0, subtasks=True)
-        assert len(objects.reads) == 1
 
 
 class TestErrors:

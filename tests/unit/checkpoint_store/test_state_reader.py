@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,16 +21,9 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateShape, VersionInfo
 from tests.support.operators.fake_state_history import FakeStateHistory, Row
+from tests.support.tables.table_rows_of import schema_json
 
 ALL = KeyGroupRange(0, 7)
-
-
-def schema_json(**types: Any) -> str:
-    fields = [
-        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
-        for name, spark_type in types.items()
-    ]
-    return json.dumps({"type": "struct", "fields": fields})
 
 
 SHAPE = StateShape(
@@ -208,44 +200,6 @@ def test_info_is_of_the_newest_version_or_of_the_one_asked_for() -> None:
         reader.info(9)
 
 
-def test_versions_without_rows_change_nothing() -> None:
-    reader = StateReader(history_of([put(1, "a", 1)], [], [gone(1)]))
-    assert state(reader, 11) == [("a", 1, 1)]
-    assert changes(reader, 10, 11) == []
-    assert changes(reader, 10) == [("a", 1, 1, "delete", 12)]
-    assert state(reader) == []
-
-
-def test_files_merged_since_make_no_difference() -> None:
-    history = three_versions()
-    reader = StateReader(history)
-    before = [state(reader, version) for version in (10, 11, 12)], sorted(changes(reader, 10))
-    merged = history.write(11, [put(4, "d", 4), put(2, "b", 22), put(1, "a", 1)])
-    history.replace(11, merged)
-    history.replace(12, merged, history.at(12).changes[0])
-    after = [state(reader, version) for version in (10, 11, 12)], sorted(changes(reader, 10))
-    assert before == after
-
-
-def test_a_sequenced_table_passes_over_late_rows_of_other_versions() -> None:
-    shape = replace(SHAPE, sequenced=True)
-    reader = StateReader(
-        history_of(
-            [put(1, "a", 1, sequence=10), gone(2, sequence=30), put(3, "c", 3, sequence=10)],
-            [put(1, "late", 0, sequence=9), put(2, "late", 0, sequence=29), gone(3, sequence=11)],
-            [put(1, "b", 2, sequence=10), put(3, "late", 0, sequence=10)],
-            shape=shape,
-        )
-    )
-    assert state(reader, 10) == [("a", 1, 1), ("c", 3, 3)]
-    assert state(reader) == [("b", 1, 2)]
-    assert changes(reader, 10) == [
-        ("c", 3, 3, "delete", 11),
-        ("a", 1, 1, "update_preimage", 12),
-        ("b", 1, 2, "update_postimage", 12),
-    ]
-
-
 def test_key_groups_of_a_sequenced_table_may_have_no_files() -> None:
     history = history_of([put(1, "a", 1)], [gone(1, 1)], shape=replace(SHAPE, sequenced=True))
     reader = StateReader(history)
@@ -253,23 +207,6 @@ def test_key_groups_of_a_sequenced_table_may_have_no_files() -> None:
     assert state(reader, key_groups=nothing) == []
     assert changes(reader, 10, key_groups=nothing) == []
     assert history.reads == []
-
-
-def test_a_table_that_ignores_nulls_keeps_what_they_would_replace() -> None:
-    shape = replace(SHAPE, ignores_nulls=True)
-    reader = StateReader(
-        history_of(
-            [put(1, "a", None)], [put(1, None, 1)], [gone(1)], [put(1, None, 2)], shape=shape
-        )
-    )
-    assert [state(reader, version) for version in (10, 11, 12, 13)] == [
-        [("a", 1, None)],
-        [("a", 1, 1)],
-        [],
-        [(None, 1, 2)],
-    ]
-    assert state(reader, 11, columns=["count", "id"]) == [(1, 1)]
-    assert changes(reader, 11) == [("a", 1, 1, "delete", 12), (None, 1, 2, "insert", 13)]
 
 
 def test_older_files_lack_newer_columns_and_have_narrower_types() -> None:
@@ -376,9 +313,7 @@ def test_of_versions_of_one_time_the_newest_counts() -> None:
         (2001, "is not known yet: the last one is of 1970-01-01 00:00:02.000+00:00. Ask for"),
     ],
 )
-def test_a_time_out_of_range_is_an_error_that_names_the_range(
-    timestamp_ms: int, expected: str
-) -> None:
+def test_a_time_out_of_range_is_an_error_naming_the_range(timestamp_ms: int, expected: str) -> None:
     with pytest.raises(TimestampOutOfRangeError, match=re.escape(expected)):
         StateReader(three_versions()).latest_at(timestamp_ms)
 

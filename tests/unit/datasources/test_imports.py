@@ -38,9 +38,7 @@ def test_the_format_is_found_without_any_library_but_spark() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"deleteWhen": "id > 3"}], ids=["without", "with"])
-def test_only_a_condition_needs_its_parser_and_a_local_table_no_fsspec(
-    tmp_path: Path, options: dict[str, str]
-) -> None:
+def test_imports_are_those_that_the_options_need(tmp_path: Path, options: dict[str, str]) -> None:
     imported = imported_by(WRITE, str(tmp_path / "table"), json.dumps(options))
     assert (tmp_path / "table" / "table.json").exists()
     assert {"numpy", "pyarrow"} <= imported

@@ -35,9 +35,7 @@ def test_each_module_with_the_providers_tools_is_there() -> None:
     assert ITS_MODULES - there == set()
 
 
-def test_a_java_home_of_another_version_is_refused_with_its_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_version_s_home_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME_21", str(tmp_path))
     with pytest.raises(SystemExit, match=rf"JAVA_HOME_21 is '{tmp_path}', which is not the home"):
         java_homes.java_home(21)

@@ -58,9 +58,7 @@ def test_tests_that_fail_as_expected_are_no_fault_and_keep_their_reasons() -> No
         ([INSIDE], "was expected to fail, and did not run: iterator - *"),
     ],
 )
-def test_whatever_is_not_as_expected_is_a_fault(
-    outcomes: Sequence[Outcome], fault: str | None
-) -> None:
+def test_anything_unexpected_is_a_fault(outcomes: Sequence[Outcome], fault: str | None) -> None:
     assert faults(outcomes) == [fault or "was expected to fail, and did not run: looks inside"]
 
 

@@ -223,14 +223,6 @@ def test_a_wait_between_polls_that_is_none_is_refused(poll_seconds: float) -> No
         LiveView(reader_of(1, {}), poll_seconds)
 
 
-def test_the_thread_applies_what_is_committed() -> None:
-    with following(0, rows(1), OFTEN) as (reader, view):
-        for epoch in range(1, 10):
-            reader.commit(epoch, rows(1, count=epoch))
-            view.wait_for(epoch, PATIENCE_SECONDS)
-            assert view.get(1) == value(1, epoch)
-
-
 def test_readers_go_on_while_the_store_fails_and_the_thread_tries_again() -> None:
     with following(1, rows(1), OFTEN) as (reader, view):
         reader.before = unavailable

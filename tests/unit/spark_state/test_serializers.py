@@ -123,13 +123,19 @@ def test_a_value_has_one_form_before_and_after_a_restore(
     assert type(restored[0]) is type(serializer.to_state((value,))[0])
 
 
-def test_a_timestamp_becomes_naive_local_time_as_in_spark() -> None:
+NOON = datetime.datetime(2020, 7, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("moment", [NOON, pd.Timestamp(NOON)])
+def test_an_aware_timestamp_becomes_naive_local_time_as_in_spark(
+    moment: datetime.datetime,
+) -> None:
     serializer = serializer_of(pa.timestamp("us", "UTC"))
-    moment = datetime.datetime(2020, 7, 1, 12, tzinfo=UTC)
-    local = moment.astimezone().replace(tzinfo=None)
-    assert serializer.to_state((moment,)) == (local,)
+    local = NOON.astimezone().replace(tzinfo=None)
+    (state,) = serializer.to_state((moment,))
+    assert (state, type(state)) == (local, datetime.datetime)
     assert round_trip(serializer, (moment,)) == (local,)
-    assert serializer.to_arrow([(local,)]).field(0)[0].as_py() == moment
+    assert serializer.to_arrow([(local,)]).field(0)[0].as_py() == NOON
 
 
 REFUSED: list[tuple[pa.DataType, Any]] = [
@@ -201,27 +207,26 @@ def test_types_that_passed_once_still_refuse_other_types() -> None:
         serializer.to_state((1, 2.5))
 
 
-def test_an_interval_beyond_64_bits_is_refused() -> None:
-    serializer = serializer_of(pa.duration("us"))
-    state = serializer.to_state((datetime.timedelta.max,))
-    with pytest.raises(StateValueError, match=r"field 'f0' expects duration\[us\], got datetime"):
-        serializer.to_arrow([(datetime.timedelta(1),), state])
-
-
-def test_an_aware_timestamp_of_pandas_becomes_naive_local_time() -> None:
-    serializer = serializer_of(pa.timestamp("us", "UTC"))
-    moment = pd.Timestamp("2020-07-01T12:00", tz="UTC")
-    local = moment.to_pydatetime().astimezone().replace(tzinfo=None)
-    (state,) = serializer.to_state((moment,))
-    assert (state, type(state)) == (local, datetime.datetime)
-
-
-def test_an_integer_beyond_64_bits_is_refused_even_on_the_fast_path() -> None:
-    serializer = serializer_of(pa.int64())
-    serializer.to_state((1,))
-    state = serializer.to_state((1 << 63,))
-    with pytest.raises(StateValueError, match=r"field 'f0' expects int64, got 9223372036854775808"):
-        serializer.to_arrow([(1,), state])
+@pytest.mark.parametrize(
+    ("value_type", "fits", "beyond", "told"),
+    [
+        (pa.int64(), 1, 1 << 63, "int64, got 9223372036854775808"),
+        (
+            pa.duration("us"),
+            datetime.timedelta(1),
+            datetime.timedelta.max,
+            r"duration\[us\], got d",
+        ),
+    ],
+)
+def test_a_value_beyond_64_bits_is_refused_even_on_the_fast_path(
+    value_type: pa.DataType, fits: Any, beyond: Any, told: str
+) -> None:
+    serializer = serializer_of(value_type)
+    serializer.to_state((fits,))
+    state = serializer.to_state((beyond,))
+    with pytest.raises(StateValueError, match=f"field 'f0' expects {told}"):
+        serializer.to_arrow([(fits,), state])
 
 
 @pytest.mark.parametrize("value", [5, "ab", None, {"f0": 1}, {1}])

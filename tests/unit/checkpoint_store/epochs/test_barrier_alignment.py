@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from checkpoint_store.epochs.barrier_alignment import align
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint, Run
-from tests.support.operators.epoch_reports import NOTHING_DONE
+from tests.unit.checkpoint_store.files.test_document import BARRIER
 
 RUN = Run(2, "run-b")
 
@@ -17,20 +21,15 @@ def barrier(
     base_epoch: int | None = 4,
     parallelism: int = 2,
 ) -> Barrier:
-    return Barrier(
+    return replace(
+        BARRIER,
         barrier_id=f"b{subtask}.{attempt}",
         epoch=5,
         subtask=subtask,
         parallelism=parallelism,
         run=run,
         attempt=attempt,
-        plan_id="plan",
-        base=(),
         base_epoch=base_epoch,
-        base_run=None,
-        handles=(),
-        states=(),
-        report=NOTHING_DONE,
     )
 
 
@@ -51,14 +50,11 @@ def test_the_latest_attempt_of_a_subtask_wins() -> None:
     assert [b.attempt for b in alignment.barriers.values()] == [10, 8]
 
 
-def test_barriers_of_another_run_with_the_same_number_do_not_count() -> None:
-    alignment = align([barrier(0), barrier(1, run=Run(2, "run-a"))], 5, RUN, 2)
-    assert alignment.missing() == (1,)
-
-
-def test_barriers_of_another_parallelism_do_not_count() -> None:
-    alignment = align([barrier(0), barrier(1, parallelism=3)], 5, RUN, 2)
-    assert alignment.missing() == (1,)
+@pytest.mark.parametrize(
+    "other", [barrier(1, run=Run(2, "run-a")), barrier(1, parallelism=3)], ids=["run", "width"]
+)
+def test_barriers_of_another_run_or_parallelism_do_not_count(other: Barrier) -> None:
+    assert align([barrier(0), other], 5, RUN, 2).missing() == (1,)
 
 
 def test_a_barrier_that_started_from_an_older_epoch_does_not_count() -> None:

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint_store.epochs.checkpoint_summary import (
-    CheckpointSummary,
-    joined,
-    summary_of_text,
-)
+from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, joined, summary_of_text
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 
 milliseconds = st.integers(-(10**12), 10**14)
@@ -50,9 +46,7 @@ def test_what_is_no_summary_is_refused(text: str) -> None:
 
 
 @given(st.lists(summaries, min_size=1, max_size=6), st.integers(1, 5))
-def test_groups_are_summed_up_as_their_members_are(
-    members: list[CheckpointSummary], cut: int
-) -> None:
+def test_groups_are_summed_up_as_members_are(members: list[CheckpointSummary], cut: int) -> None:
     groups = [members[:cut], members[cut:]]
     by_groups = joined([joined(group) for group in groups if group])
     assert by_groups == joined(members)

@@ -12,7 +12,7 @@ from checkpoint_store.epochs.completed_checkpoint import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from tests.support.operators.epoch_reports import NOTHING_DONE
+from tests.unit.checkpoint_store.files.test_document import BARRIER
 
 RUN = Run(1, "run-a")
 
@@ -22,31 +22,11 @@ def handle(name: str, start: int, end: int) -> StateHandle:
 
 
 def barrier(subtask: int, parallelism: int, *handles: StateHandle) -> Barrier:
-    return Barrier(
-        barrier_id=f"b{subtask}",
-        epoch=1,
-        subtask=subtask,
-        parallelism=parallelism,
-        run=RUN,
-        attempt=1,
-        plan_id="plan",
-        base=(),
-        base_epoch=None,
-        base_run=None,
-        handles=handles,
-        states=(),
-        report=NOTHING_DONE,
-    )
+    return replace(BARRIER, subtask=subtask, parallelism=parallelism, handles=handles)
 
 
 def checkpoint(*barriers: Barrier) -> CompletedCheckpoint:
     return CompletedCheckpoint(1, RUN, len(barriers), barriers)
-
-
-def test_a_subtask_is_given_its_files_oldest_first() -> None:
-    files = (handle("a", 0, 3), handle("b", 0, 3))
-    completed = checkpoint(barrier(0, 2, *files), barrier(1, 2, handle("c", 4, 7)))
-    assert completed.handles_for(KeyGroupRange(0, 3)) == files
 
 
 def test_handles_are_narrowed_to_the_range_that_is_asked_for() -> None:
@@ -60,8 +40,7 @@ def test_a_shared_file_is_applied_for_each_old_subtask_in_its_own_place() -> Non
     # applied "a" once for the whole range, the old rows of "a" would come after the snapshot's
     # rows.
     completed = checkpoint(
-        barrier(0, 2, handle("snapshot", 0, 3)),
-        barrier(1, 2, handle("a", 4, 7), handle("b", 4, 7)),
+        barrier(0, 2, handle("snapshot", 0, 3)), barrier(1, 2, handle("a", 4, 7), handle("b", 4, 7))
     )
     assert completed.handles_for(KeyGroupRange(0, 7)) == (
         handle("snapshot", 0, 3),
@@ -86,19 +65,13 @@ def test_barriers_are_those_of_the_subtasks_that_owned_the_range() -> None:
     assert subtasks(0, 8) == [0, 1, 2]
 
 
-def test_a_checkpoint_names_each_of_its_files() -> None:
-    completed = checkpoint(
-        barrier(0, 2, handle("a", 0, 3), handle("b", 0, 3)), barrier(1, 2, handle("a", 4, 7))
-    )
-    assert completed.object_names() == {"a", "b"}
-
-
-def test_a_checkpoint_names_the_operator_state_of_each_subtask() -> None:
+def test_a_checkpoint_names_its_files_and_the_operator_state_of_each_subtask() -> None:
     held = OperatorStateHandle("c", 1, "", 0)
     completed = checkpoint(
-        barrier(0, 2, handle("a", 0, 3)), replace(barrier(1, 2), operator_state=held)
+        barrier(0, 2, handle("a", 0, 3), handle("b", 0, 3)),
+        replace(barrier(1, 2, handle("a", 4, 7)), operator_state=held),
     )
-    assert completed.object_names() == {"a", "c"}
+    assert completed.object_names() == {"a", "b", "c"}
 
 
 def test_runs_are_ordered_by_number_and_then_by_id() -> None:

@@ -48,8 +48,7 @@ def test_names_are_those_that_the_format_documents() -> None:
 
 @pytest.mark.parametrize("level", [1, 2, 99_999])
 @pytest.mark.parametrize(
-    "run_id",
-    [RUN_ID, "a", "with-some-dashes", f"ends-like-{UNIQUE}", f"ends-like-{UNIQUE}-00002"],
+    "run_id", [RUN_ID, "a", "with-some-dashes", f"ends-like-{UNIQUE}", f"ends-like-{UNIQUE}-00002"]
 )
 def test_a_run_id_may_contain_dashes(run_id: str, level: int) -> None:
     name = RunName(Run(3, run_id), UNIQUE, level)

@@ -25,41 +25,24 @@ def test_a_range_is_never_empty_or_negative(start: int, end: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "expected"),
+    ("other", "common", "rest"),
     [
-        (KeyGroupRange(0, 1), None),
-        (KeyGroupRange(0, 2), KeyGroupRange(2, 2)),
-        (KeyGroupRange(3, 3), KeyGroupRange(3, 3)),
-        (KeyGroupRange(0, 9), KeyGroupRange(2, 5)),
-        (KeyGroupRange(5, 9), KeyGroupRange(5, 5)),
-        (KeyGroupRange(6, 9), None),
+        ((0, 1), None, [(2, 5)]),
+        ((6, 9), None, [(2, 5)]),
+        ((0, 2), (2, 2), [(3, 5)]),
+        ((5, 9), (5, 5), [(2, 4)]),
+        ((3, 4), (3, 4), [(2, 2), (5, 5)]),
+        ((2, 5), (2, 5), []),
+        ((0, 9), (2, 5), []),
     ],
 )
-def test_the_intersection_is_what_both_hold(
-    other: KeyGroupRange, expected: KeyGroupRange | None
+def test_two_ranges_have_common_key_groups_and_a_rest(
+    other: tuple[int, int], common: tuple[int, int] | None, rest: list[tuple[int, int]]
 ) -> None:
-    assert KeyGroupRange(2, 5).intersection(other) == expected
-    assert other.intersection(KeyGroupRange(2, 5)) == expected
-
-
-@pytest.mark.parametrize(
-    ("other", "rest"),
-    [
-        ((0, 1), [(2, 5)]),
-        ((6, 9), [(2, 5)]),
-        ((0, 3), [(4, 5)]),
-        ((5, 9), [(2, 4)]),
-        ((3, 4), [(2, 2), (5, 5)]),
-        ((2, 2), [(3, 5)]),
-        ((2, 5), []),
-        ((0, 9), []),
-    ],
-)
-def test_without_another_range_it_holds_the_rest(
-    other: tuple[int, int], rest: list[tuple[int, int]]
-) -> None:
-    left = KeyGroupRange(2, 5).without(KeyGroupRange(*other))
-    assert [(key_groups.start, key_groups.end) for key_groups in left] == rest
+    own, its = KeyGroupRange(2, 5), KeyGroupRange(*other)
+    expected = None if common is None else KeyGroupRange(*common)
+    assert own.intersection(its) == its.intersection(own) == expected
+    assert [*own.without(its)] == [KeyGroupRange(*ends) for ends in rest]
 
 
 def test_ranges_are_those_of_flink() -> None:
@@ -77,8 +60,6 @@ def test_a_subtask_outside_of_the_parallelism_has_no_range(parallelism: int, sub
 
 
 @pytest.mark.parametrize(("group", "parallelism"), [(8, 2), (-1, 2), (0, 0), (0, 9)])
-def test_a_key_group_outside_of_the_max_parallelism_has_no_subtask(
-    group: int, parallelism: int
-) -> None:
+def test_a_key_group_outside_max_parallelism_has_no_subtask(group: int, parallelism: int) -> None:
     with pytest.raises(ValueError, match="is not within"):
         subtask_of_key_group(group, 8, parallelism)

@@ -53,6 +53,13 @@ class CountingStore(DictObjectStore):
         return sum(end - start for start, end in ranges)
 
 
+def written(table: pa.Table) -> tuple[CountingStore, StateFileStore, StateHandle]:
+    """Write the rows as a snapshot into a new store."""
+    objects = CountingStore()
+    files = StateFileStore(objects)
+    return objects, files, files.write(table, HEADER, "some/directory", 40)
+
+
 def read(store: StateFileStore, handle: StateHandle, key_groups: KeyGroupRange) -> list[Row]:
     return [
         (row["_key_group"], row["number"])
@@ -69,9 +76,7 @@ def expected(table: pa.Table, key_groups: KeyGroupRange) -> list[Row]:
 @pytest.mark.parametrize("subtasks", [2, 4, 8])
 def test_one_of_several_subtasks_reads_its_part_of_a_file(subtasks: int) -> None:
     """Without an index, each subtask would read the whole file."""
-    objects, table = CountingStore(), rows(20_000)
-    files = StateFileStore(objects)
-    handle = files.write(table, HEADER, "some/directory", 40)
+    objects, files, handle = written(table := rows(20_000))
     assert handle.tail is not None
     of_each = []
     for subtask in range(subtasks):
@@ -85,17 +90,13 @@ def test_one_of_several_subtasks_reads_its_part_of_a_file(subtasks: int) -> None
 
 
 def test_who_wants_all_reads_the_file_once() -> None:
-    objects, table = CountingStore(), rows(20_000)
-    files = StateFileStore(objects)
-    handle = files.write(table, HEADER, "some/directory", 40)
+    objects, files, handle = written(table := rows(20_000))
     assert read(files, handle, KeyGroupRange(0, 99)) == expected(table, ALL)
     assert objects.ranges == [(0, handle.length)]
 
 
-def test_the_batches_of_a_long_file_are_decoded_in_another_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    files, table = StateFileStore(DictObjectStore()), rows(20_000)
+def test_batches_of_a_long_file_are_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, files, handle = written(table := rows(20_000))
     original, threads = state_file._is_of, set()
 
     def noted(*given: Any) -> bool:
@@ -103,7 +104,6 @@ def test_the_batches_of_a_long_file_are_decoded_in_another_thread(
         return original(*given)
 
     monkeypatch.setattr(state_file, "_is_of", noted)
-    handle = files.write(table, HEADER, "some/directory", 40)
     ((read_handle, batches),) = (
         (read, [*batches]) for read, batches in files.read_each([handle], ALL)
     )
@@ -113,9 +113,7 @@ def test_the_batches_of_a_long_file_are_decoded_in_another_thread(
 
 
 def test_pieces_of_one_file_that_are_apart_are_read_without_what_is_between() -> None:
-    objects, table = CountingStore(), rows(20_000)
-    files = StateFileStore(objects)
-    handle = files.write(table, HEADER, "some/directory", 40)
+    objects, files, handle = written(rows(20_000))
     groups = [KeyGroupRange(0, 1), KeyGroupRange(7, 8), KeyGroupRange(9, 9)]
     pieces = [replace(handle, key_groups=key_groups) for key_groups in groups]
     groups_read = [
@@ -128,10 +126,9 @@ def test_pieces_of_one_file_that_are_apart_are_read_without_what_is_between() ->
 
 
 def test_a_handle_keeps_its_tail_in_documents_and_a_short_file_has_none() -> None:
-    files = StateFileStore(DictObjectStore())
-    handle = files.write(rows(20_000), HEADER, "some/directory", 40)
+    _, _, handle = written(rows(20_000))
     assert decode_handle(encode_handle(handle), parse_object_name) == handle
-    small = files.write(rows(2), HEADER, "some/directory", 40)
+    _, _, small = written(rows(2))
     assert "tail" not in encode_handle(small)
     assert decode_handle(encode_handle(small), parse_object_name) == small
 
@@ -148,9 +145,7 @@ SOME = KeyGroupRange(5, 7)
 
 @pytest.mark.usefixtures("small_files")
 def test_a_flipped_byte_in_what_is_read_is_found_wherever_it_is() -> None:
-    objects, table = CountingStore(), rows(4)
-    files = StateFileStore(objects)
-    handle = files.write(table, HEADER, "some/directory", 40)
+    objects, files, handle = written(table := rows(4))
     intact, right = objects.objects[handle.name], expected(table, SOME)
     assert read(files, handle, SOME) == right
     was_read = {at for start, end in objects.ranges for at in range(start, end)}
@@ -171,9 +166,7 @@ def test_a_flipped_byte_in_what_is_read_is_found_wherever_it_is() -> None:
 
 @pytest.mark.usefixtures("small_files")
 def test_a_file_that_ends_too_early_is_found_wherever_it_ends() -> None:
-    objects = CountingStore()
-    files = StateFileStore(objects)
-    handle = files.write(rows(4), HEADER, "some/directory", 40)
+    objects, files, handle = written(rows(4))
     intact = objects.objects[handle.name]
     for length in range(len(intact)):
         objects.objects[handle.name] = intact[:length]
@@ -186,8 +179,8 @@ def test_a_file_that_ends_too_early_is_found_wherever_it_ends() -> None:
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"x"])
 def test_a_store_that_gives_fewer_or_more_bytes_is_noticed(call: int, change: object) -> None:
-    objects, calls = DictObjectStore(), iter(range(10))
-    handle = StateFileStore(objects).write(rows(4), HEADER, "some/directory", 40)
+    objects, _, handle = written(rows(4))
+    calls = iter(range(10))
 
     def given(_: str, data: bytes) -> bytes:
         return change(data) if next(calls) == call else data  # type: ignore[operator]
@@ -199,9 +192,7 @@ def test_a_store_that_gives_fewer_or_more_bytes_is_noticed(call: int, change: ob
 
 @pytest.mark.usefixtures("small_files")
 def test_a_missing_file_is_named_with_its_epoch() -> None:
-    objects = DictObjectStore()
-    files = StateFileStore(objects)
-    handle = files.write(rows(4), HEADER, "some/directory", 40)
+    objects, files, handle = written(rows(4))
     objects.delete([handle.name])
     with pytest.raises(ObjectMissingError) as caught:
         read(files, handle, SOME)
@@ -211,8 +202,7 @@ def test_a_missing_file_is_named_with_its_epoch() -> None:
 @pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("index", [b"", b"nonsense", b"[]", b"[[1]]", b'[[1, "00"]]', b"7"])
 def test_an_index_that_cannot_be_is_damage(index: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = StateFileStore(DictObjectStore())
     monkeypatch.setattr(state_file, "index_of", lambda *_: index)
-    handle = files.write(rows(4), HEADER, "some/directory", 40)
+    _, files, handle = written(rows(4))
     with pytest.raises(CorruptObjectError, match="not a state file of ours"):
         read(files, handle, SOME)

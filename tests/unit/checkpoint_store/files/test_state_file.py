@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 import zlib
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -65,12 +64,6 @@ def rewritten(data: bytes, **changes: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_what_was_written_is_read() -> None:
-    rows = table(10, 10, 12, 19)
-    data = encode_state_file(rows, HEADER).data
-    assert decoded(data, handle_of(data, 4), HEADER.key_groups) == rows.to_pylist()
-
-
 def test_any_arrow_reader_reads_the_file_and_what_it_says_of_itself() -> None:
     rows = table(10, 10, 12, 19)
     read = pa.ipc.open_file(encode_state_file(rows, HEADER).data).read_all()
@@ -102,17 +95,10 @@ def test_only_rows_of_the_range_are_read(start: int, end: int, expected: list[in
     assert [row["_key_group"] for row in rows] == expected
 
 
-def test_a_narrowed_handle_gives_no_rows_beyond_itself() -> None:
-    data = encode_state_file(table(10, 12, 12, 15), HEADER).data
-    handle = replace(handle_of(data, 4), key_groups=KeyGroupRange(11, 13))
-    assert [row["_key_group"] for row in decoded(data, handle, KeyGroupRange(0, 99))] == [12, 12]
-
-
 def batches_of(rows: pa.Table) -> list[tuple[int, int, int]]:
     """Return the first key group, the last key group and the number of rows of each batch of a
     file."""
     metadata = pa.ipc.open_file(encode_state_file(rows, HEADER).data).schema.metadata
-    assert metadata is not None
     return [tuple(entry) for entry in json.loads(metadata[b"cowstate.batches"])]
 
 
@@ -138,12 +124,6 @@ def test_small_key_groups_share_a_batch_and_large_ones_are_cut() -> None:
     ]
 
 
-def test_batches_of_long_rows_have_few() -> None:
-    rows = table(*[10] * 50, *[11] * 50, *[12] * 50)
-    long_rows = rows.append_column("text", pa.array(["x" * 100_000] * 150))
-    assert [rows for _, _, rows in batches_of(long_rows)] == [50, 50, 50, 0]
-
-
 def test_batches_have_few_long_rows_where_most_rows_are_short() -> None:
     rows = table(*[10] * 100_000, *[11] * 300)
     texts = pa.array(["x"] * 100_000 + ["x" * 100_000] * 300)
@@ -152,12 +132,6 @@ def test_batches_have_few_long_rows_where_most_rows_are_short() -> None:
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
     assert sum(batch.num_rows for batch in batches) == 100_300
     assert max(batch.nbytes for batch in batches) <= 4 * BATCH_BYTES
-
-
-def test_a_small_file_has_no_index() -> None:
-    encoded = encode_state_file(table(10, 12, 19), HEADER)
-    assert encoded.tail is None
-    assert batches_of(table(10, 12, 19)) == [(10, 19, 3)]
 
 
 def test_the_rows_are_compressed() -> None:

@@ -59,9 +59,7 @@ def rows_in(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [number for batch in batches for number in batch.column("number").to_pylist()]
 
 
-def test_what_was_written_is_read_of_the_key_groups_that_are_asked_for(
-    files: StateFileStore, handle: StateHandle
-) -> None:
+def test_rows_of_the_asked_key_groups_are_read(files: StateFileStore, handle: StateHandle) -> None:
     assert rows_in(files.read(handle, KeyGroupRange(0, 99))) == [1, 2, 3, 4]
     assert rows_in(files.read(handle, KeyGroupRange(11, 12))) == [3]
     narrowed = replace(handle, key_groups=KeyGroupRange(12, 19))
@@ -76,9 +74,7 @@ def test_the_name_has_the_writer_s_own_part(files: StateFileStore, handle: State
     )
 
 
-def test_a_handle_tells_the_bounds_of_the_columns_that_are_asked_for(
-    files: StateFileStore, handle: StateHandle
-) -> None:
+def test_handles_have_bounds_of_wanted_columns(files: StateFileStore, handle: StateHandle) -> None:
     assert (handle.kind, handle.epoch, handle.rows) == ("snapshot", 12, 4)
     assert handle.key_bounds == ()
     bounded = files.write(ROWS, HEADER, "some/directory", 40, ["key"])
@@ -101,14 +97,6 @@ def test_a_missing_file_is_named_with_its_epoch(
     with pytest.raises(ObjectMissingError) as caught:
         files.read(handle, HEADER.key_groups)
     assert (caught.value.name, caught.value.epoch) == (handle.name, 12)
-
-
-def test_damage_is_found_before_the_first_row(
-    objects: Counting, files: StateFileStore, handle: StateHandle
-) -> None:
-    objects.objects[handle.name] = objects.objects[handle.name][:-1] + b"?"
-    with pytest.raises(CorruptObjectError, match="sha256"):
-        files.read(handle, HEADER.key_groups)
 
 
 class ReadTogether(DictObjectStore):

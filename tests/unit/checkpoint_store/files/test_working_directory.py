@@ -66,12 +66,8 @@ def test_that_of_a_killed_process_goes_with_the_next_one_and_that_of_a_running_o
 ) -> None:
     def begun() -> tuple[subprocess.Popen[str], Path]:
         process = subprocess.Popen(
-            [sys.executable, "-c", _WORKS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", _WORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert process.stdout is not None
         return process, Path(process.stdout.readline().strip())
 
     running, used = begun()
@@ -122,10 +118,7 @@ def no_space(folder: Path) -> None:
     ("refuse", "problem"), [(no_directory, "No such file"), (no_space, "No space left")]
 )
 def test_a_folder_that_cannot_be_made_is_told_with_the_directory_and_the_way_out(
-    temporary: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refuse: Callable[[Path], None],
-    problem: str,
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, refuse: Callable[[Path], None], problem: str
 ) -> None:
     def refused(*_: object, **__: object) -> str:
         refuse(temporary)

@@ -64,9 +64,7 @@ def test_what_is_done_is_given_and_what_is_not_due_is_left() -> None:
     assert failed.failures == 0
 
 
-def test_news_is_a_warning_of_one_line_and_the_rest_is_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_only_news_is_a_warning_and_it_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
     def refused() -> str:
         raise StoreAccessError(URL, "no right")
 

@@ -46,9 +46,7 @@ def objects() -> DictObjectStore:
     return objects
 
 
-def test_orphans_and_what_was_never_published_go_after_the_grace_period(
-    objects: DictObjectStore,
-) -> None:
+def test_orphans_and_unpublished_objects_go_after_a_grace_period(objects: DictObjectStore) -> None:
     documents = Documents(objects, {"files/needed"})
     assert sweep_orphans(objects, documents, 100.0, now=100.0) == []
     assert sweep_orphans(objects, documents, 100.0, now=100.5) == [
@@ -59,9 +57,7 @@ def test_orphans_and_what_was_never_published_go_after_the_grace_period(
     assert objects.objects.keys() == {"files/needed", "others/c"}
 
 
-def test_a_writer_whose_clock_is_ahead_goes_by_the_clock_of_the_store(
-    objects: DictObjectStore, tmp_path: Path
-) -> None:
+def test_a_clock_ahead_follows_the_store_s_clock(objects: DictObjectStore, tmp_path: Path) -> None:
     day = 86_400.0
     objects.now = 1000.0
     before = objects.copy()
@@ -77,9 +73,7 @@ def test_a_writer_whose_clock_is_ahead_goes_by_the_clock_of_the_store(
     assert sweep_orphans(objects, documents, day / 2, time_of_store(before, 1000.0 + day)) == []
 
 
-def test_what_was_never_published_goes_even_if_everything_is_needed(
-    objects: DictObjectStore,
-) -> None:
+def test_what_was_never_published_goes_even_if_all_is_needed(objects: DictObjectStore) -> None:
     documents = Documents(objects, {"files/a", "files/b", "files/needed"})
     assert sweep_orphans(objects, documents, 0.0, now=1.0) == [f"{UNPUBLISHED}/d"]
 

@@ -12,9 +12,7 @@ from checkpoint_store.errors import ObjectMissingError
 from checkpoint_store.objects.object_store import LocalObjectStore
 
 
-def test_a_missing_file_is_asked_for_again_when_the_server_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's cache says that a file is missing until the directories above the file are
     opened."""
     store = LocalObjectStore(tmp_path / "store")

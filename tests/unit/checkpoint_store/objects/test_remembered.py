@@ -19,10 +19,6 @@ def filled(most: int, count: int) -> Remembered[int, str]:
     return remembered
 
 
-def test_a_value_that_was_not_put_is_not_remembered() -> None:
-    assert filled(3, 3).get(3) is None
-
-
 def test_what_is_forgotten_is_not_remembered() -> None:
     remembered = filled(3, 2)
     remembered.forget(0)

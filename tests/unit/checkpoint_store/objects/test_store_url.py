@@ -10,9 +10,7 @@ from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import open_object_store
 
 
-def test_a_scheme_without_its_slash_or_its_colon_is_no_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistyped_scheme_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreAccessError, match=r"write s3://…, or \./s3:/bucket/a for a local"):
         open_object_store("s3:/bucket/a")

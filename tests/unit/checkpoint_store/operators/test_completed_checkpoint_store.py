@@ -17,7 +17,6 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.run_errors import RunOverError
 from tests.support.operators.scripted_operator import (
@@ -25,17 +24,11 @@ from tests.support.operators.scripted_operator import (
     ScriptedOperator,
     restored,
     state_before,
-    state_table,
     whole_range,
 )
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.stores.sealed_documents import of_version
-
-
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
 
 
 def published(objects: DictObjectStore, part: str) -> list[str]:
@@ -52,395 +45,290 @@ def start_of(objects: DictObjectStore, epoch: int) -> tuple[int, str] | None:
     return where(CompletedCheckpointStore(objects).latest_before(epoch))
 
 
-class TestOpen:
-    def test_the_first_opening_creates_the_store_and_later_ones_read_it(
-        self, objects: DictObjectStore
-    ) -> None:
-        assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
-        written = dict(objects.objects)
-        assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
-        assert objects.objects == written == {"store.json": encode_metadata(METADATA)}
+def test_one_opening_makes_the_store_later_ones_read_it(objects: DictObjectStore) -> None:
+    assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
+    written = dict(objects.objects)
+    assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
+    assert objects.objects == written == {"store.json": encode_metadata(METADATA)}
 
-    @pytest.mark.parametrize(
-        ("field", "value"),
-        [
-            ("operator", "sums"),
-            ("max_parallelism", 16),
-            ("key_schema_json", '{"type":"long"}'),
-            ("store_id", "store-2"),
-        ],
-    )
-    def test_a_store_of_something_else_is_refused_with_both_values(
-        self, objects: DictObjectStore, field: str, value: object
-    ) -> None:
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("operator", "sums"),
+        ("max_parallelism", 16),
+        ("key_schema_json", '{"type":"long"}'),
+        ("store_id", "store-2"),
+    ],
+)
+def test_a_store_of_something_else_is_refused_with_both_values(
+    objects: DictObjectStore, field: str, value: object
+) -> None:
+    CompletedCheckpointStore(objects).open(METADATA)
+    other = replace(METADATA, **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(StoreMismatchError) as caught:
+        CompletedCheckpointStore(objects).open(other)
+    stored = str(getattr(METADATA, field))
+    assert (caught.value.field, caught.value.stored) == (field, stored)
+    assert caught.value.expected == str(value)
+
+
+def test_a_store_of_a_newer_format_is_refused(objects: DictObjectStore) -> None:
+    objects.put("store.json", of_version(2, encode_metadata(METADATA)))
+    with pytest.raises(UnsupportedFormatError, match=r"store\.json .* version 2"):
         CompletedCheckpointStore(objects).open(METADATA)
-        other = replace(METADATA, **{field: value})  # type: ignore[arg-type]
-        with pytest.raises(StoreMismatchError) as caught:
-            CompletedCheckpointStore(objects).open(other)
-        stored = str(getattr(METADATA, field))
-        assert (caught.value.field, caught.value.stored) == (field, stored)
-        assert caught.value.expected == str(value)
-
-    def test_a_store_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
-        objects.put("store.json", of_version(2, encode_metadata(METADATA)))
-        with pytest.raises(UnsupportedFormatError, match=r"store\.json .* version 2"):
-            CompletedCheckpointStore(objects).open(METADATA)
-
-    @pytest.mark.parametrize("damage", [b"", b"{", encode_metadata(METADATA)[:40] + b"?"])
-    def test_damage_is_an_error_and_changes_nothing(
-        self, objects: DictObjectStore, damage: bytes
-    ) -> None:
-        objects.put("store.json", damage)
-        with pytest.raises(
-            CorruptObjectError, match=r"store\.json .*delete it and start the query"
-        ):
-            CompletedCheckpointStore(objects).open(METADATA)
-        assert objects.objects["store.json"] == damage
 
 
-class TestRuns:
-    def test_a_later_run_has_a_greater_number(self, objects: DictObjectStore) -> None:
-        store = CompletedCheckpointStore(objects)
-        runs = [store.runs.register(run_id) for run_id in ("c", "a", "b")]
-        assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
-
-    def test_a_run_is_later_than_those_that_wrote_though_their_entries_are_gone(
-        self, objects: DictObjectStore
-    ) -> None:
-        for run_id in ("c", "a"):
-            ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
-        ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
-        objects.delete(published(objects, "runs/"))
-        assert CompletedCheckpointStore(objects).runs.register("d") == Run(4, "d")
-        objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
-        assert CompletedCheckpointStore(objects).runs.register("e") == Run(3, "e")
-
-    def test_a_run_that_registers_again_keeps_its_number(self, objects: DictObjectStore) -> None:
-        first = CompletedCheckpointStore(objects).runs.register("c")
-        CompletedCheckpointStore(objects).runs.register("a")
-        written = len(objects.objects)
-        assert CompletedCheckpointStore(objects).runs.register("c") == first
-        assert len(objects.objects) == written
+def test_a_later_run_has_a_greater_number(objects: DictObjectStore) -> None:
+    store = CompletedCheckpointStore(objects)
+    runs = [store.runs.register(run_id) for run_id in ("c", "a", "b")]
+    assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
 
 
-class TestCompleting:
-    def test_the_last_barrier_completes_the_epoch(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects, parallelism=3)
-        for subtask in range(2):
-            operator.run_subtask(0, subtask, {0: 1}, None)
-            assert not operator.checkpoints.complete(0, operator.run, 3)
-            assert published(objects, "manifests/") == []
-        last = operator.run_subtask(0, 2, {}, None)
-        assert operator.checkpoints.complete(0, operator.run, 3)
-        assert operator.checkpoints.latest_before(1).barriers[2] == last
-        assert len(published(objects, "manifests/")) == 1
-        assert start_of(objects, 1) == (0, "run-a")
-
-    def test_barriers_that_others_published_complete_it_too(self, objects: DictObjectStore) -> None:
-        first, second = ScriptedOperator(objects), ScriptedOperator(objects)
-        first.run_subtask(0, 0, {0: 1}, None)
-        second.run_subtask(0, 1, {7: 1}, None)
-        assert second.checkpoints.complete(0, second.run, 2)
-        assert first.checkpoints.complete(0, first.run, 2)
-        assert len(published(objects, "manifests/")) == 1
-        assert state_before(objects, 1) == {0: 1, 7: 1}
-
-    def test_the_latest_attempts_make_the_manifest_that_wins(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        # Names drawn later sort first, so only the attempt can decide.
-        uniques = (f"{number:012x}" for number in range(99, 0, -1))
-        operator.checkpoints = CompletedCheckpointStore(objects, lambda: next(uniques))
-        operator.checkpoints.open(METADATA)
-        operator.run_epoch(0, {0: 1, 7: 1}, attempt=1)
-        # The epoch runs again; meanwhile a manifest of old and new barriers is written.
-        operator.run_subtask(0, 1, {7: 2}, None, attempt=4)
-        operator.checkpoints.complete(0, operator.run, 2)
-        operator.run_subtask(0, 0, {0: 2}, None, attempt=3)
-        operator.checkpoints.complete(0, operator.run, 2)
-        assert state_before(objects, 1) == {0: 2, 7: 2}
-        completed = operator.checkpoints.completed_at(0, operator.run, 2)
-        assert restored(operator.checkpoints, completed, whole_range(2)) == {0: 2, 7: 2}
-
-    def test_a_barrier_has_files_of_its_own_key_groups_only(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        barrier = operator.run_subtask(0, 0, {0: 1}, None)
-        with pytest.raises(AssertionError):
-            operator.checkpoints.publish_barrier(replace(barrier, subtask=1))
-
-    def test_what_this_process_wrote_is_not_read_again(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        objects.reads.clear()
-        operator.run_epoch(0, {0: 1})
-        operator.checkpoints.completed_at(0, operator.run, 2)
-        operator.checkpoints.latest_before(1)
-        operator.checkpoints.retain(2)
-        assert objects.reads == []
+def test_a_run_is_later_than_writers_without_entries(objects: DictObjectStore) -> None:
+    for run_id in ("c", "a"):
+        ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
+    ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
+    objects.delete(published(objects, "runs/"))
+    assert CompletedCheckpointStore(objects).runs.register("d") == Run(4, "d")
+    objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
+    assert CompletedCheckpointStore(objects).runs.register("e") == Run(3, "e")
 
 
-class TestLatestBefore:
-    def test_a_new_store_starts_from_nothing(self, objects: DictObjectStore) -> None:
-        assert start_of(objects, 0) is None
-        assert start_of(objects, 5) is None
+def test_a_run_that_registers_again_keeps_its_number(objects: DictObjectStore) -> None:
+    first = CompletedCheckpointStore(objects).runs.register("c")
+    CompletedCheckpointStore(objects).runs.register("a")
+    written = len(objects.objects)
+    assert CompletedCheckpointStore(objects).runs.register("c") == first
+    assert len(objects.objects) == written
 
-    def test_an_epoch_starts_from_the_one_before(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        for epoch in range(3):
-            operator.run_epoch(epoch, {epoch: 1})
-        assert [start_of(objects, epoch) for epoch in range(4)] == [
-            None,
-            (0, "run-a"),
-            (1, "run-a"),
-            (2, "run-a"),
-        ]
 
-    def test_skipped_epochs_do_not_matter(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(7, {7: 1})
-        assert start_of(objects, 7) == (0, "run-a")
-        assert start_of(objects, 100) == (7, "run-a")
+def test_the_last_barrier_completes_the_epoch(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=3)
+    for subtask in range(2):
+        operator.run_subtask(0, subtask, {0: 1}, None)
+        assert not operator.checkpoints.complete(0, operator.run, 3)
+        assert published(objects, "manifests/") == []
+    last = operator.run_subtask(0, 2, {}, None)
+    assert operator.checkpoints.complete(0, operator.run, 3)
+    assert operator.checkpoints.latest_before(1).barriers[2] == last
+    assert len(published(objects, "manifests/")) == 1
+    assert start_of(objects, 1) == (0, "run-a")
 
-    def test_an_epoch_with_files_but_no_barrier_was_not_run(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        barrier = operator.run_subtask(1, 0, {0: 2}, None)
-        objects.delete(published(objects, "barrier-00000-of-00002")[-1:])
-        assert published(objects, barrier.handles[0].name) != []
-        assert start_of(objects, 2) == (0, "run-a")
 
-    def test_an_aligned_epoch_without_manifest_counts(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(1, {0: 2})
-        objects.delete(published(objects, "manifests/")[1:])
-        before = dict(objects.objects)
-        assert state_before(objects, 2) == {0: 2}
-        assert objects.objects == before
+def test_the_latest_attempts_make_the_winning_manifest(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    # Names drawn later sort first, so only the attempt can decide.
+    uniques = (f"{number:012x}" for number in range(99, 0, -1))
+    operator.checkpoints = CompletedCheckpointStore(objects, lambda: next(uniques))
+    operator.checkpoints.open(METADATA)
+    operator.run_epoch(0, {0: 1, 7: 1}, attempt=1)
+    # The epoch runs again; meanwhile a manifest of old and new barriers is written.
+    operator.run_subtask(0, 1, {7: 2}, None, attempt=4)
+    operator.checkpoints.complete(0, operator.run, 2)
+    operator.run_subtask(0, 0, {0: 2}, None, attempt=3)
+    operator.checkpoints.complete(0, operator.run, 2)
+    assert state_before(objects, 1) == {0: 2, 7: 2}
+    completed = operator.checkpoints.completed_at(0, operator.run, 2)
+    assert restored(operator.checkpoints, completed, whole_range(2)) == {0: 2, 7: 2}
 
-    def test_a_partial_epoch_is_never_built_upon(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects, parallelism=4)
-        operator.run_epoch(0, {0: 1})
-        base = operator.checkpoints.latest_before(1)
-        for subtask in (0, 2):
-            operator.run_subtask(1, subtask, {0: 2}, base)
-        with pytest.raises(PartialEpochError) as caught:
+
+def test_a_barrier_has_files_of_its_own_key_groups_only(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    barrier = operator.run_subtask(0, 0, {0: 1}, None)
+    with pytest.raises(AssertionError):
+        operator.checkpoints.publish_barrier(replace(barrier, subtask=1))
+
+
+def test_what_this_process_wrote_is_not_read_again(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    objects.reads.clear()
+    operator.run_epoch(0, {0: 1})
+    operator.checkpoints.completed_at(0, operator.run, 2)
+    operator.checkpoints.latest_before(1)
+    operator.checkpoints.retain(2)
+    assert objects.reads == []
+
+
+def test_an_epoch_with_files_but_no_barrier_was_not_run(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    barrier = operator.run_subtask(1, 0, {0: 2}, None)
+    objects.delete(published(objects, "barrier-00000-of-00002")[-1:])
+    assert published(objects, barrier.handles[0].name) != []
+    assert start_of(objects, 2) == (0, "run-a")
+
+
+def test_a_partial_epoch_is_never_built_upon(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=4)
+    operator.run_epoch(0, {0: 1})
+    base = operator.checkpoints.latest_before(1)
+    for subtask in (0, 2):
+        operator.run_subtask(1, subtask, {0: 2}, base)
+    with pytest.raises(PartialEpochError) as caught:
+        start_of(objects, 2)
+    error = caught.value
+    assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
+    assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
+    # The epoch itself can run again.
+    assert start_of(objects, 1) == (0, "run-a")
+    operator.run_epoch(1, {0: 3}, attempt=2)
+    assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
+    assert state_before(objects, 2) == {0: 3}
+
+
+def test_a_zombie_that_publishes_late_is_not_picked_up(objects: DictObjectStore) -> None:
+    zombie = ScriptedOperator(objects, "run-z")
+    zombie.run_epoch(0, {0: 1})
+    operator = ScriptedOperator(objects, "run-b")
+    operator.run_epoch(1, {0: 2})
+    # Tasks of the older run are still alive and write all barriers of the same epoch.
+    base = zombie.checkpoints.latest_before(1)
+    for subtask in range(2):
+        zombie.run_subtask(1, subtask, {0: 666}, base, attempt=99)
+    zombie.checkpoints.complete(1, zombie.run, 2)
+    operator.checkpoints.starts.note_reached("run-b", 2)
+    operator.run_epoch(3, {1: 3})
+    assert state_before(objects, 4) == {0: 2, 1: 3}
+
+
+def test_a_rollback_without_its_manifest_is_followed(objects: DictObjectStore) -> None:
+    first = ScriptedOperator(objects, "run-a")
+    for epoch in range(10):
+        first.run_epoch(epoch, {0: epoch})
+    take_back(objects, 4)
+    second = ScriptedOperator(objects, "run-b")
+    base = second.checkpoints.latest_before(4)
+    for subtask in range(2):
+        second.run_subtask(4, subtask, {1: 4}, base)
+    assert start_of(objects, 9) == (4, "run-b")
+
+
+@pytest.mark.parametrize("length", [0, 100])
+def test_cuts_never_lead_to_older_epochs(objects: DictObjectStore, length: int) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    operator.run_epoch(1, {0: 2})
+    manifest = published(objects, "manifests/")[-1]
+    objects.objects[manifest] = objects.objects[manifest][:length]
+    assert state_before(objects, 2) == {0: 2}
+    for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
+        objects.objects[barrier] = objects.objects[barrier][:length]
+        with pytest.raises(CorruptObjectError, match="barrier-"):
             start_of(objects, 2)
-        error = caught.value
-        assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
-        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
-        # The epoch itself can run again.
-        assert start_of(objects, 1) == (0, "run-a")
-        operator.run_epoch(1, {0: 3}, attempt=2)
-        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
-        assert state_before(objects, 2) == {0: 3}
 
-    def test_a_partial_epoch_of_an_older_run_does_not_matter(
-        self, objects: DictObjectStore
-    ) -> None:
-        ScriptedOperator(objects, "run-a").run_subtask(0, 0, {0: 1}, None)
-        ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2})
-        assert start_of(objects, 1) == (0, "run-b")
 
-    def test_a_zombie_that_publishes_late_is_not_picked_up(self, objects: DictObjectStore) -> None:
-        zombie = ScriptedOperator(objects, "run-z")
-        zombie.run_epoch(0, {0: 1})
-        operator = ScriptedOperator(objects, "run-b")
-        operator.run_epoch(1, {0: 2})
-        # Tasks of the older run are still alive and write all barriers of the same epoch.
-        base = zombie.checkpoints.latest_before(1)
-        for subtask in range(2):
-            zombie.run_subtask(1, subtask, {0: 666}, base, attempt=99)
-        zombie.checkpoints.complete(1, zombie.run, 2)
-        operator.checkpoints.starts.note_reached("run-b", 2)
-        operator.run_epoch(3, {1: 3})
-        assert state_before(objects, 4) == {0: 2, 1: 3}
-
-    def test_an_abandoned_timeline_is_not_picked_up(self, objects: DictObjectStore) -> None:
-        first = ScriptedOperator(objects, "run-a")
-        for epoch in range(10):
-            first.run_epoch(epoch, {0: epoch})
-        # The query goes back to a Spark checkpoint whose next epoch is 4.
-        take_back(objects, 4)
-        second = ScriptedOperator(objects, "run-b")
-        second.run_epoch(4, {1: 4})
-        assert state_before(objects, 5) == {0: 3, 1: 4}
-        assert start_of(objects, 9) == (4, "run-b")
-        assert start_of(objects, 4) == (3, "run-a")
-
-    def test_a_rollback_that_died_before_its_manifest_is_followed(
-        self, objects: DictObjectStore
-    ) -> None:
-        first = ScriptedOperator(objects, "run-a")
-        for epoch in range(10):
-            first.run_epoch(epoch, {0: epoch})
-        take_back(objects, 4)
-        second = ScriptedOperator(objects, "run-b")
-        base = second.checkpoints.latest_before(4)
-        for subtask in range(2):
-            second.run_subtask(4, subtask, {1: 4}, base)
-        assert start_of(objects, 9) == (4, "run-b")
-
-    @pytest.mark.parametrize("length", [0, 100])
-    def test_a_cut_manifest_or_barrier_never_leads_to_an_older_epoch(
-        self, objects: DictObjectStore, length: int
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(1, {0: 2})
-        manifest = published(objects, "manifests/")[-1]
-        objects.objects[manifest] = objects.objects[manifest][:length]
-        assert state_before(objects, 2) == {0: 2}
-        for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
-            objects.objects[barrier] = objects.objects[barrier][:length]
-            with pytest.raises(CorruptObjectError, match="barrier-"):
-                start_of(objects, 2)
-
-    def test_the_only_barrier_of_an_epoch_without_manifest_is_needed_whole(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects, parallelism=1)
-        operator.run_epoch(0, {0: 1})
-        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
-        barrier = published(objects, "barrier-")[-1]
-        objects.objects[barrier] = objects.objects[barrier][:-1]
-        for find in (
-            lambda: start_of(objects, 2),
-            lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
-            lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
-        ):
-            with pytest.raises(CorruptObjectError) as caught:
-                find()
-            assert (caught.value.name, caught.value.epoch) == (barrier, 1)
-
-    def test_a_damaged_barrier_that_a_later_attempt_replaced_is_passed_over(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        for attempt in (1, 2):
-            operator.run_subtask(0, 0, {0: attempt}, None, attempt=attempt)
-        operator.run_subtask(0, 1, {7: 1}, None)
-        first, second, _ = published(objects, "barrier-")
-        whole = dict(objects.objects)
-        objects.objects[first] = b""
-        assert state_before(objects, 1) == {0: 2, 7: 1}
-        objects.objects |= {first: whole[first], second: b""}
+def test_the_only_barrier_of_an_epoch_is_needed_whole(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=1)
+    operator.run_epoch(0, {0: 1})
+    operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+    barrier = published(objects, "barrier-")[-1]
+    objects.objects[barrier] = objects.objects[barrier][:-1]
+    for find in (
+        lambda: start_of(objects, 2),
+        lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
+        lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
+    ):
         with pytest.raises(CorruptObjectError) as caught:
-            start_of(objects, 1)
-        assert caught.value.name == second
-
-    def test_a_damaged_manifest_is_rebuilt_from_intact_barriers(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        [manifest] = published(objects, "manifests/")
-        objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
-        assert state_before(objects, 1) == {0: 1}
-        fresh = CompletedCheckpointStore(objects)
-        assert where(fresh.completed_at(0, operator.run, 2)) == (0, "run-a")
-        assert len(published(objects, "manifests/")) == 2
-
-    def test_a_damaged_manifest_without_its_barriers_is_named(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        [manifest] = published(objects, "manifests/")
-        objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
-        objects.delete(published(objects, "barrier-00001"))
-        for find in (
-            lambda: start_of(objects, 1),
-            lambda: CompletedCheckpointStore(objects).completed_at(0, operator.run, 2),
-        ):
-            with pytest.raises(CorruptObjectError) as caught:
-                find()
-            assert (caught.value.name, caught.value.epoch) == (manifest, 0)
-
-    def test_an_epoch_behind_the_retained_ones_does_not_silently_start_from_nothing(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        for epoch in range(5):
-            operator.run_epoch(epoch, {0: epoch})
-        operator.checkpoints.retain(2)
-        assert start_of(objects, 4) == (3, "run-a")
-        with pytest.raises(EpochNotRetainedError) as caught:
-            start_of(objects, 3)
-        assert (caught.value.epoch, caught.value.oldest) == (3, 3)
-        assert start_of(objects, 0) is None
-
-    def test_the_very_first_epoch_may_run_again(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(3, {0: 1})
-        operator.run_epoch(4, {0: 2})
-        assert start_of(objects, 3) is None
+            find()
+        assert (caught.value.name, caught.value.epoch) == (barrier, 1)
 
 
-class TestCompletedAt:
-    def test_the_manifest_of_this_run_and_epoch_is_found_by_one_listing(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        completed = operator.run_epoch(0, {0: 1})
-        fresh = CompletedCheckpointStore(objects)
-        objects.listings.clear()
-        assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
-        assert objects.listings == ["manifests"]
+def test_a_replaced_damaged_barrier_is_passed_over(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for attempt in (1, 2):
+        operator.run_subtask(0, 0, {0: attempt}, None, attempt=attempt)
+    operator.run_subtask(0, 1, {7: 1}, None)
+    first, second, _ = published(objects, "barrier-")
+    whole = dict(objects.objects)
+    objects.objects[first] = b""
+    assert state_before(objects, 1) == {0: 2, 7: 1}
+    objects.objects |= {first: whole[first], second: b""}
+    with pytest.raises(CorruptObjectError) as caught:
+        start_of(objects, 1)
+    assert caught.value.name == second
 
-    def test_an_aligned_epoch_without_manifest_is_given_one(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        completed = operator.run_epoch(0, {0: 1})
-        objects.delete(published(objects, "manifests/"))
-        fresh = CompletedCheckpointStore(objects)
-        assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
-        assert len(published(objects, "manifests/")) == 1
 
-    def test_a_partial_epoch_is_an_error_and_an_absent_one_is_none(
-        self, objects: DictObjectStore
-    ) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_subtask(0, 1, {7: 1}, None)
-        with pytest.raises(PartialEpochError) as caught:
-            operator.checkpoints.completed_at(0, operator.run, 2)
-        assert (caught.value.present, caught.value.missing) == ((1,), (0,))
-        assert operator.checkpoints.completed_at(1, operator.run, 2) is None
+def test_an_epoch_before_the_retained_ones_is_an_error(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(5):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.checkpoints.retain(2)
+    assert start_of(objects, 4) == (3, "run-a")
+    with pytest.raises(EpochNotRetainedError) as caught:
+        start_of(objects, 3)
+    assert (caught.value.epoch, caught.value.oldest) == (3, 3)
+    assert start_of(objects, 0) is None
 
-    def test_what_another_run_completed_does_not_count(self, objects: DictObjectStore) -> None:
-        ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
-        later = ScriptedOperator(objects, "run-b")
-        assert later.checkpoints.completed_at(0, later.run, 2) is None
 
-    def test_a_run_is_over_once_a_later_one_has_completed_an_epoch(
-        self, objects: DictObjectStore
-    ) -> None:
-        older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
-        completed = older.run_epoch(0, {0: 1})
-        assert older.checkpoints.completed_at(0, older.run, 2) == share_of_all(completed)
-        assert older.checkpoints.latest_before(1, older.run) == completed
-        later.run_epoch(1, {0: 2})
-        for ask in (
-            lambda: older.checkpoints.completed_at(0, older.run, 2),
-            lambda: older.checkpoints.latest_before(1, older.run),
-            lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
-        ):
-            with pytest.raises(RunOverError) as caught:
-                ask()
-            assert (caught.value.run.run_id, caught.value.epoch) == ("run-a", 1)
-        assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
-        assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
+def test_the_very_first_epoch_may_run_again(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(3, {0: 1})
+    operator.run_epoch(4, {0: 2})
+    assert start_of(objects, 3) is None
 
-    def test_runs_that_share_a_number_are_told_apart(self, objects: DictObjectStore) -> None:
-        first, second = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
-        second.run = Run(first.run.number, "run-b")
-        completed = first.run_epoch(0, {0: 1})
-        for subtask in range(2):
-            second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
-        assert second.checkpoints.complete(0, second.run, 2)
-        fresh = CompletedCheckpointStore(objects)
-        assert fresh.completed_at(0, first.run, 2) == share_of_all(completed)
-        assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
+
+def test_an_epoch_s_manifest_is_found_by_one_listing(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    completed = operator.run_epoch(0, {0: 1})
+    fresh = CompletedCheckpointStore(objects)
+    objects.listings.clear()
+    assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
+    assert objects.listings == ["manifests"]
+
+
+def test_an_aligned_epoch_without_manifest_is_given_one(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    completed = operator.run_epoch(0, {0: 1})
+    objects.delete(published(objects, "manifests/"))
+    fresh = CompletedCheckpointStore(objects)
+    assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
+    assert len(published(objects, "manifests/")) == 1
+
+
+def test_partial_epochs_are_errors_and_absent_ones_none(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_subtask(0, 1, {7: 1}, None)
+    with pytest.raises(PartialEpochError) as caught:
+        operator.checkpoints.completed_at(0, operator.run, 2)
+    assert (caught.value.present, caught.value.missing) == ((1,), (0,))
+    assert operator.checkpoints.completed_at(1, operator.run, 2) is None
+
+
+def test_what_another_run_completed_does_not_count(objects: DictObjectStore) -> None:
+    ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
+    later = ScriptedOperator(objects, "run-b")
+    assert later.checkpoints.completed_at(0, later.run, 2) is None
+
+
+def test_a_run_is_over_once_a_later_completes_an_epoch(objects: DictObjectStore) -> None:
+    older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+    completed = older.run_epoch(0, {0: 1})
+    assert older.checkpoints.completed_at(0, older.run, 2) == share_of_all(completed)
+    assert older.checkpoints.latest_before(1, older.run) == completed
+    later.run_epoch(1, {0: 2})
+    for ask in (
+        lambda: older.checkpoints.completed_at(0, older.run, 2),
+        lambda: older.checkpoints.latest_before(1, older.run),
+        lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
+    ):
+        with pytest.raises(RunOverError) as caught:
+            ask()
+        assert (caught.value.run.run_id, caught.value.epoch) == ("run-a", 1)
+    assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
+    assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
+
+
+def test_runs_that_share_a_number_are_told_apart(objects: DictObjectStore) -> None:
+    first, second = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+    second.run = Run(first.run.number, "run-b")
+    completed = first.run_epoch(0, {0: 1})
+    for subtask in range(2):
+        second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
+    assert second.checkpoints.complete(0, second.run, 2)
+    fresh = CompletedCheckpointStore(objects)
+    assert fresh.completed_at(0, first.run, 2) == share_of_all(completed)
+    assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
 
 
 def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:
@@ -456,42 +344,9 @@ def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> No
     assert len(objects.reads) == 4
 
 
-def test_state_is_restored_at_another_parallelism(objects: DictObjectStore) -> None:
-    state: dict[int, int] = {}
-    for epoch, parallelism in enumerate((2, 5, 1, 3)):
-        changes = {group: epoch * 100 + group for group in range(epoch, 8, 2)}
-        kind: StateFileKind = "snapshot" if epoch == 2 else "changelog"
-        ScriptedOperator(objects, f"run-{epoch}", parallelism).run_epoch(epoch, changes, kind)
-        state |= changes
-        for readers in range(1, 9):
-            assert state_before(objects, epoch + 1, readers) == state
-
-
-def test_a_reader_asks_for_any_range(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    completed = operator.run_epoch(0, {group: group for group in range(8)})
-    ranges = [KeyGroupRange(3, 5)]
-    assert restored(operator.checkpoints, completed, ranges) == {3: 3, 4: 4, 5: 5}
-
-
-def test_a_file_is_read_once_for_handles_of_it_that_follow_one_another(
-    objects: DictObjectStore,
-) -> None:
+def test_a_reader_asks_for_any_range_of_each_file(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects, parallelism=1)
-    completed = operator.run_epoch(0, {group: group for group in range(8)})
-    assert completed is not None
-    (whole,) = completed.barriers[0].handles
-    pieces = [
-        replace(whole, key_groups=KeyGroupRange(start, end)) for start, end in ((0, 1), (5, 7))
-    ]
-    objects.reads.clear()
-    read = [
-        (handle, [row["value"] for batch in batches for row in batch.to_pylist()])
-        for handle, batches in operator.checkpoints.files.read_each(pieces, KeyGroupRange(1, 6))
-    ]
-    assert read == [(pieces[0], [1]), (pieces[1], [5, 6])]
-    assert objects.reads == [whole.name]
-
-
-def test_a_state_table_is_what_the_format_asks_for() -> None:
-    assert state_table({3: 1, 1: 2}).column("_key_group").to_pylist() == [1, 3]
+    files = operator.run_subtask(0, 0, {group: group for group in range(8)}, None).handles
+    read = operator.checkpoints.files.read_each(files, KeyGroupRange(3, 5))
+    rows = [row["value"] for _, batches in read for batch in batches for row in batch.to_pylist()]
+    assert rows == [3, 4, 5]

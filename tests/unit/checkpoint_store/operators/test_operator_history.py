@@ -1,46 +1,31 @@
-"""Readers see the right epochs of an operator after rescaling, rollback and clean-up."""
+"""Readers see the right epochs of an operator, and read each object once (I1)."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.epochs.completed_checkpoint import Barrier, StateSchema
-from checkpoint_store.epochs.store_metadata import StoreMetadata
-from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    StateNotFoundError,
-    VersionMissingError,
-    VersionNotRetainedError,
-)
+from checkpoint_store.epochs import published_objects
+from checkpoint_store.epochs.completed_checkpoint import StateSchema
+from checkpoint_store.errors import StateNotFoundError, VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.completed_checkpoint_store import (
-    CompletedCheckpointStore,
-)
+from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.runs import run_starts
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
-from tests.support.operators.epoch_reports import NOTHING_DONE
+from tests.support.operators.keyed_operator import KEYED, KeyedOperator
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, State
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import schema_json
 
 ALL = KeyGroupRange(0, 7)
-KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))
-COUNT = StateSchema("count", "value", schema_json(n="integer"))
-# A value column with the name of the key column.
-LAST = StateSchema("last", "value", schema_json(key="string"))
-
-
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
 
 
 def history_of(store: ObjectStore, state: str | None = None) -> OperatorHistory:
@@ -80,54 +65,16 @@ class TestEpochs:
         assert changes_at(history, 1) == {7: 2}
         assert changes_at(history, 2) == {1: 3}
 
-    def test_an_epoch_that_changed_nothing_is_an_epoch(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(1, {})
-        history = history_of(objects)
-        assert history.versions() == [0, 1]
-        assert changes_at(history, 1) == {}
-        assert state_at(history, 1) == {0: 1}
-
-    def test_a_snapshot_is_no_change(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1, 7: 1})
-        operator.run_epoch(1, {}, "snapshot")
-        history = history_of(objects)
-        assert state_at(history, 1) == {0: 1, 7: 1}
-        assert changes_at(history, 1) == {}
-
-    def test_an_epoch_that_is_not_complete_is_none(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
-        history = history_of(objects)
-        assert history.versions() == [0]
-        with pytest.raises(VersionNotRetainedError) as caught:
-            history.at(1)
-        assert (caught.value.oldest, caught.value.newest) == (0, 0)
-
     def test_an_operator_that_never_ran_has_no_epochs(self, objects: DictObjectStore) -> None:
         with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
             history_of(objects).at(0)
 
-    def test_a_state_survives_other_parallelisms(self, objects: DictObjectStore) -> None:
-        ScriptedOperator(objects, "run-a", parallelism=3).run_epoch(0, dict.fromkeys(range(8), 0))
-        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {3: 1})
-        ScriptedOperator(objects, "run-c", parallelism=4).run_epoch(2, {0: 2, 7: 2})
-        history = history_of(objects)
-        assert history.versions() == [0, 1, 2]
-        assert state_at(history, 0) == dict.fromkeys(range(8), 0)
-        assert state_at(history, 2) == dict.fromkeys(range(8), 0) | {3: 1, 0: 2, 7: 2}
-        assert changes_at(history, 2) == {0: 2, 7: 2}
-
-    def test_files_of_a_narrower_subtask_count_only_for_its_key_groups(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_files_of_a_subtask_count_for_its_key_groups(self, objects: DictObjectStore) -> None:
         ScriptedOperator(objects, "run-a", parallelism=1).run_epoch(0, dict.fromkeys(range(8), 0))
         ScriptedOperator(objects, "run-b").run_epoch(1, {0: 1}, kind="snapshot")
         history = history_of(objects)
         assert state_at(history, 1) == dict.fromkeys(range(8), 0) | {0: 1}
+        assert changes_at(history, 1) == {}, "a snapshot is no change"
 
 
 class TestWithoutManifest:
@@ -148,16 +95,6 @@ class TestWithoutManifest:
         operator.run_epoch(2, {0: 3})
         assert history.versions() == [0, 1, 2]
         assert changes_at(history, 1) == {7: 2}
-
-    def test_the_barriers_replace_a_half_written_manifest(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        operator.run_epoch(0, {0: 1})
-        operator.run_epoch(1, {0: 2})
-        name = max(name for name in objects.objects if name.startswith("manifests/"))
-        objects.objects[name] = objects.objects[name][:-1]
-        history = history_of(objects)
-        assert history.versions() == [0, 1]
-        assert state_at(history, 1) == {0: 2}
 
     def test_the_first_epoch_need_not_have_one(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
@@ -222,18 +159,6 @@ class TestRollback:
         for epoch in range(4):
             first.run_epoch(epoch, {0: epoch, epoch: 9})
 
-    def test_only_epochs_of_the_live_timeline_are_there(self, objects: DictObjectStore) -> None:
-        self.rolled_back(objects)
-        assert history_of(objects).versions() == [0, 1, 2, 3]
-        take_back(objects, 2)
-        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
-        history = history_of(objects)
-        assert history.versions() == [0, 1, 2]
-        assert state_at(history, 2) == {0: 20, 1: 9}
-        assert changes_at(history, 2) == {0: 20}
-        with pytest.raises(VersionNotRetainedError):
-            history.at(3)
-
     def test_whoever_lists_epochs_again_sees_the_new_ones(self, objects: DictObjectStore) -> None:
         self.rolled_back(objects)
         (history := history_of(objects)).versions()
@@ -279,36 +204,6 @@ class TestDamage:
         for name in names:
             objects.objects[name] = objects.objects[name][:-1]
 
-    def test_an_epoch_whose_manifest_is_damaged_is_read_from_its_barriers(
-        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        self.committed(objects, range(3))
-        manifests = [name for name in objects.objects if name.startswith("manifests/")]
-        self.damage(objects, manifests)
-        reader = keyed_reader(objects)
-        assert [info.version for info in reader.versions()] == [0, 1, 2]
-        assert [info.timestamp_ms for info in reader.versions()] == [0, 10_000, 20_000]
-        for epoch in range(3):
-            assert reader.read(epoch)["n"].to_pylist() == [epoch]
-        assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 2]
-        assert [name for name in manifests if caplog.text.count(f"passed over: {name}") != 1] == []
-
-    def test_a_damaged_epoch_is_never_an_older_one_and_hides_none(
-        self, objects: DictObjectStore
-    ) -> None:
-        self.committed(objects, range(4))
-        self.damage(objects, self.of_epoch(objects, 3))
-        reader = keyed_reader(objects)
-        for ask in (reader.read, reader.info, reader.versions, lambda: reader.changes(1)):
-            with pytest.raises(CorruptObjectError) as caught:
-                ask()
-            assert caught.value.epoch == 3
-        assert reader.read(2)["n"].to_pylist() == [2]
-        assert reader.changes(0, 2)["n"].to_pylist() == [0, 1, 1, 2]
-        assert reader.latest_at(20_000) == 2
-        with pytest.raises(CorruptObjectError):
-            reader.latest_at(20_001)
-
     def test_an_epoch_that_others_were_built_upon_is_missed(self, objects: DictObjectStore) -> None:
         self.committed(objects, [0, 1, 2, 5, 6])
         objects.delete(self.of_epoch(objects, 2))
@@ -337,9 +232,7 @@ class TestDamage:
         assert type(caught.value) is VersionNotRetainedError
         assert reader.latest_at(49_999) == 1
 
-    def test_an_epoch_of_a_run_does_not_bring_back_what_it_rolled_back(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_a_run_does_not_bring_back_what_it_rolled_back(self, objects: DictObjectStore) -> None:
         self.committed(objects, range(4))
         take_back(objects, 2)
         second = KeyedOperator(objects, "run-b")
@@ -355,21 +248,7 @@ class TestDamage:
 
 
 class TestRetention:
-    def test_epochs_that_were_deleted_are_not_there(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        for epoch in range(6):
-            operator.run_epoch(epoch, {0: epoch}, "snapshot")
-        operator.checkpoints.retain(2)
-        history = history_of(objects)
-        assert history.versions() == [4, 5]
-        assert state_at(history, 4) == {0: 4}
-        with pytest.raises(VersionNotRetainedError) as caught:
-            history.at(3)
-        assert (caught.value.oldest, caught.value.newest) == (4, 5)
-
-    def test_an_epoch_that_is_deleted_after_it_was_listed_is_not_there(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_an_epoch_deleted_after_a_listing_is_not_there(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         for epoch in range(6):
             operator.run_epoch(epoch, {0: epoch}, "snapshot")
@@ -380,73 +259,24 @@ class TestRetention:
             history.at(0)
 
 
-class KeyedOperator:
-    """One run of an operator with one subtask and the states `count` and, optionally, `last`."""
+class OfTwoStates(KeyedOperator):
+    """A KeyedOperator with a second state, `last`: the number as text, in a column with the name of
+    the key column."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        run_id: str = "run-a",
-        states: Sequence[StateSchema] = (COUNT,),
-    ) -> None:
-        self.checkpoints = CompletedCheckpointStore(store)
-        self.checkpoints.open(KEYED)
-        self.run = self.checkpoints.runs.register(run_id)
-        self.states = tuple(states)
+    states = (*KeyedOperator.states, StateSchema("last", "value", schema_json(key="string")))
 
-    def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
-        """Write a row of each key to every state: `count` holds the number, `last` the number as
-        text."""
-        base = self.checkpoints.latest_before(epoch)
-        by = SubtaskAttempt(self.run, epoch, 0, 1)
-        handle = self.checkpoints.files.written_by(by).write("changelog", self._table(counts), ALL)
-        bases = () if base is None else base.barriers
-        barrier = Barrier(
-            barrier_id=f"{self.run.run_id}/{epoch}",
-            epoch=epoch,
-            subtask=0,
-            parallelism=1,
-            run=self.run,
-            attempt=1,
-            plan_id="plan-1",
-            base=tuple(base_barrier.barrier_id for base_barrier in bases),
-            base_epoch=None if base is None else base.epoch,
-            base_run=None if base is None else base.run.number,
-            handles=(*(base.handles_for(ALL) if base else ()), handle),
-            states=self.states,
-            report=NOTHING_DONE,
+    def table(self, state: State) -> pa.Table:
+        """See ScriptedOperator."""
+        counts = super().table(state)
+        texts = [{"key": str(row["n"])} for row in counts["count"].to_pylist()]
+        field = pa.field(
+            "last", pa.struct([("key", pa.string())]), metadata={b"cowstate.state": b"last"}
         )
-        self.checkpoints.publish_barrier(barrier)
-        assert self.checkpoints.complete(epoch, self.run, 1) is not None
-
-    def _table(self, counts: dict[int, int]) -> pa.Table:
-        types = {"count": pa.struct([("n", pa.int32())]), "last": pa.struct([("key", pa.string())])}
-        rows = [
-            {
-                "key": key,
-                "_key_group": key,
-                "_state": state.name,
-                "_op": "put",
-                f"_{state.name}": {"n": n} if state.name == "count" else {"key": str(n)},
-            }
-            for key, n in sorted(counts.items())
-            for state in self.states
-        ]
-        fields = [
-            pa.field("key", pa.int64()),
-            pa.field("_key_group", pa.int32()),
-            pa.field("_state", pa.string()),
-            pa.field("_op", pa.string()),
-        ]
-        fields += [
-            pa.field(
-                f"_{state.name}",
-                types[state.name],
-                metadata={b"cowstate.state": state.name.encode()},
-            )
-            for state in self.states
-        ]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+        both = counts.append_column(field, pa.nulls(len(counts), field.type))
+        columns = {"_state": pa.array(["last"] * len(counts)), "last": pa.array(texts, field.type)}
+        columns["count"] = pa.nulls(len(counts), both.schema.field("count").type)
+        last = pa.table([columns.get(name, both[name]) for name in both.column_names], both.schema)
+        return pa.concat_tables([both, last]).sort_by("_key_group")
 
 
 def keyed_reader(store: ObjectStore, state: str | None = None) -> StateReader:
@@ -461,7 +291,7 @@ class TestStates:
             assert rows == [{"key": 1, "n": 10}, {"key": 2, "n": 20}]
 
     def test_one_of_several_states_is_read_alone(self, objects: DictObjectStore) -> None:
-        operator = KeyedOperator(objects, states=(COUNT, LAST))
+        operator = OfTwoStates(objects)
         operator.run_epoch(0, {1: 10})
         operator.run_epoch(1, {1: 11, 2: 20})
         count, last = keyed_reader(objects, "count"), keyed_reader(objects, "last")
@@ -476,18 +306,116 @@ class TestStates:
         ]
 
     @pytest.mark.parametrize("state", [None, "counts"])
-    def test_a_state_that_is_not_clear_is_an_error_that_lists_all(
-        self, objects: DictObjectStore, state: str | None
-    ) -> None:
-        KeyedOperator(objects, states=(COUNT, LAST)).run_epoch(0, {1: 10})
+    def test_an_unclear_state_lists_all(self, objects: DictObjectStore, state: str | None) -> None:
+        OfTwoStates(objects).run_epoch(0, {1: 10})
         with pytest.raises(StateNotFoundError, match="its states are count, last") as caught:
             keyed_reader(objects, state).read()
         assert (caught.value.state, caught.value.present) == (state, ("count", "last"))
 
     def test_a_state_that_came_later_is_not_there_before(self, objects: DictObjectStore) -> None:
         KeyedOperator(objects, "run-a").run_epoch(0, {1: 10})
-        KeyedOperator(objects, "run-b", states=(COUNT, LAST)).run_epoch(1, {1: 11})
+        OfTwoStates(objects, "run-b").run_epoch(1, {1: 11})
         history = OperatorHistory(objects, KEYED, "last")
         assert history.at(1).shape.state == "last"
         with pytest.raises(StateNotFoundError, match="no state 'last'; its states are count"):
             history.at(0)
+
+
+def test_a_manifest_is_read_once_however_often_it_is_asked_for(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(100):
+        operator.run_epoch(epoch, {epoch % 8: epoch})
+    history = history_of(objects)
+    history.versions()
+    objects.reads.clear()
+    objects.listings.clear()
+    for _ in range(3):
+        for epoch in range(100):
+            assert history.at(epoch).info.version == epoch
+            assert history.checkpoint_at(epoch).epoch == epoch
+    assert len(objects.reads) == len(set(objects.reads)) == 100
+    assert objects.listings == []
+    operator.run_epoch(100, {0: 100})
+    objects.reads.clear()
+    history.versions()
+    history.at(99)
+    history.at(100)
+    assert len(objects.reads) == 1
+
+
+def test_barriers_of_an_epoch_without_manifest_are_read_once(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=4)
+    operator.run_epoch(0, {0: 1})
+    base = operator.checkpoints.latest_before(1)
+    for subtask in range(4):
+        operator.run_subtask(1, subtask, {subtask * 2: 2}, base)
+    history = history_of(objects)
+    objects.reads.clear()
+    for _ in range(5):
+        assert history.versions() == [0, 1]
+        assert history.at(1).info.version == 1
+    assert len(objects.reads) == 4
+
+
+def test_a_reader_of_changes_reads_manifests_once_for_all_calls(objects: DictObjectStore) -> None:
+    operator = KeyedOperator(objects)
+    for epoch in range(20):
+        operator.run_epoch(epoch, {1: epoch})
+    reader = StateReader(OperatorHistory(objects, KEYED, None))
+    objects.reads.clear()
+    for _ in range(3):
+        reader.changes(10, 19, preimages=False)
+    manifests = [name for name in objects.reads if name.startswith("manifests/")]
+    assert len(manifests) == len(set(manifests)) <= 10
+
+
+def test_what_is_remembered_is_bounded_by_number_and_by_files(
+    objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = ScriptedOperator(objects, parallelism=2)
+    for epoch in range(200):
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot")
+
+    def remembered_after_all() -> OperatorHistory:
+        history = history_of(objects)
+        for epoch in range(200):
+            history.at(epoch)
+        return history
+
+    assert len(remembered_after_all().published._manifests) == 128
+    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 20)
+    history = remembered_after_all()
+    assert len(history.published._manifests) == 10, "each names two files"
+    objects.reads.clear()
+    history.at(199)
+    assert objects.reads == []
+    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 1)
+    history = remembered_after_all()
+    objects.reads.clear()
+    history.at(0)
+    history.at(0)
+    assert len(objects.reads) == 1, "the last one is remembered, however large"
+
+
+def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute(
+    objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(4):
+        operator.run_epoch(epoch, {0: epoch})
+    history = history_of(objects)
+    assert history.versions() == [0, 1, 2, 3]
+    take_back(objects, 2)
+    monkeypatch.setattr(run_starts, "_SECONDS_BETWEEN_LISTINGS", 0.0)
+    assert history.versions() == [0, 1]
+
+
+def test_a_history_pickles(tmp_path: Path) -> None:
+    disk = LocalObjectStore(tmp_path / "store")
+    ScriptedOperator(disk).run_epoch(0, {0: 1})
+    history = history_of(disk)
+    assert history.versions() == [0]
+    copy = pickle.loads(pickle.dumps(history))
+    assert [handle.name for handle in copy.at(0).state] == [
+        handle.name for handle in history.at(0).state
+    ]

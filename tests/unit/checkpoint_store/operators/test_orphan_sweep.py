@@ -11,20 +11,13 @@ from checkpoint_store.epochs.operator_layout import RunName
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import UNPUBLISHED
-from checkpoint_store.operators.completed_checkpoint_store import (
-    CompletedCheckpointStore,
-)
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
 from tests.support.stores.fake_object_store import DictObjectStore
+from tests.unit.checkpoint_store.operators.test_checkpoint_retention import of_epoch
 
 GRACE = 100.0
 LONG_AFTER = 1_000.0
-
-
-@pytest.fixture
-def objects() -> DictObjectStore:
-    return DictObjectStore()
 
 
 def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
@@ -45,14 +38,6 @@ def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjec
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
 
 
-def test_an_object_of_unknown_age_is_kept(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    objects.now = None
-    write_orphan(operator, 0)
-    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
-
-
 def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects)
     operator.run_epoch(0, {0: 1})
@@ -63,9 +48,7 @@ def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictOb
     assert state_before(objects, 2) == {0: 2, 7: 2}
 
 
-def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
-    objects: DictObjectStore,
-) -> None:
+def test_barriers_and_files_of_a_replaced_attempt_are_deleted(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects)
     barriers = [operator.run_subtask(0, 0, {0: n}, None, attempt=n) for n in (1, 2)]
     operator.run_subtask(0, 1, {7: 1}, None)
@@ -76,9 +59,7 @@ def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
     assert state_before(objects, 1) == {0: 2, 7: 1}
 
 
-def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
-    objects: DictObjectStore,
-) -> None:
+def test_entries_of_runs_long_before_every_checkpoint_are_deleted(objects: DictObjectStore) -> None:
     entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}", 1)) for n in range(1, 1005)]
     for name in entries:
         objects.put(name, b"")
@@ -87,19 +68,6 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == entries[:3]
     assert operator.checkpoints.runs.register("run-1004").number == 1004
-
-
-def test_what_was_never_published_is_deleted(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    for name in ("0123", "4567"):
-        objects.put(f"{UNPUBLISHED}/{name}", b"begun")
-    checkpoints = CompletedCheckpointStore(objects)
-    assert checkpoints.sweep_orphans(GRACE, now=GRACE) == []
-    assert checkpoints.sweep_orphans(GRACE, LONG_AFTER) == [
-        f"{UNPUBLISHED}/{name}" for name in ("0123", "4567")
-    ]
-    assert state_before(objects, 1) == {0: 1}
 
 
 def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjectStore) -> None:
@@ -113,9 +81,7 @@ def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjec
     assert objects.objects.keys() == before.keys()
 
 
-def test_what_a_zombie_published_behind_the_retained_epochs_is_deleted(
-    objects: DictObjectStore,
-) -> None:
+def test_what_a_zombie_put_before_retained_epochs_is_deleted(objects: DictObjectStore) -> None:
     zombie = ScriptedOperator(objects, "run-z")
     zombie.run_epoch(0, {0: 1})
     operator = ScriptedOperator(objects, "run-b")
@@ -149,20 +115,13 @@ def cut(data: bytes) -> bytes:
     return data[:-20]
 
 
-def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
-    prefix = f"manifests/{epoch:019d}-" if kind == "manifest" else f"epochs/{epoch:019d}-"
-    return sorted(n for n in objects.objects if n.startswith(prefix) and kind in n)
-
-
 def damage(objects: DictObjectStore, names: list[str], how: Damage) -> None:
     for name in names:
         objects.objects[name] = how(objects.objects[name])
 
 
 @pytest.mark.parametrize("how", [flipped, cut])
-def test_a_manifest_that_cannot_be_read_stands_for_its_barriers(
-    objects: DictObjectStore, how: Damage
-) -> None:
+def test_unreadable_manifests_stand_for_barriers(objects: DictObjectStore, how: Damage) -> None:
     operator = ScriptedOperator(objects)
     for epoch in range(3):
         operator.run_epoch(epoch, {0: epoch})
@@ -175,10 +134,7 @@ def test_a_manifest_that_cannot_be_read_stands_for_its_barriers(
 @pytest.mark.parametrize("how", [flipped, cut])
 @pytest.mark.parametrize("has_manifest", [True, False])
 def test_nothing_that_a_damaged_object_may_name_is_deleted_and_the_rest_is(
-    objects: DictObjectStore,
-    how: Damage,
-    has_manifest: bool,
-    caplog: pytest.LogCaptureFixture,
+    objects: DictObjectStore, how: Damage, has_manifest: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A barrier of epoch 1 is damaged; the manifest of epoch 1 is damaged, too, or not yet
     written."""
@@ -224,7 +180,3 @@ def test_a_manifest_that_is_deleted_meanwhile_names_nothing(objects: DictObjectS
     racing = Racing(objects=objects.objects, modified=objects.modified)
     assert CompletedCheckpointStore(racing).sweep_orphans(GRACE, LONG_AFTER) == []
     assert state_before(objects, 2) == {0: 1}
-
-
-def test_an_empty_store_has_no_orphans(objects: DictObjectStore) -> None:
-    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []

@@ -45,23 +45,17 @@ def test_rows_are_those_of_a_state_file() -> None:
     ]
 
 
-def test_a_store_may_have_no_key_or_no_value() -> None:
-    made = columns(schema(), schema(("count", "long")))
-    batch = made.batch(
-        pa.array([{}], made.schemas.key.arrow),
-        pa.array([{"count": 1}], made.schemas.value.arrow),
-        0,
+@pytest.mark.parametrize(
+    ("key", "value"), [({}, {"count": 1}), ({"id": 1}, {})], ids=["no key", "no value"]
+)
+def test_a_store_may_have_no_key_or_no_value(key: dict[str, int], value: dict[str, int]) -> None:
+    made = columns(*(schema(*((name, "long") for name in part)) for part in (key, value)))
+    keys, values = (
+        pa.array([key], made.schemas.key.arrow),
+        pa.array([value], made.schemas.value.arrow),
     )
-    assert flat_rows(batch, made.shape, flat_schema(made.shape)).to_pylist() == [
-        {"count": 1, "_key_group": 0, "_op": "put"}
-    ]
-    made = columns(schema(("id", "long")), schema())
-    batch = made.batch(
-        pa.array([{"id": 1}], made.schemas.key.arrow), pa.array([{}], made.schemas.value.arrow), 0
-    )
-    assert flat_rows(batch, made.shape, flat_schema(made.shape)).to_pylist() == [
-        {"id": 1, "_key_group": 0, "_op": "put"}
-    ]
+    rows = flat_rows(made.batch(keys, values, 0), made.shape, flat_schema(made.shape))
+    assert rows.to_pylist() == [{**key, **value, "_key_group": 0, "_op": "put"}]
 
 
 def test_a_user_defined_type_is_the_type_that_it_is_stored_as() -> None:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    UnsupportedFormatError,
-)
+from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
-from checkpoint_store.provider.provider_errors import (
-    UnreadableStateError,
-)
+from checkpoint_store.provider.provider_errors import UnreadableStateError
 from checkpoint_store.provider.provider_file import ProviderFile, decode_provider_file
 from tests.support.provider.provider_file_bytes import (
     Row,

@@ -14,6 +14,7 @@ from checkpoint_store.provider.provider_file_names import (
 from tests.support.provider.provider_file_bytes import changelog, merged, snapshot, unique
 
 ADOPTED = "0000000000000adf"
+ZOMBIE = ProviderFileName(2, 1, "f" * 16, unique(1))
 
 
 def files(*names: ProviderFileName | str) -> ProviderFiles:
@@ -117,16 +118,14 @@ def test_a_changelog_that_is_missing_on_the_way_is_told() -> None:
 
 
 def test_the_highest_generation_counts_and_then_the_greater_unique() -> None:
-    zombie = ProviderFileName(2, 1, "f" * 16, unique(1))
-    listed = files(changelog(1), changelog(2, generation=2), zombie)
+    listed = files(changelog(1), changelog(2, generation=2), ZOMBIE)
     assert listed.state_at(2) == at(2)
-    assert files(changelog(1), changelog(2), zombie).state_at(2) == zombie.state
+    assert files(changelog(1), changelog(2), ZOMBIE).state_at(2) == ZOMBIE.state
 
 
 def test_the_attempts_at_a_version_are_told_unless_it_was_rescaled() -> None:
-    zombie = ProviderFileName(2, 1, "f" * 16, unique(1))
     late = ProviderFileName(2, 9, "f" * 16, None, attempt=unique(5))
-    made = [changelog(1), changelog(2, generation=2), zombie, late]
+    made = [changelog(1), changelog(2, generation=2), ZOMBIE, late]
     assert files(*made).attempts_at(2) == [unique(2), "f" * 16]
     rescaled = ProviderFileName(2, 3, "e" * 16, unique(2), 1, "d" * 16, 4, 8)
     assert files(*made, rescaled).attempts_at(2, partitions=8) == []
@@ -134,9 +133,8 @@ def test_the_attempts_at_a_version_are_told_unless_it_was_rescaled() -> None:
 
 
 def test_a_snapshot_that_was_written_later_does_not_raise_the_state_it_holds() -> None:
-    replaced = ProviderFileName(2, 1, "f" * 16, unique(1))
     late = ProviderFileName(2, 9, "f" * 16, None, attempt=unique(5))
-    listed = files(changelog(1), changelog(2, generation=2), replaced, late)
+    listed = files(changelog(1), changelog(2, generation=2), ZOMBIE, late)
     assert listed.state_at(2) == at(2)
     assert files(changelog(1), changelog(2, generation=2), late).state_at(2) == late.state
 

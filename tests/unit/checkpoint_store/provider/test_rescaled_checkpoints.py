@@ -90,12 +90,22 @@ def replace_object(store: ObjectStore, name: str, data: bytes) -> None:
     store.put(name, data)
 
 
-def rescale(store: ObjectStore, batch: int, before: int, after: int) -> None:
-    """Write the files of the new partitions, which do not count yet."""
+def rescale(
+    store: ObjectStore, before: int, after: int, made: str = unique(2), number: int = 0x100
+) -> None:
+    """Write the files of the new partitions after batch 1, which do not count yet. `made`: the
+    unique of the files before."""
     for partition in range(after):
-        base = unique(batch + 1) if partition < before else "0"
-        rows: list[Row] = [row for row in STATES[batch].items() if row[0] % after == partition]
-        put(store, rescaled(batch + 1, before, after, base), partition, rows)
+        base = made if partition < before else "0"
+        rows: list[Row] = [row for row in STATES[1].items() if row[0] % after == partition]
+        put(store, rescaled(2, before, after, base, number=number), partition, rows)
+
+
+def take_effect(store: ObjectStore, after: int) -> None:
+    """Rescale the query after batch 1 from two partitions to `after`."""
+    rescale(store, 2, after)
+    plan(store, 1, after)
+    note(store, after)
 
 
 @pytest.fixture
@@ -107,21 +117,10 @@ def store(tmp_path: Path) -> ObjectStore:
     return store
 
 
-@pytest.fixture
-def grown(store: ObjectStore) -> ObjectStore:
-    rescale(store, 1, 2, 3)
-    plan(store, 1, 3)
-    note(store, 3)
-    run(store, 2, 3, base=unique(0x102))
-    return store
-
-
-@pytest.fixture
-def shrunk(store: ObjectStore) -> ObjectStore:
-    rescale(store, 1, 2, 1)
-    plan(store, 1, 1)
-    note(store, 1)
-    run(store, 2, 1, base=unique(0x102))
+@pytest.fixture(params=[3, 1], ids=["grown", "shrunk"])
+def rescaled_store(store: ObjectStore, request: pytest.FixtureRequest) -> ObjectStore:
+    take_effect(store, request.param)
+    run(store, 2, request.param, base=unique(0x102))
     return store
 
 
@@ -133,7 +132,6 @@ def content(rows: list[dict[str, Any]]) -> dict[int, str]:
 
 def reader(store: ObjectStore, memory: StateMemory | None = None) -> StateReader:
     history = history_in(store)
-    assert isinstance(history, ProviderHistory)
     return StateReader(history) if memory is None else StateReader(history, memory)
 
 
@@ -157,13 +155,7 @@ FEED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["grown", "shrunk"])
 class TestAcrossARescale:
-    @pytest.fixture
-    def rescaled_store(self, name: str, request: pytest.FixtureRequest) -> ObjectStore:
-        store: ObjectStore = request.getfixturevalue(name)
-        return store
-
     def test_every_version_has_its_state(self, rescaled_store: ObjectStore) -> None:
         opened = reader(rescaled_store)
         for batch, expected in enumerate(STATES):
@@ -174,17 +166,13 @@ class TestAcrossARescale:
         assert kinds(reader(rescaled_store).changes(0, 2).to_pylist()) == FEED
 
     @pytest.mark.parametrize("remembers", [False, True])
-    def test_readers_of_some_partitions_have_each_change_once(
-        self, rescaled_store: ObjectStore, remembers: bool
-    ) -> None:
+    def test_readers_share_out_changes(self, rescaled_store: ObjectStore, remembers: bool) -> None:
         opened = reader(rescaled_store, StateMemory() if remembers else None)
         groups = [KeyGroupRange(number, number) for number in range(3)]
         rows = [row for group in groups for row in opened.changes(0, 2, group).to_pylist()]
         assert kinds(rows) == FEED
 
-    def test_what_each_batch_changed_is_read_from_the_partitions_that_it_had(
-        self, rescaled_store: ObjectStore
-    ) -> None:
+    def test_changes_of_a_batch_come_from_its_partitions(self, rescaled_store: ObjectStore) -> None:
         for batch, expected in enumerate(CHANGES):
             rows = read_changes(rescaled_store, batch).to_pylist()
             changed = {row["key"]["number"]: row["value"] for row in rows}
@@ -197,16 +185,14 @@ class TestAcrossARescale:
 
 
 def test_files_do_not_count_before_the_offset_log_has_their_number(store: ObjectStore) -> None:
-    rescale(store, 1, 2, 3)
+    rescale(store, 2, 3)
     assert read(store, 1) == STATES[1]
     assert content(reader(store).read(1).to_pylist()) == STATES[1]
     assert {f["partition_id"] for f in read_state(store, 1).to_pylist()} == {0, 1}
 
 
-def test_while_a_rescale_takes_effect_the_entry_of_the_next_batch_has_the_number(
-    store: ObjectStore,
-) -> None:
-    rescale(store, 1, 2, 3)
+def test_while_a_rescale_takes_effect_the_next_batch_has_the_number(store: ObjectStore) -> None:
+    rescale(store, 2, 3)
     plan(store, 1, None)
     plan(store, 2, 2)
     assert {row["partition_id"] for row in read_state(store, 1).to_pylist()} == {0, 1}
@@ -221,9 +207,7 @@ def test_a_reader_that_was_there_before_follows_a_query_across_it(store: ObjectS
     groups = [KeyGroupRange(0, 0), KeyGroupRange(1, 1)]
     for group in groups:
         opened.changes(0, 1, group)
-    rescale(store, 1, 2, 3)
-    plan(store, 1, 3)
-    note(store, 3)
+    take_effect(store, 3)
     run(store, 2, 3, base=unique(0x102))
     groups.append(KeyGroupRange(2, 2))
     rows = [row for group in groups for row in opened.changes(1, 2, group).to_pylist()]
@@ -242,9 +226,7 @@ def test_a_reader_that_was_there_before_has_all_rows_before_the_next_batch(
         commit_ids(store, 1, {number: unique(2) for number in range(2)})
     opened = reader(store)
     version = opened._history.at(1)
-    rescale(store, 1, 2, after)
-    plan(store, 1, after)
-    note(store, after)
+    take_effect(store, after)
     if has_ids:
         commit_ids(store, 1, {number: unique(0x102) for number in range(after)})
     for handles, rows in ((version.state, len(STATES[1])), (version.changes, len(CHANGES[1]))):
@@ -262,9 +244,7 @@ def test_a_read_that_spark_planned_before_a_rescale_is_refused(store: ObjectStor
     read = TableReader(plan_of(parse_reader_options({"path": store.url}), columns))
     (part,) = read.partitions()
     assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
-    rescale(store, 1, 2, 3)
-    plan(store, 1, 3)
-    note(store, 3)
+    take_effect(store, 3)
     with pytest.raises(ConfigurationError, match="got 3 partitions instead of 2 while version 1"):
         list(read.read(part))
     (part,) = read.partitions()
@@ -285,9 +265,7 @@ def test_a_batch_of_a_stream_that_was_planned_before_a_rescale_is_refused(
     rows = content_of(stream, planned)
     assert {key for key, _ in rows} == set(STATES[1])
     assert start or dict(rows) == STATES[1]
-    rescale(store, 1, 2, number)
-    plan(store, 1, number)
-    note(store, number)
+    take_effect(store, number)
     told = f"got {number} partitions instead of 2 while version 1 .* start the stream again"
     with pytest.raises(ConfigurationError, match=told):
         content_of(stream, planned)
@@ -303,26 +281,13 @@ def content_of(
     return sorted((row["number"], row["text"]) for row in rows)
 
 
-def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
-    rescale(store, 1, 2, 3)
-    for partition in range(2):
-        name = rescaled(2, 3, 2, unique(0x102), number=0x200)
-        rows: list[Row] = [row for row in STATES[1].items() if row[0] % 2 == partition]
-        put(store, name, partition, rows)
-    assert read(store, 1) == STATES[1]
-    run(store, 2, 2, base=unique(0x202))
-    assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
-
-
 @pytest.mark.parametrize("has_ids", [False, True])
-def test_a_batch_keeps_its_changes_when_the_query_shrinks_and_grows_again(
-    store: ObjectStore, has_ids: bool
+@pytest.mark.parametrize(("via", "lost"), [(1, ChangesNotKnownError), (3, ObjectMissingError)])
+def test_changes_are_kept_through_two_rescales(
+    store: ObjectStore, has_ids: bool, via: int, lost: type[Exception]
 ) -> None:
-    rescale(store, 1, 2, 1)
-    for partition in range(2):
-        base = "0" if partition else unique(0x102)
-        rows: list[Row] = [row for row in STATES[1].items() if row[0] % 2 == partition]
-        put(store, rescaled(2, 1, 2, base, number=0x200), partition, rows)
+    rescale(store, 2, via)
+    rescale(store, via, 2, unique(0x102), number=0x200)
     if has_ids:
         commit_ids(store, 1, {number: unique(0x202) for number in range(2)})
     changed = {row["key"]["number"] for row in read_changes(store, 1).to_pylist()}
@@ -332,7 +297,7 @@ def test_a_batch_keeps_its_changes_when_the_query_shrinks_and_grows_again(
     run(store, 2, 2, base=unique(0x202))
     assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
     store.delete([f"{directory(1)}/{changelog(2)}"])
-    with pytest.raises(ChangesNotKnownError, match="state/0/1"):
+    with pytest.raises(lost, match="state/0/1"):
         reader(store).changes(0, 2)
 
 
@@ -342,10 +307,8 @@ def commit_ids(store: ObjectStore, batch: int, ids: Mapping[int, str]) -> None:
 
 
 @pytest.mark.parametrize("partition_2", [unique(0x102), None])
-def test_a_rescaled_state_goes_by_the_id_of_the_one_before_as_well(
-    store: ObjectStore, partition_2: str | None
-) -> None:
-    rescale(store, 1, 2, 3)
+def test_a_rescaled_state_may_have_its_old_id(store: ObjectStore, partition_2: str | None) -> None:
+    rescale(store, 2, 3)
     plan(store, 1, 3)
     own = partition_2 is None
     commit_ids(store, 1, {n: unique(0x102 if own or n == 2 else 2) for n in range(3)})
@@ -354,10 +317,8 @@ def test_a_rescaled_state_goes_by_the_id_of_the_one_before_as_well(
     assert {row["key"]["number"] for row in rows} == {3, 4}
 
 
-def test_the_offset_log_counts_when_a_killed_rescale_did_not_note_its_number(
-    store: ObjectStore,
-) -> None:
-    rescale(store, 1, 2, 1)
+def test_the_offset_log_counts_when_a_killed_rescale_noted_no_number(store: ObjectStore) -> None:
+    rescale(store, 2, 1)
     plan(store, 1, 1)
     run(store, 2, 1, base=unique(0x102))
     put(store, replace(snapshot(3), attempt=unique(9)), 0, [*STATES[2].items()])
@@ -374,7 +335,7 @@ def test_the_offset_log_counts_when_a_killed_rescale_did_not_note_its_number(
 
 
 def test_the_number_is_not_known_without_its_entry(store: ObjectStore) -> None:
-    rescale(store, 1, 2, 3)
+    rescale(store, 2, 3)
     store.delete(["offsets/1"])
     with pytest.raises(ObjectMissingError, match="offsets/1"):
         read(store, 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source, encode_document
 from checkpoint_store.object_names import STATE_PLACE, parse_object_name
 from checkpoint_store.objects.object_store import FsspecObjectStore
@@ -38,16 +38,6 @@ def test_it_has_the_bytes_that_are_drawn() -> None:
 def test_what_is_written_is_read(url: str, directory: str) -> None:
     place = StatePlace(url, directory)
     assert decode_state_place(place.encode(), SOURCE) == place
-
-
-def test_every_changed_byte_is_damage_that_names_the_file() -> None:
-    data = PLACE.encode()
-    for place in range(len(data)):
-        damaged = bytearray(data)
-        damaged[place] ^= 1
-        with pytest.raises((CorruptObjectError, UnsupportedFormatError)) as raised:
-            decode_state_place(bytes(damaged), SOURCE)
-        assert STATE_PLACE in str(raised.value)
 
 
 @pytest.mark.parametrize("body", [{"url": "s3://b"}, {"url": 1, "directory": "d"}])

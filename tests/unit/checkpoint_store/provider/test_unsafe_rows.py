@@ -19,15 +19,17 @@ from checkpoint_store.files.spark_schema import (
 )
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
-LONGS: dict[str, Any] = {"type": "array", "elementType": "long", "containsNull": True}
-BYTES: dict[str, Any] = {"type": "array", "elementType": "byte", "containsNull": True}
-TEXTS: dict[str, Any] = {"type": "array", "elementType": "string", "containsNull": True}
-MAP: dict[str, Any] = {
-    "type": "map",
-    "keyType": "long",
-    "valueType": "string",
-    "valueContainsNull": True,
-}
+
+def array_of(element: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def map_of(key: Any, value: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+LONGS, BYTES, TEXTS = (array_of(element) for element in ("long", "byte", "string"))
+MAP = map_of("long", "string")
 UDT: dict[str, Any] = {"type": "udt", "class": "a.B", "pyClass": None, "sqlType": LONGS}
 
 
@@ -137,7 +139,7 @@ CASES: list[tuple[Any, bytes, Any]] = [
     (BYTES, row_of(pointer(16, 24), words(3, 0b100) + b"\1\xff\0".ljust(8, b"\0")), [1, -1, None]),
     (TEXTS, row_of(pointer(16, len(VALUES)), VALUES), ["x", None]),
     (
-        {"type": "array", "elementType": LONGS, "containsNull": True},
+        array_of(LONGS),
         row_of(pointer(16, 56), words(2, 0b01, 0, pointer(32, 24), 1, 0, 8)),
         [None, [8]],
     ),
@@ -168,27 +170,22 @@ def test_no_rows_have_the_type_of_the_schema() -> None:
     assert decode([], "long", MAP).type == schema("long", MAP).arrow
 
 
-def test_null_bits_of_more_than_64_fields_take_more_words() -> None:
-    count = 130
-    nulls = {63, 64, 129}
-    bits = [
-        sum(1 << (place - first) for place in nulls if first <= place < first + 64)
-        for first in (0, 64, 128)
-    ]
-    row = struct.pack(f"<3Q{count}q", *bits, *range(count))
-    (values,) = decode([row], *["long"] * count).to_pylist()
-    assert [*values.values()] == [None if place in nulls else place for place in range(count)]
+def null_bits(nulls: set[int], count: int) -> list[int]:
+    """Return the words with the null bits of `count` fields or elements."""
+    words_of_nulls = [0] * -(-count // 64)
+    for place in nulls:
+        words_of_nulls[place // 64] |= 1 << place % 64
+    return words_of_nulls
 
 
-def test_null_bits_of_more_than_64_elements_take_more_words() -> None:
-    nulls = {0, 64, 99}
-    bits = [
-        sum(1 << (place - first) for place in nulls if first <= place < first + 64)
-        for first in (0, 64)
-    ]
-    array = struct.pack("<3Q100q", 100, *bits, *range(100))
-    values = value_of(row_of(pointer(16, len(array)), array), LONGS)
-    assert values == [None if place in nulls else place for place in range(100)]
+def test_null_bits_of_more_than_64_fields_or_elements_take_more_words() -> None:
+    nulls = {0, 63, 64, 129}
+    expected = [None if place in nulls else place for place in range(130)]
+    row = struct.pack("<3Q130q", *null_bits(nulls, 130), *range(130))
+    (values,) = decode([row], *["long"] * 130).to_pylist()
+    assert [*values.values()] == expected
+    array = struct.pack("<4Q130q", 130, *null_bits(nulls, 130), *range(130))
+    assert value_of(row_of(pointer(16, len(array)), array), LONGS) == expected
 
 
 def test_a_slice_of_rows_is_decoded_as_that() -> None:
@@ -235,11 +232,7 @@ DAMAGED: list[tuple[Any, bytes, str]] = [
     (MAP, row_of(pointer(16, 24), words(24, 0, 0)), "keys that lead out of the map"),
     (MAP, row_of(pointer(16, 24), words(-8, 0, 0)), "keys that lead out of the map"),
     (MAP, row_of(pointer(16, 40), words(24, 1, 0, 5, 0)), "more keys than values"),
-    (
-        MAP,
-        row_of(pointer(16, 56), words(24, 1, 1, 5, 1, 1, 0)),
-        "a map with a null key",
-    ),
+    (MAP, row_of(pointer(16, 56), words(24, 1, 1, 5, 1, 1, 0)), "a map with a null key"),
 ]
 
 
@@ -280,8 +273,8 @@ def test_no_word_of_a_row_leads_out_of_its_bytes(spark_type: Any, row: bytes) ->
     [
         ("geometry(4326)", "f0 has type geometry"),
         ("decimal(39,0)", "f0 has type decimal"),
-        (struct_of("long", {**LONGS, "elementType": "new"}), "f0.f1.element has type new"),
-        ({**MAP, "keyType": "new"}, "f0.key has type new"),
+        (struct_of("long", array_of("new")), "f0.f1.element has type new"),
+        (map_of("new", "string"), "f0.key has type new"),
         ({"type": "tree"}, "f0 has type tree"),
     ],
 )

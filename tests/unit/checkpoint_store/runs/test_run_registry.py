@@ -43,9 +43,7 @@ def registry(objects: DictObjectStore) -> RunRegistry:
         ),
     ],
 )
-def test_a_run_has_the_number_that_its_marks_give_it(
-    marks: list[tuple[int, str, int]], number: int | None
-) -> None:
+def test_marks_give_a_run_its_number(marks: list[tuple[int, str, int]], number: int | None) -> None:
     objects = store_with(*marks)
     before = set(objects.objects)
     run = registry(objects).registered("mine")

@@ -18,12 +18,9 @@ from tests.support.stores.fake_object_store import DictObjectStore
     ("asked", "expected"),
     [((0, 7), [0, 1, 3, 6, 7]), ((1, 6), [1, 3, 6]), ((4, 5), []), ((2, 4), [3])],
 )
-def test_a_file_that_is_there_for_several_ranges_is_read_once(
-    asked: tuple[int, int], expected: list[int]
-) -> None:
+def test_a_file_of_several_ranges_is_read_once(asked: tuple[int, int], expected: list[int]) -> None:
     objects = DictObjectStore()
     completed = ScriptedOperator(objects, parallelism=1).run_epoch(0, {g: g for g in range(8)})
-    assert completed is not None
     (whole,) = completed.barriers[0].handles
     pieces = [
         replace(whole, key_groups=KeyGroupRange(start, end))

@@ -114,9 +114,7 @@ class TestWhichFilesAreFolded:
         assert rewritten <= total * levels
 
     @given(st.lists(st.integers(1, 100), min_size=1, max_size=200), st.integers(2, 12))
-    def test_small_commits_make_a_bounded_number_of_files(
-        self, commits: list[int], count: int
-    ) -> None:
+    def test_files_of_small_commits_stay_bounded(self, commits: list[int], count: int) -> None:
         state: list[int] = []
         for length in commits:
             state.append(length)
@@ -176,7 +174,6 @@ class TestWhatIsFolded:
         assert rows == [(2, "put", None), (3, "put", None), (4, "put", None)]
         assert snapshot.rows == 3
         name = parse_table_file(snapshot.name)
-        assert name is not None
         assert (name.writer, name.batch) == ("compacted", 2)
 
     def test_with_a_sequence_deleted_keys_are_kept(self) -> None:
@@ -191,40 +188,16 @@ class TestWhatIsFolded:
         first, changelog = merge_files(query.table, version, BOUNDS)
         assert first == version.state[0]
         assert changelog.kind == "changelog"
-        assert sorted(rows_in(query, changelog)) == [
-            (1, "delete", None),
-            (2, "put", None),
-            (3, "put", None),
-            (4, "put", None),
-        ]
+        rows = sorted((id, op) for id, op, _ in rows_in(query, changelog))
+        assert rows == [(1, "delete"), (2, "put"), (3, "put"), (4, "put")]
 
-    def test_a_state_in_which_all_is_deleted_is_an_empty_snapshot(self) -> None:
-        query, version = committed(METADATA, [put(1, "a", 1)], [gone(1)], [gone(2)])
-        (snapshot,) = merge_files(query.table, version, BOUNDS)
-        assert snapshot.rows == 0
-        query.publish(3, [], merge=lambda _: (snapshot,))
-        query.commit(4, put(1, "b", 2))
-        assert state_of(query.store, 3) == {}
-        assert state_of(query.store, 4) == {1: ("b", 2)}
-
-    def test_files_of_fewer_columns_get_those_of_the_version(self) -> None:
-        wider = schema_json(id="long", name="string", count="integer", added="date")
-        query, _ = committed(METADATA, *BATCHES)
-        file = query.write(3, [put(9, "z", 9, None)], wider)
-        version = query.publish(
-            3,
-            [file],
-            wider,
-            merge=lambda version: merge_files(query.table, version, BOUNDS),
-            merges_schema=True,
-        )
-        assert len(version.state) == 1
-        assert state_of(query.store) == {
-            2: ("late", None, None),
-            3: ("c", None, None),
-            4: (None, 5, None),
-            9: ("z", 9, None),
-        }
+    def test_newer_files_alone_are_not_folded_where_nulls_keep_values(self) -> None:
+        metadata = replace(METADATA, ignore_null_updates=True)
+        query, version = committed(metadata, [put(1, "a", 1)], [gone(1)], [put(1, "b", None)])
+        newest_two = sum(file.length for file in version.state[1:])
+        folded = merge_files(query.table, version, MergeBounds(newest_two, files=2))
+        query.publish(3, [], merge=lambda _: folded)
+        assert state_of(query.store) == {1: ("b", None)}
 
     @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
     def test_a_table_of_keys_alone(self, metadata: TableMetadata) -> None:
@@ -234,25 +207,6 @@ class TestWhatIsFolded:
         folded = merge_files(query.table, version, BOUNDS)
         query.publish(3, [], columns, merge=lambda _: folded)
         assert state_of(query.store) == {2: (), 3: ()}
-
-    def test_newer_files_alone_are_not_folded_where_nulls_keep_values(self) -> None:
-        metadata = replace(METADATA, ignore_null_updates=True)
-        query, version = committed(metadata, [put(1, "a", 1)], [gone(1)], [put(1, "b", None)])
-        newest_two = sum(file.length for file in version.state[1:])
-        bounds = MergeBounds(newest_two, files=2)
-        folded = merge_files(query.table, version, bounds)
-        query.publish(3, [], merge=lambda _: folded)
-        assert state_of(query.store) == {1: ("b", None)}
-
-    def test_nulls_that_keep_values_go_on_keeping_them_after_a_fold(self) -> None:
-        metadata = replace(METADATA, ignore_null_updates=True)
-        query, version = committed(metadata, *BATCHES, [put(2, None, 7)], [gone(3)])
-        folded = merge_files(query.table, version, BOUNDS)
-        assert len(folded) == 1
-        query.publish(5, [], merge=lambda _: folded)
-        query.commit(6, put(4, "x", None), put(3, None, 1))
-        assert state_of(query.store, 5) == {2: ("late", 7), 4: ("d", 5)}
-        assert state_of(query.store) == {2: ("late", 7), 3: (None, 1), 4: ("x", 5)}
 
 
 @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
@@ -285,8 +239,3 @@ def test_ranges_of_key_groups_are_compacted_apart(
     names = tuple(file.name for file in version.state)
     query.table.publish_compaction(TableCompaction(version.version, names, tuple(written)))
     assert state_of(query.store) == before
-    late = [put(1, "late", 1, sequence=1), put(2, "new", None, sequence=6)]
-    newest = query.commit(3, *late)
-    assert newest.state == (*written, *newest.changes)
-    plain, _ = committed(query.metadata, *BATCHES, late)
-    assert state_of(query.store) == state_of(plain.store)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -54,6 +53,15 @@ def written(versions: int, *, merging: bool = True) -> DictObjectStore:
     return objects
 
 
+def without_rows(versions: int) -> DictObjectStore:
+    """Write versions that change nothing."""
+    objects = DictObjectStore()
+    query = ScriptedTable(objects)
+    for batch in range(versions):
+        query.publish(batch, [])
+    return objects
+
+
 def expected(version: int) -> dict[int, Values]:
     return {0: ("zero", version)} | {n + 1: ("a", n) for n in range(version + 1)}
 
@@ -63,7 +71,6 @@ def compact(objects: DictObjectStore, number: int) -> TableCompaction:
     table = TableStore(objects)
     table.metadata()
     version = table.read_version(number)
-    assert version is not None
     names = tuple(file.name for file in version.state)
     files = [compact_key_groups(table, version, KeyGroupRange(p, p + 1), p) for p in (0, 2)]
     compaction = TableCompaction(number, names, tuple(files))
@@ -94,23 +101,18 @@ def files_of(objects: DictObjectStore) -> set[str]:
 class TestRetainingVersions:
     @pytest.mark.parametrize("merging", [False, True])
     @pytest.mark.parametrize("min_to_retain", [2, 3, 15])
-    def test_the_newest_versions_stay_whole(self, min_to_retain: int, merging: bool) -> None:
+    def test_the_newest_stay_and_all_else_goes(self, min_to_retain: int, merging: bool) -> None:
         objects = written(30, merging=merging)
-        assert retain(objects, min_to_retain) > 0
+        before = len(objects.objects)
+        deleted = retain(objects, min_to_retain)
+        assert len(objects.objects) == before - deleted < before
         retained = range(30 - min_to_retain, 30)
         assert TableStore(objects).versions() == [*retained]
         for version in retained:
             assert state_of(objects, version) == expected(version)
         changes = reader_of(objects).changes(retained[0])
         assert changes["_commit_version"].to_pylist().count(29) == 3
-
-    @pytest.mark.parametrize("merging", [False, True])
-    def test_all_that_only_deleted_versions_named_goes_with_them(self, merging: bool) -> None:
-        objects = written(30, merging=merging)
-        before = len(objects.objects)
-        deleted = retain(objects, 4)
         assert files_of(objects) == named(objects)
-        assert len(objects.objects) == before - deleted
         assert sweep(objects, 0.0, 1.0) == []
 
     def test_a_few_expired_versions_are_left_for_later(self) -> None:
@@ -136,13 +138,10 @@ class TestRetainingVersions:
         assert seen[26:] == [[26, 27, 28, 29]] * len(seen[26:])
 
     def test_of_very_many_some_are_left_for_later(self) -> None:
-        objects = written(0)
-        query = ScriptedTable(objects)
-        for batch in range(250):
-            query.publish(batch, [])
+        objects = without_rows(250)
         left = []
         while retain(objects, 10):
-            left.append(len(query.table.versions()))
+            left.append(len(TableStore(objects).versions()))
         assert left == [150, 50, 10]
 
     def test_fewer_than_two_versions_are_never_kept(self) -> None:
@@ -151,20 +150,7 @@ class TestRetainingVersions:
             retain(objects, 1)
         assert TableStore(objects).versions() == [*range(13)]
 
-    def test_a_table_without_versions_has_nothing_to_delete(self) -> None:
-        assert retain(written(0), 2) == 0
-
-    def test_the_next_commit_builds_upon_what_is_left(self) -> None:
-        objects = written(30)
-        retain(objects, 2)
-        query = ScriptedTable(objects)
-        query.commit(30, put(0, "zero", 30), put(31, "a", 30))
-        assert state_of(objects) == expected(30)
-        assert state_of(objects, 28) == expected(28)
-
-    def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(
-        self,
-    ) -> None:
+    def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(self) -> None:
         objects = written(5, merging=False)
         adopted = compact(objects, 4)
         query = ScriptedTable(objects)
@@ -177,6 +163,7 @@ class TestRetainingVersions:
         assert {file.name for file in adopted.files} <= files_of(objects)
         for version in (18, 19):
             assert state_of(objects, version) == expected(version)
+        assert sweep(objects, 0.0, 1.0) == []
         query.commit(20, put(0, "zero", 20), put(21, "a", 20))
         for batch in range(21, 40):
             query.commit(batch, put(0, "zero", batch), put(batch + 1, "a", batch))
@@ -195,9 +182,7 @@ def damage(objects: DictObjectStore, name: str) -> bytes:
 
 
 class TestDamagedVersions:
-    def test_an_older_one_is_kept_if_the_oldest_to_keep_is_damaged(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_an_older_one_is_kept_for_a_damaged_one(self, caplog: pytest.LogCaptureFixture) -> None:
         objects = written(30)
         whole = {name: damage(objects, name) for name in map(version_name, (25, 26, 27))}
         for _ in range(2):
@@ -209,24 +194,18 @@ class TestDamagedVersions:
             assert state_of(objects, version) == expected(version)
 
     def test_a_damaged_version_does_not_stop_the_retention_of_very_many(self) -> None:
-        objects = written(0)
-        query = ScriptedTable(objects)
-        for batch in range(400):
-            query.publish(batch, [])
+        objects = without_rows(400)
         damage(objects, version_name(100))
         while retain(objects, 2):
             pass
-        assert query.table.versions() == [398, 399]
+        assert TableStore(objects).versions() == [398, 399]
 
     def test_a_newer_one_is_the_oldest_if_no_older_one_can_be_read(self) -> None:
-        objects = written(0)
-        query = ScriptedTable(objects)
-        for batch in range(130):
-            query.publish(batch, [])
+        objects = without_rows(130)
         for number in range(105):
             damage(objects, version_name(number))
         retain(objects, 10)
-        assert query.table.versions() == [*range(105, 130)]
+        assert TableStore(objects).versions() == [*range(105, 130)]
 
     def test_nothing_is_deleted_if_none_can_be_read_that_may_be_the_oldest(self) -> None:
         objects = written(16)
@@ -238,9 +217,7 @@ class TestDamagedVersions:
         assert objects.objects == before
 
     @pytest.mark.parametrize("spoil", [lambda data: b"?" + data[1:], lambda data: data[:50]])
-    def test_a_damaged_version_that_is_not_kept_is_deleted(
-        self, spoil: Callable[[bytes], bytes]
-    ) -> None:
+    def test_an_expired_damaged_version_is_deleted(self, spoil: Callable[[bytes], bytes]) -> None:
         objects = written(30)
         objects.objects[version_name(7)] = spoil(objects.objects[version_name(7)])
         assert retain(objects, 4) > 0
@@ -265,16 +242,7 @@ class TestSweepingOrphans:
         assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
         assert state_of(objects) == expected(5)
 
-    def test_what_was_never_published_is_deleted(self) -> None:
-        objects = written(2)
-        objects.put(f"{UNPUBLISHED}/0123", b"begun")
-        assert sweep(objects, grace_seconds=100.0, now=100.0) == []
-        assert sweep(objects, grace_seconds=100.0, now=101.0) == [f"{UNPUBLISHED}/0123"]
-        assert state_of(objects) == expected(1)
-
-    def test_nothing_is_deleted_while_a_version_is_lost(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_nothing_goes_while_a_version_is_lost(self, caplog: pytest.LogCaptureFixture) -> None:
         objects = written(6)
         lost = objects.objects[version_name(3)]
         objects.delete([version_name(3)])
@@ -298,9 +266,7 @@ class TestSweepingOrphans:
         for version in range(8):
             assert state_of(objects, version) == expected(version)
 
-    def test_files_of_unknown_writers_and_old_compactions_stay_beside_a_damaged_version(
-        self,
-    ) -> None:
+    def test_files_of_unknown_writers_and_compactions_stay_beside_a_damaged_version(self) -> None:
         objects = written(6, merging=False)
         old, new = compact(objects, 4), compact(objects, 5)
         objects.delete([name for name in objects.objects if parse_compaction(name)])
@@ -318,15 +284,6 @@ class TestSweepingOrphans:
         before = files_of(objects)
         assert sweep(objects, 0.0, 1.0) == []
         assert files_of(objects) == before
-
-    def test_files_of_a_compaction_stay_while_it_is_there(self) -> None:
-        objects = written(4)
-        compaction = compact(objects, 3)
-        assert sweep(objects, 0.0, 1.0) == []
-        assert state_of(objects) == expected(3)
-        objects.delete([name for name in objects.objects if parse_compaction(name)])
-        assert sweep(objects, 0.0, 1.0) == sorted(file.name for file in compaction.files)
-        assert state_of(objects) == expected(3)
 
     def test_names_of_others_and_files_of_unknown_age_are_left_alone(self) -> None:
         objects = written(2)
@@ -387,10 +344,14 @@ def test_a_gap_among_the_retained_versions_keeps_no_files_of_expired_versions() 
     assert {name for name in objects.objects if name.startswith("data/")} <= named
 
 
+def signs() -> Callable[[], SignOfLife]:
+    """Return a function that makes the next sign of life of a task."""
+    directory, uniques = str(BatchDirectory("job", 3)), itertools.count()
+    return lambda: SignOfLife(directory, 1, 2, f"{next(uniques):012x}")
+
+
 class TestFilesThatNoVersionNames:
     def test_a_task_that_works_for_long_has_the_last_signs_of_life_until_it_ends(self) -> None:
-        uniques = (f"{number:012x}" for number in itertools.count())
-        directory = str(BatchDirectory("job", 3))
         third = threading.Event()
 
         class Watched(DictObjectStore):
@@ -401,19 +362,18 @@ class TestFilesThatNoVersionNames:
                     third.set()
 
         objects = Watched()
-        with shown_alive(objects, lambda: SignOfLife(directory, 1, 2, next(uniques)), 0.001):
+        with shown_alive(objects, signs(), 0.001):
             third.wait()
             assert all(is_sign_of_life(name) for name in list(objects.objects))
         assert objects.objects == {}
 
     def test_signs_reach_from_a_task_to_the_commit(self) -> None:
         """A long task wrote its file early, and the commit takes long, too."""
-        uniques = (f"{number:012x}" for number in itertools.count())
-        objects, put_once = DictObjectStore(), threading.Event()
+        objects, put_once, next_of = DictObjectStore(), threading.Event(), signs()
 
         def next_sign() -> SignOfLife:
             put_once.set()
-            return SignOfLife(str(BatchDirectory("job", 3)), 1, 2, next(uniques))
+            return next_of()
 
         with shown_alive(objects, next_sign, 900.0, until_commit=True):
             pass
@@ -427,7 +387,6 @@ class TestFilesThatNoVersionNames:
         assert len(objects.objects) == 2
 
     def test_a_task_needs_no_right_to_delete(self) -> None:
-        uniques = (f"{number:012x}" for number in itertools.count())
         third = threading.Event()
 
         class Watched(DictObjectStore):
@@ -439,8 +398,7 @@ class TestFilesThatNoVersionNames:
             def delete(self, names: Sequence[str]) -> None:
                 raise StoreAccessError(self.url, "no right to delete")
 
-        directory = str(BatchDirectory("job", 3))
-        with shown_alive(Watched(), lambda: SignOfLife(directory, 1, 2, next(uniques)), 0.001):
+        with shown_alive(Watched(), signs(), 0.001):
             third.wait()
 
     def test_a_task_goes_on_when_a_sign_cannot_be_put(self) -> None:
@@ -451,8 +409,7 @@ class TestFilesThatNoVersionNames:
             return StoreAccessError("dict://store", "no right")
 
         objects = RefusingObjectStore(DictObjectStore(), refuse)
-        sign = SignOfLife(str(BatchDirectory("job", 3)), 1, 2, "0123456789ab")
-        with shown_alive(objects, lambda: sign, 0.001):
+        with shown_alive(objects, signs(), 0.001):
             tried.wait()
 
     def test_a_commit_of_files_that_are_gone_fails_and_leaves_the_table_as_it_was(self) -> None:
@@ -478,21 +435,3 @@ class TestFilesThatNoVersionNames:
         objects.delete([compaction.files[0].name])
         with pytest.raises(LostFilesError, match="the compaction"):
             TableStore(objects).publish_compaction(compaction)
-
-
-def test_what_is_left_after_retention_is_what_a_table_of_its_own_would_have() -> None:
-    """Retention after every commit deletes as much as retention once at the end."""
-    often, once = written(0), written(40)
-    query = ScriptedTable(often)
-    for batch in range(40):
-        file = query.write(batch, [put(0, "zero", batch), put(batch + 1, "a", batch)])
-        query.publish(
-            batch, [file], merge=lambda version: merge_files(query.table, version, MERGED)
-        )
-        retain(often, 2)
-        assert files_of(often) == named(often)
-        assert 2 <= len(query.table.versions()) <= 12 or batch == 0
-    retain(once, len(query.table.versions()))
-    assert TableStore(once).versions() == query.table.versions()
-    assert len(files_of(once)) == len(files_of(often))
-    assert replace(query.metadata) == TableStore(once).metadata()

@@ -66,9 +66,7 @@ def test_a_missing_package_of_the_extra_is_named_with_the_command_that_installs_
     assert capsys.readouterr().err == f"cowstate: {message}\n"
 
 
-def test_an_output_place_that_is_no_directory_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_places_are_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("taken")
     out = tmp_path / "file" / "out"
     assert main(["demo", "--flights", "50", "--out", str(out)]) == 2

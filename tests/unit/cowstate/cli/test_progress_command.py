@@ -68,11 +68,6 @@ def test_a_time_that_no_calendar_has_is_shown_in_milliseconds(far_ms: int) -> No
     assert shown[-1] == f"next timer: {far_ms} ms"
 
 
-def test_the_last_time_that_a_calendar_has_is_shown_as_a_time() -> None:
-    shown = as_text([replace(PROGRESS, next_timer_ms=253_402_300_799_999)])
-    assert shown.endswith("next timer: 9999-12-31 23:59:59")
-
-
 def test_each_operator_has_a_table_of_its_own() -> None:
     other = replace(PROGRESS, name="rules", url="file:///other", parallelism=1)
     first, second = as_text([PROGRESS, other]).split("\n\n")
@@ -95,16 +90,12 @@ def test_the_command_reads_the_store(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "counts (2 subtasks)" in capsys.readouterr().out
 
 
-def test_what_is_no_store_ends_with_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_store_ends_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["progress", str(tmp_path / "nothing")]) == 2
     assert "/nothing, nor in a directory of it. Name <store>" in capsys.readouterr().err
 
 
-def test_a_damaged_store_ends_with_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_stores_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ScriptedOperator(LocalObjectStore(tmp_path)).run_epoch(0, {0: 1})
     for path in [*tmp_path.glob("manifests/*"), *tmp_path.glob("epochs/*/barrier-*")]:
         path.write_bytes(b"{}")

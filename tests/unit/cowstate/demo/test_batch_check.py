@@ -55,11 +55,7 @@ def test_cancelled_and_nameless_flights_are_no_legs() -> None:
 def test_a_diverted_leg_and_a_long_layover_end_a_chain() -> None:
     assert answer(
         ("N1", 0, 30, None, None), ("N1", 200, 20, 20, 60), ("N1", 281 + LIMIT, 20, 20, 60)
-    ) == [
-        ["N1", 0, 0, 0, 0, None],
-        ["N1", 200, 0, 0, 0, None],
-        ["N1", 281 + LIMIT, 0, 0, 0, None],
-    ]
+    ) == [["N1", 0, 0, 0, 0, None], ["N1", 200, 0, 0, 0, None], ["N1", 281 + LIMIT, 0, 0, 0, None]]
 
 
 def test_equal_answers_have_no_differences_in_any_order_of_rows() -> None:

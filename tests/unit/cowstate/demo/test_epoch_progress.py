@@ -26,10 +26,7 @@ def reported(epoch: int, rows: int) -> Any:
     ],
 )
 def test_epochs_with_rows_are_done(
-    reports: list[Any],
-    first_epoch: int | None,
-    epochs_done: int,
-    monkeypatch: pytest.MonkeyPatch,
+    reports: list[Any], first_epoch: int | None, epochs_done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tqdm, "monitor_interval", 0)  # no thread for bars that hang
     progress = EpochProgress()

@@ -44,16 +44,12 @@ def test_the_first_leg_carries_nothing() -> None:
     ("arr_delay", "dep_delay", "carried"),
     [(50, 30, 30), (30, 50, 30), (-5, 50, 0), (50, -5, 0), (0, 50, 0), (-5, -9, 0)],
 )
-def test_a_leg_carries_the_smaller_of_two_positive_delays(
-    arr_delay: int, dep_delay: int, carried: int
-) -> None:
+def test_a_leg_carries_the_smaller_delay(arr_delay: int, dep_delay: int, carried: int) -> None:
     assert carried_by(leg(0, arr_delay=arr_delay), leg(200, dep_delay=dep_delay)) == [0, carried]
 
 
 @pytest.mark.parametrize(("layover", "carried"), [(0, 20), (1, 0)])
-def test_delay_is_carried_over_at_most_twelve_hours_on_the_ground(
-    layover: int, carried: int
-) -> None:
+def test_delay_is_carried_over_up_to_twelve_hours_on_the_ground(layover: int, carried: int) -> None:
     first = leg(0, dep_delay=20, arr_delay=20)
     arrived = 0 + 20 + 60
     second = leg(arrived + LAYOVER_LIMIT_MINUTES + layover, dep_delay=20)

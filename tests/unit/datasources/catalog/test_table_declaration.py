@@ -95,9 +95,7 @@ class TestThere:
     def test_its_keys_need_not_be_named_again(self, empty: dict[str, Any]) -> None:
         assert declared(**empty, may_lack_keys=True) == declared(**empty) == COLUMNS
 
-    def test_one_that_lost_what_is_fixed_is_not_taken_for_a_new_one(
-        self, empty: dict[str, Any]
-    ) -> None:
+    def test_one_that_lost_what_is_fixed_is_not_a_new_one(self, empty: dict[str, Any]) -> None:
         version = Path(empty["path"], version_name(0))
         version.parent.mkdir(exist_ok=True)
         version.write_text("of a table")

@@ -86,9 +86,7 @@ def test_what_is_never_null_in_a_struct_may_be_so_where_the_struct_is_null() -> 
 @pytest.mark.parametrize(
     ("name", "values"), [("id", [None, 2]), ("inner", [{"a": None, "b": "x"}, None])]
 )
-def test_a_null_that_cannot_be_is_an_error_that_names_the_column(
-    name: str, values: list[Any]
-) -> None:
+def test_a_null_that_cannot_be_is_an_error_naming_the_column(name: str, values: list[Any]) -> None:
     with pytest.raises(
         ConfigurationError, match=f"column '{name}' of file:///t has a null, but the schema"
     ):

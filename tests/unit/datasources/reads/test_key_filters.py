@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from decimal import Decimal
 from typing import Any
@@ -28,13 +27,9 @@ from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from datasources.reads.key_filters import AskedValues, key_groups_asked_for
 from datasources.reads.key_group_partitions import key_group_ranges, partition_count, ranges_to_read
 from spark_state.key_group_assignment import KeyGroupAssignment
+from tests.support.tables.table_rows_of import schema_json
 
 MAX = 16
-
-
-def schema_of(**types: str) -> str:
-    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()]
-    return json.dumps({"type": "struct", "fields": fields})
 
 
 def groups_of(types: list[str], *keys: tuple[Any, ...]) -> list[int]:
@@ -123,28 +118,28 @@ def test_values_must_be_in_all_filters_of_a_column() -> None:
 
 def test_values_of_all_key_columns_leave_the_key_groups_of_their_combinations() -> None:
     asked = {"id": (1, 2), "city": ("Ulm",), "amount": (3,)}
-    groups = key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX)
+    groups = key_groups_asked_for(asked, schema_json(id="long", city="string"), MAX)
     assert groups == groups_of(["long", "string"], (1, "Ulm"), (2, "Ulm"))
 
 
 def test_no_value_at_all_leaves_no_key_group() -> None:
-    assert key_groups_asked_for({"id": ()}, schema_of(id="long"), MAX) == []
+    assert key_groups_asked_for({"id": ()}, schema_json(id="long"), MAX) == []
 
 
 @pytest.mark.parametrize(
     "asked", [{}, {"id": (1,)}, {"city": ("Ulm",)}, {"id": (1,), "other": ("x",)}]
 )
 def test_a_key_column_without_values_leaves_all(asked: dict[str, tuple[Any, ...]]) -> None:
-    assert key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX) is None
+    assert key_groups_asked_for(asked, schema_json(id="long", city="string"), MAX) is None
 
 
 def test_a_state_without_key_has_nothing_to_leave_out() -> None:
-    assert key_groups_asked_for({}, schema_of(), MAX) is None
+    assert key_groups_asked_for({}, schema_json(), MAX) is None
 
 
 def test_more_keys_than_it_is_worth_leave_all() -> None:
     asked = {"id": tuple(range(40)), "city": tuple("abcdefghijklmnopqrstuvwxyz")}
-    assert key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX) is None
+    assert key_groups_asked_for(asked, schema_json(id="long", city="string"), MAX) is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +154,7 @@ def test_more_keys_than_it_is_worth_leave_all() -> None:
     ],
 )
 def test_values_hash_as_the_rows_do(type_name: str, value: Any) -> None:
-    groups = key_groups_asked_for({"k": (value,)}, schema_of(k=type_name), MAX)
+    groups = key_groups_asked_for({"k": (value,)}, schema_json(k=type_name), MAX)
     assert groups == groups_of([type_name], (value,))
 
 
@@ -168,7 +163,7 @@ def test_values_hash_as_the_rows_do(type_name: str, value: Any) -> None:
     [("timestamp", datetime.datetime(2026, 1, 31)), ("long", "7"), ("long", 2**70)],
 )
 def test_a_value_whose_hash_is_not_certain_leaves_all(type_name: str, value: Any) -> None:
-    assert key_groups_asked_for({"k": (value,)}, schema_of(k=type_name), MAX) is None
+    assert key_groups_asked_for({"k": (value,)}, schema_json(k=type_name), MAX) is None
 
 
 @pytest.mark.parametrize(("most", "count"), [(16, 1), (16, 5), (16, 16), (16, 99), (1, 3), (7, 2)])

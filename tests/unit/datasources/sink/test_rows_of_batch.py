@@ -57,9 +57,7 @@ def columns(first: int, count: int = FILE_ROWS, at: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", [{}, {"sequenceBy": "at", "ignoreNullUpdates": "true"}])
-def test_memory_does_not_grow_with_the_rows_of_a_batch(
-    tmp_path: Path, options: dict[str, str]
-) -> None:
+def test_memory_does_not_grow_with_rows_of_a_batch(tmp_path: Path, options: dict[str, str]) -> None:
     plan, opened = opened_in(tmp_path, **options)
     files = written(opened, *(columns(file * FILE_ROWS) for file in range(24)))
 

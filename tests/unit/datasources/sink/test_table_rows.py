@@ -6,7 +6,6 @@ import datetime
 import json
 import math
 import pickle
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -27,16 +26,9 @@ from datasources.options.table_options import SinkOptions, parse_sink_options
 from datasources.sink.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
+from tests.support.tables.table_rows_of import schema_json
 
 Row = dict[str, Any]
-
-
-def schema_json(**types: Any) -> str:
-    fields = [
-        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
-        for name, spark_type in types.items()
-    ]
-    return json.dumps({"type": "struct", "fields": fields})
 
 
 COLUMNS = schema_json(id="long", at="integer", name="string", total="double")
@@ -83,15 +75,10 @@ def test_a_policy_for_duplicates_of_a_table_that_has_a_sequence_is_refused() -> 
 
 
 def test_a_row_becomes_its_key_and_a_struct_of_the_other_columns() -> None:
-    assert written(plan(), (1, 10, "Ann", 0.5)) == [
-        {
-            "id": 1,
-            "_key_group": KeyGroupAssignment(["long"], 8).key_group((1,)),
-            "_state": "row",
-            "_op": "put",
-            "row": {"at": 10, "name": "Ann", "total": 0.5},
-        }
-    ]
+    (row,) = written(plan(), (1, 10, "Ann", 0.5))
+    key_group = KeyGroupAssignment(["long"], 8).key_group((1,))
+    values = {"at": 10, "name": "Ann", "total": 0.5}
+    assert row == {"id": 1, "_key_group": key_group, "_state": "row", "_op": "put", "row": values}
 
 
 def test_columns_of_the_file_are_those_of_the_format() -> None:
@@ -113,9 +100,7 @@ def test_columns_of_the_file_are_those_of_the_format() -> None:
         ({"id": "long"}, "the rows have no column 'at', by which the table orders the rows of a"),
     ],
 )
-def test_rows_without_a_column_that_the_table_needs_are_refused(
-    columns: dict[str, Any], message: str
-) -> None:
+def test_rows_without_a_needed_column_are_refused(columns: dict[str, Any], message: str) -> None:
     table = metadata(schema_json(id="long", at="long"), "id", sequence_by="at")
     with pytest.raises(TableSchemaError) as caught:
         row_plan(SinkOptions("/t", ()), table, schema_json(**columns))
@@ -220,23 +205,6 @@ def test_the_first_or_the_last_row_of_a_key_is_kept_if_wanted(on_duplicate: str,
     assert row["row"]["at"] == kept
 
 
-def test_the_greatest_sequence_wins_and_of_equal_ones_the_last_row() -> None:
-    rows = [(1, 5, "old", None), (1, 9, "first", None), (1, 9, "last", None), (1, 7, "x", None)]
-    (row,) = written(plan(sequence_by="at"), *rows)
-    assert (row["row"]["name"], row["_sequence"]) == ("last", 9)
-
-
-def test_all_rows_are_kept_in_their_sequence_if_each_may_bring_a_value() -> None:
-    planned = plan(sequence_by="at", ignore_null_updates=True)
-    rows = [(1, 2, None, 2.0), (2, 9, "x", 1.0), (1, 1, "Ann", None), (1, 2, "Bob", None)]
-    stored = [row for row in written(planned, *rows) if row["id"] == 1]
-    assert [(row["_sequence"], row["row"]["name"]) for row in stored] == [
-        (1, "Ann"),
-        (2, None),
-        (2, "Bob"),
-    ]
-
-
 def test_a_null_in_a_key_is_an_error_dropped_or_kept() -> None:
     rows = [(1, 1, "x", None), (None, 1, "x", None), (None, 1, None, None), (2, 1, None, None)]
     by_both = ("id", "name")
@@ -245,12 +213,8 @@ def test_a_null_in_a_key_is_an_error_dropped_or_kept() -> None:
     dropped = written(plan(keys=by_both, on_null_key="drop"), *rows)
     assert [row["id"] for row in dropped] == [1]
     kept = written(plan(keys=by_both, on_null_key="keep"), *rows)
-    assert {(row["id"], row["name"]) for row in kept} == {
-        (1, "x"),
-        (None, "x"),
-        (None, None),
-        (2, None),
-    }
+    keys = {(row["id"], row["name"]) for row in kept}
+    assert keys == {(1, "x"), (None, "x"), (None, None), (2, None)}
 
 
 def test_a_missing_sequence_is_an_error() -> None:
@@ -395,10 +359,3 @@ def test_decimals_and_dates_are_keys_and_values_like_any_other() -> None:
         Decimal("1.50"),
         Decimal("2.25"),
     )
-
-
-def test_another_number_of_key_groups_gives_other_groups() -> None:
-    planned = replace(plan(), max_parallelism=1)
-    assert {
-        row["_key_group"] for row in written(planned, *[(n, 1, "", 0.0) for n in range(9)])
-    } == {0}

@@ -103,9 +103,7 @@ class TestVersions:
         assert whole_history(objects).versions() == [0, 1, 2, 3]
         assert history.versions() == [0, 1, 2]
 
-    def test_an_epoch_before_all_whole_ones_is_the_first_version(
-        self, objects: DictObjectStore
-    ) -> None:
+    def test_an_epoch_before_all_whole_is_the_first_version(self, objects: DictObjectStore) -> None:
         KeyedOperator(objects).run_subtask(0, 1, {4: 1}, None)
         history = history_of_subtask_1(objects, 0, after=-1)
         assert history.versions() == [0]

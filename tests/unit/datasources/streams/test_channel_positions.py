@@ -57,9 +57,7 @@ class TestStretches:
         assert planned == [Stretch(FIRST_HALF, 3, 6, 0), Stretch(SECOND_HALF, 4, 5)]
 
     @given(st.data())
-    def test_each_key_group_is_read_once_from_where_it_was_to_where_it_is(
-        self, data: st.DataObject
-    ) -> None:
+    def test_each_key_group_is_read_once_from_start_to_end(self, data: st.DataObject) -> None:
         versions = st.integers(0, 5)
         start, end = (data.draw(versions) for _ in range(2))
         start, end = min(start, end), max(start, end)
@@ -90,7 +88,6 @@ def epoch_of(where: Reached, key_group: int) -> int:
         owner = subtask_of_key_group(key_group, MAX_PARALLELISM, position.parallelism)
         if owner == position.subtask:
             return position.epoch
-    assert where.version is not None
     return where.version
 
 
@@ -104,9 +101,7 @@ class TestWhatStillCounts:
             (at(1, 4, parallelism=4), False),
         ],
     )
-    def test_only_the_barrier_that_the_whole_epoch_is_made_of(
-        self, position: ChannelPosition, counts: bool
-    ) -> None:
+    def test_only_a_barrier_of_a_whole_epoch(self, position: ChannelPosition, counts: bool) -> None:
         operator = ScriptedOperator(DictObjectStore())
         whole = operator.run_epoch(4, {7: 1})
         versions: dict[int, CompletedCheckpoint | None] = {4: whole}

@@ -124,23 +124,6 @@ def test_a_stream_reads_every_version_once_and_the_state_once(
     assert made["listings"] <= 5 * 12
 
 
-def test_a_stream_from_the_oldest_version_reads_a_version_once(
-    store: DictObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = stream_of(store, monkeypatch, max_files_per_trigger=100)
-    offset = {"version": -1, "after": "nothing"}
-    versions: set[int] = set()
-    while (end := stream.latestOffset(offset, ReadMaxFiles(100))) != offset:
-        for partition in stream.partitions(offset, end):
-            for batch in stream.read(partition):
-                versions.update(batch.column("_commit_version").to_pylist())
-        offset = end
-    assert versions == set(range(VERSIONS))
-    made = requests(store)
-    assert made["data"] == VERSIONS
-    assert made["listings"] <= 11 * 12
-
-
 def test_each_look_that_finds_nothing_new_is_two_listings(
     store: DictObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +139,6 @@ def test_each_look_that_finds_nothing_new_is_two_listings(
 def test_a_compaction_reads_the_files_of_the_state_and_no_versions(store: DictObjectStore) -> None:
     query = ScriptedTable(store)
     newest = query.table.newest()
-    assert newest is not None
     requests(store)
     file = compact_key_groups(query.table, newest, query.metadata.key_groups, 0)
     names = tuple(handle.name for handle in newest.state)

@@ -39,133 +39,129 @@ def channels(request: pytest.FixtureRequest) -> Iterator[OperatorChannels]:
     opened.close()
 
 
-class TestAlignment:
-    def test_an_epoch_is_aligned_when_all_subtasks_have_published_it(
-        self, channels: OperatorChannels
-    ) -> None:
-        channels.arrive([barrier(0, 0)])
-        assert channels.aligned is None
-        channels.arrive([barrier(0, 0), barrier(0, 1)])
-        assert channels.aligned == EpochDirectory(0, 1)
-        assert channels.ahead() == {}
-
-    def test_several_epochs_may_be_there_at_once_in_any_order(
-        self, channels: OperatorChannels
-    ) -> None:
-        channels.arrive(barrier(epoch, subtask) for epoch in (2, 1, 0) for subtask in (1, 0))
-        assert channels.aligned == EpochDirectory(2, 1)
-
-    def test_channels_begin_after_an_epoch_that_is_whole(self) -> None:
-        channels = channels_of(aligned=EpochDirectory(4, 1))
-        channels.arrive([barrier(4, 0), barrier(4, 1), barrier(5, 1)])
-        assert channels.aligned == EpochDirectory(4, 1)
-        assert channels.ahead() == {1: barrier(5, 1)}
-
-    def test_an_epoch_that_a_subtask_never_published_is_skipped(
-        self, channels: OperatorChannels
-    ) -> None:
-        channels.arrive([barrier(0, 0), barrier(1, 0)])
-        channels.arrive([barrier(1, 1)])
-        assert channels.aligned == EpochDirectory(1, 1)
-        assert channels.ahead() == {}
-
-    def test_an_epoch_after_a_later_one_is_a_corrupt_stream(
-        self, channels: OperatorChannels
-    ) -> None:
-        channels.arrive([barrier(0, 0), barrier(1, 0)])
-        channels.arrive([barrier(1, 1)])
-        channels.arrive([barrier(3, 0)])
-        with pytest.raises(CorruptStreamError, match=r"epoch 2 came after that of 3"):
-            channels.arrive([barrier(2, 0)])
+def test_an_epoch_is_aligned_once_all_published_it(channels: OperatorChannels) -> None:
+    channels.arrive([barrier(0, 0)])
+    assert channels.aligned is None
+    channels.arrive([barrier(0, 0), barrier(0, 1)])
+    assert channels.aligned == EpochDirectory(0, 1)
+    assert channels.ahead() == {}
 
 
-class TestAhead:
-    def test_at_least_once_lets_channels_go_ahead(self) -> None:
-        channels = channels_of()
-        channels.arrive([barrier(0, 1), barrier(1, 1)])
-        assert channels.ahead() == {1: barrier(1, 1)}
-        channels.arrive([barrier(0, 0)])
-        assert channels.aligned == EpochDirectory(0, 1)
-        assert channels.ahead() == {1: barrier(1, 1)}
-        channels.arrive([barrier(1, 0)])
-        assert channels.ahead() == {}
-
-    def test_exactly_once_holds_later_epochs_back(self) -> None:
-        channels = channels_of("exactly_once")
-        channels.arrive([barrier(0, 1), barrier(1, 1)])
-        assert channels.ahead() == {1: barrier(0, 1)}
-        channels.arrive([barrier(0, 0)])
-        assert channels.aligned == EpochDirectory(0, 1)
-        assert channels.ahead() == {1: barrier(1, 1)}
-        channels.close()
-
-    def test_a_later_attempt_replaces_the_one_before(self, channels: OperatorChannels) -> None:
-        channels.arrive([barrier(0, 1)])
-        again = barrier(0, 1, attempt=2)
-        channels.arrive([barrier(0, 1), again])
-        assert channels.aligned is None
-        channels.arrive([barrier(0, 0), barrier(0, 1), again])
-        assert channels.aligned == EpochDirectory(0, 1)
-        assert channels.ahead() == {}
-
-    def test_the_later_attempt_is_the_one_that_is_ahead(self) -> None:
-        channels = channels_of()
-        again = barrier(0, 1, attempt=2)
-        channels.arrive([again, barrier(0, 1)])
-        assert channels.ahead() == {1: again}
-        channels.arrive([barrier(0, 1, attempt=3)])
-        assert channels.ahead() == {1: barrier(0, 1, attempt=3)}
+def test_several_epochs_may_come_at_once_in_any_order(channels: OperatorChannels) -> None:
+    channels.arrive(barrier(epoch, subtask) for epoch in (2, 1, 0) for subtask in (1, 0))
+    assert channels.aligned == EpochDirectory(2, 1)
 
 
-class TestRuns:
-    def test_a_new_run_has_channels_of_its_own(self, channels: OperatorChannels) -> None:
-        channels.arrive([barrier(0, 0), barrier(0, 1), barrier(1, 0)])
-        channels.arrive([barrier(1, 2, run=2, parallelism=3)])
-        assert channels.aligned == EpochDirectory(0, 1)
-        assert channels.ahead() == {2: barrier(1, 2, run=2, parallelism=3)}
-        channels.arrive([barrier(1, subtask, 2, 3) for subtask in range(3)])
-        assert channels.aligned == EpochDirectory(1, 2)
-
-    def test_epochs_of_two_runs_that_are_there_at_once_count_by_run(
-        self, channels: OperatorChannels
-    ) -> None:
-        arrived = [barrier(0, 0, 2, 1), barrier(5, 0), barrier(5, 1)]
-        channels.arrive(arrived)
-        assert channels.aligned == EpochDirectory(0, 2)
-
-    def test_a_zombie_of_an_older_run_is_left_out(self, channels: OperatorChannels) -> None:
-        channels.arrive([barrier(1, 0, run=2)])
-        channels.arrive([barrier(1, 1, run=1), barrier(2, 0, run=1), barrier(2, 1, run=1)])
-        assert channels.aligned is None
-        channels.arrive([barrier(1, 1, run=2)])
-        assert channels.aligned == EpochDirectory(1, 2)
-        assert channels.ahead() == {}
+def test_channels_begin_after_an_epoch_that_is_whole() -> None:
+    channels = channels_of(aligned=EpochDirectory(4, 1))
+    channels.arrive([barrier(4, 0), barrier(4, 1), barrier(5, 1)])
+    assert channels.aligned == EpochDirectory(4, 1)
+    assert channels.ahead() == {1: barrier(5, 1)}
 
 
-class TestPolling:
-    def test_only_barriers_after_the_aligned_epoch_are_listed(self) -> None:
-        objects = DictObjectStore()
-        operator = ScriptedOperator(objects)
-        for epoch in range(3):
-            operator.run_epoch(epoch, {0: epoch})
-        operator.run_subtask(3, 1, {7: 3}, operator.checkpoints.latest_before(3))
-        published = PublishedObjects(objects)
-        of_run = [EpochDirectory(epoch, operator.run.number) for epoch in (3, 2, 1, 0)]
-        names = barriers_after(published, of_run, of_run[1])
-        assert [(name.directory.epoch, name.subtask) for name in names] == [(3, 1)]
-        assert len(barriers_after(published, of_run, None)) == 7
+def test_an_epoch_that_a_subtask_skipped_is_skipped(channels: OperatorChannels) -> None:
+    channels.arrive([barrier(0, 0), barrier(1, 0)])
+    channels.arrive([barrier(1, 1)])
+    assert channels.aligned == EpochDirectory(1, 1)
+    assert channels.ahead() == {}
 
-    def test_who_publishes_during_a_look_is_not_taken_for_one_that_skips_epochs(self) -> None:
-        """Subtask 0 publishes epochs 1 and 2 while the directories are being listed."""
-        names = [barrier(epoch, 0) for epoch in (0, 1, 2)]
-        for listed_before in range(4):
-            store = PublishingStore(names, listed_before)
-            channels = channels_of(aligned=EpochDirectory(0, 1))
-            timeline = [name.directory for name in reversed(names)]
-            for _ in range(3):
-                published = PublishedObjects(store)
-                channels.arrive(barriers_after(published, timeline, channels.aligned))
-            assert channels.ahead()[0].directory == EpochDirectory(2, 1)
+
+def test_an_epoch_after_a_later_is_a_corrupt_stream(channels: OperatorChannels) -> None:
+    channels.arrive([barrier(0, 0), barrier(1, 0)])
+    channels.arrive([barrier(1, 1)])
+    channels.arrive([barrier(3, 0)])
+    with pytest.raises(CorruptStreamError, match=r"epoch 2 came after that of 3"):
+        channels.arrive([barrier(2, 0)])
+
+
+def test_at_least_once_lets_channels_go_ahead() -> None:
+    channels = channels_of()
+    channels.arrive([barrier(0, 1), barrier(1, 1)])
+    assert channels.ahead() == {1: barrier(1, 1)}
+    channels.arrive([barrier(0, 0)])
+    assert channels.aligned == EpochDirectory(0, 1)
+    assert channels.ahead() == {1: barrier(1, 1)}
+    channels.arrive([barrier(1, 0)])
+    assert channels.ahead() == {}
+
+
+def test_exactly_once_holds_later_epochs_back() -> None:
+    channels = channels_of("exactly_once")
+    channels.arrive([barrier(0, 1), barrier(1, 1)])
+    assert channels.ahead() == {1: barrier(0, 1)}
+    channels.arrive([barrier(0, 0)])
+    assert channels.aligned == EpochDirectory(0, 1)
+    assert channels.ahead() == {1: barrier(1, 1)}
+    channels.close()
+
+
+def test_a_later_attempt_replaces_the_one_before(channels: OperatorChannels) -> None:
+    channels.arrive([barrier(0, 1)])
+    again = barrier(0, 1, attempt=2)
+    channels.arrive([barrier(0, 1), again])
+    assert channels.aligned is None
+    channels.arrive([barrier(0, 0), barrier(0, 1), again])
+    assert channels.aligned == EpochDirectory(0, 1)
+    assert channels.ahead() == {}
+
+
+def test_the_later_attempt_is_the_one_that_is_ahead() -> None:
+    channels = channels_of()
+    again = barrier(0, 1, attempt=2)
+    channels.arrive([again, barrier(0, 1)])
+    assert channels.ahead() == {1: again}
+    channels.arrive([barrier(0, 1, attempt=3)])
+    assert channels.ahead() == {1: barrier(0, 1, attempt=3)}
+
+
+def test_a_new_run_has_channels_of_its_own(channels: OperatorChannels) -> None:
+    channels.arrive([barrier(0, 0), barrier(0, 1), barrier(1, 0)])
+    channels.arrive([barrier(1, 2, run=2, parallelism=3)])
+    assert channels.aligned == EpochDirectory(0, 1)
+    assert channels.ahead() == {2: barrier(1, 2, run=2, parallelism=3)}
+    channels.arrive([barrier(1, subtask, 2, 3) for subtask in range(3)])
+    assert channels.aligned == EpochDirectory(1, 2)
+
+
+def test_epochs_of_two_runs_at_once_count_by_run(channels: OperatorChannels) -> None:
+    arrived = [barrier(0, 0, 2, 1), barrier(5, 0), barrier(5, 1)]
+    channels.arrive(arrived)
+    assert channels.aligned == EpochDirectory(0, 2)
+
+
+def test_a_zombie_of_an_older_run_is_left_out(channels: OperatorChannels) -> None:
+    channels.arrive([barrier(1, 0, run=2)])
+    channels.arrive([barrier(1, 1, run=1), barrier(2, 0, run=1), barrier(2, 1, run=1)])
+    assert channels.aligned is None
+    channels.arrive([barrier(1, 1, run=2)])
+    assert channels.aligned == EpochDirectory(1, 2)
+    assert channels.ahead() == {}
+
+
+def test_only_barriers_after_the_aligned_epoch_are_listed() -> None:
+    objects = DictObjectStore()
+    operator = ScriptedOperator(objects)
+    for epoch in range(3):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.run_subtask(3, 1, {7: 3}, operator.checkpoints.latest_before(3))
+    published = PublishedObjects(objects)
+    of_run = [EpochDirectory(epoch, operator.run.number) for epoch in (3, 2, 1, 0)]
+    names = barriers_after(published, of_run, of_run[1])
+    assert [(name.directory.epoch, name.subtask) for name in names] == [(3, 1)]
+    assert len(barriers_after(published, of_run, None)) == 7
+
+
+def test_who_publishes_during_a_look_is_not_taken_for_one_that_skips_epochs() -> None:
+    """Subtask 0 publishes epochs 1 and 2 while the directories are being listed."""
+    names = [barrier(epoch, 0) for epoch in (0, 1, 2)]
+    for listed_before in range(4):
+        store = PublishingStore(names, listed_before)
+        channels = channels_of(aligned=EpochDirectory(0, 1))
+        timeline = [name.directory for name in reversed(names)]
+        for _ in range(3):
+            published = PublishedObjects(store)
+            channels.arrive(barriers_after(published, timeline, channels.aligned))
+        assert channels.ahead()[0].directory == EpochDirectory(2, 1)
 
 
 class PublishingStore(DictObjectStore):

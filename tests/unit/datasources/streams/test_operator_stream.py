@@ -56,8 +56,13 @@ class Driver:
     """One run of the operator. Like a host, the run goes on from the state in memory."""
 
     def __init__(self, folder: Path, run_id: str, parallelism: int = 2):
-        self.store = LocalObjectStore(folder)
+        self.folder, self.store = folder, LocalObjectStore(folder)
         self.operator = KeyedOperator(self.store, run_id, parallelism)
+
+    def taken_back_to(self, epoch: int) -> Driver:
+        """Take the query back, so that `epoch` is the next epoch. Return the new driver."""
+        take_back(self.store, epoch)
+        return Driver(self.folder, "run-b")
 
     def written(self, epoch: int) -> CompletedCheckpoint:
         """Return the run's own checkpoint of an epoch."""
@@ -79,12 +84,6 @@ class Driver:
         return self.written(epoch)
 
 
-def taken_back_to(epoch: int, folder: Path) -> Driver:
-    """Take the query back, so that `epoch` is the next epoch. Return the new driver."""
-    take_back(LocalObjectStore(folder), epoch)
-    return Driver(folder, "run-b")
-
-
 def both(epoch: int, n: int | None = None) -> list[Change]:
     value = epoch if n is None else n
     return [(0, value, epoch), (4, value, epoch)]
@@ -103,6 +102,14 @@ def first(tmp_path: Path) -> Driver:
 def second(tmp_path: Path, first: Driver) -> Driver:
     """A second run, with nothing written yet."""
     return Driver(tmp_path, "run-b")
+
+
+@pytest.fixture
+def stream(tmp_path: Path, first: Driver) -> Stream:
+    """A stream that has read epochs 0 to 2."""
+    stream = Stream(tmp_path)
+    stream.read()
+    return stream
 
 
 class TestStrays:
@@ -147,20 +154,16 @@ class TestStrays:
 
 class TestEpochsTakenBack:
     def test_a_restart_that_wrote_the_last_epoch_again_is_followed(
-        self, tmp_path: Path, first: Driver, second: Driver
+        self, stream: Stream, first: Driver, second: Driver
     ) -> None:
-        stream = Stream(tmp_path)
-        stream.read()
         base = second.run(2, 2, first.written(1))
         second.run(3, 3, base)
         assert stream.read() == both(3)
 
     @pytest.mark.parametrize("restarted", [False, True])
     def test_other_changes_in_the_last_epoch_are_an_error(
-        self, tmp_path: Path, first: Driver, second: Driver, restarted: bool
+        self, tmp_path: Path, stream: Stream, first: Driver, second: Driver, restarted: bool
     ) -> None:
-        stream = Stream(tmp_path)
-        stream.read()
         if restarted:
             stream = Stream(tmp_path, start=stream.offset)
         base = second.run(2, 20, first.written(1))
@@ -170,34 +173,26 @@ class TestEpochsTakenBack:
             stream.read()
 
     def test_a_query_that_went_further_back_is_an_error_that_names_all_epochs(
-        self, tmp_path: Path, first: Driver
+        self, stream: Stream, first: Driver
     ) -> None:
-        stream = Stream(tmp_path)
-        stream.read()
-        taken_back_to(1, tmp_path).run(1, 1, first.written(0))
+        first.taken_back_to(1).run(1, 1, first.written(0))
         with pytest.raises(EpochsTakenBackError) as caught:
             stream.read()
         assert (caught.value.first, caught.value.last, caught.value.run) == (1, 2, 1)
 
-    def test_a_stream_that_has_handed_out_nothing_of_it_goes_on(
-        self, tmp_path: Path, first: Driver
-    ) -> None:
-        stream = Stream(tmp_path)
-        stream.read()
+    def test_a_stream_that_gave_out_none_of_it_goes_on(self, stream: Stream, first: Driver) -> None:
         base = first.written(2)
         for epoch in (3, 4, 5):
             base = first.run(epoch, epoch, base)
-        back = taken_back_to(3, tmp_path)
+        back = first.taken_back_to(3)
         back.run(4, 40, back.run(3, 30, first.written(2)))
         assert stream.read() == [*both(3, 30), *both(4, 40)]
 
     @pytest.mark.parametrize("n", [2, 20])
     def test_a_last_epoch_that_was_taken_back_is_waited_for_and_compared(
-        self, tmp_path: Path, first: Driver, n: int
+        self, stream: Stream, first: Driver, n: int
     ) -> None:
-        stream = Stream(tmp_path)
-        stream.read()
-        back = taken_back_to(2, tmp_path)
+        back = first.taken_back_to(2)
         back.run_part(2, n, first.written(1), 0)
         assert stream.read() == []
         back.run_part(2, n, first.written(1), 1)
@@ -208,11 +203,7 @@ class TestEpochsTakenBack:
             with pytest.raises(EpochsTakenBackError, match="epoch 2"):
                 stream.read()
 
-    def test_a_last_epoch_that_was_not_run_again_is_an_error(
-        self, tmp_path: Path, first: Driver
-    ) -> None:
-        stream = Stream(tmp_path)
-        stream.read()
-        taken_back_to(2, tmp_path).run(3, 3, first.written(1))
+    def test_a_last_epoch_not_run_again_is_an_error(self, stream: Stream, first: Driver) -> None:
+        first.taken_back_to(2).run(3, 3, first.written(1))
         with pytest.raises(EpochsTakenBackError, match="epoch 2"):
             stream.read()

@@ -83,6 +83,16 @@ class TestRequests:
         assert objects.listings.count("manifests") == 1
 
 
+def planned(objects: DictObjectStore) -> tuple[KeyedOperator, Any]:
+    """Write epochs 0 and 1, and the barrier of subtask 1 in epoch 2. Return the operator, and the
+    offset up to the barrier."""
+    operator = KeyedOperator(objects)
+    for epoch in range(2):
+        operator.run_epoch(epoch, {0: epoch, 4: epoch})
+    operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
+    return operator, offset_at(1, "version", positions_at(objects, 2))
+
+
 @dataclass
 class ForgetfulStore(DictObjectStore):
     """A store that deletes a doomed object just before the object is read."""
@@ -112,23 +122,13 @@ class TestVersionsThatAreDeletedMeanwhile:
         assert [(part.start, part.end) for part in parts] == [(0, 1), (3, 4)]
         assert "the changes after version 1 up to version 3, because version 2 is" in caplog.text
 
-    def test_without_preimages_the_version_after_it_is_read(self) -> None:
-        parts = self.batch(failOnDataLoss="false", preimages="false").parts()
-        assert [(part.start, part.end) for part in parts] == [(0, 1), (2, 4)]
-
     def test_the_error_is_that_of_lost_changes(self) -> None:
         with pytest.raises(ChangesLostError, match=r"version 2 of .* is missing; .* 0 to 4"):
             self.batch().parts()
 
-    def test_a_barrier_that_is_deleted_is_a_gap_of_its_channel(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_deleted_barriers_are_gaps_of_channels(self, caplog: pytest.LogCaptureFixture) -> None:
         objects = ForgetfulStore()
-        operator = KeyedOperator(objects)
-        for epoch in range(2):
-            operator.run_epoch(epoch, {0: epoch, 4: epoch})
-        operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
-        end = offset_at(1, "version", positions_at(objects, 2))
+        _, end = planned(objects)
         objects.doomed.update(map(str, PublishedObjects(objects).barriers(OF_EPOCH_2)))
         parts = batch_of(objects, offset_at(0), end, failOnDataLoss="false").parts()
         assert {(part.start, part.end) for part in parts} == {(0, 1)}
@@ -138,14 +138,6 @@ class TestVersionsThatAreDeletedMeanwhile:
 class TestBarriersThatAreGone:
     """Epochs 0 and 1 are whole. A batch is planned up to the barrier of subtask 1 in epoch 2. When
     Spark asks for the batch's parts after a restart, the barrier is gone."""
-
-    def planned(self) -> tuple[DictObjectStore, KeyedOperator, Any]:
-        objects = DictObjectStore()
-        operator = KeyedOperator(objects)
-        for epoch in range(2):
-            operator.run_epoch(epoch, {0: epoch, 4: epoch})
-        operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
-        return objects, operator, offset_at(1, "version", positions_at(objects, 2))
 
     def lose_barrier(self, objects: DictObjectStore) -> None:
         names = PublishedObjects(objects).barriers(OF_EPOCH_2)
@@ -171,7 +163,7 @@ class TestBarriersThatAreGone:
     def test_the_whole_epoch_has_the_changes_and_each_comes_once(
         self, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        objects, operator, end = self.planned()
+        operator, end = planned(objects := DictObjectStore())
         operator.run_subtask(2, 0, {0: 2}, operator.checkpoints.latest_before(2))
         operator.checkpoints.complete(2, operator.run, 2)
         self.lose_barrier(objects)
@@ -184,7 +176,7 @@ class TestBarriersThatAreGone:
     def test_changes_of_an_epoch_that_was_run_again_come_later(
         self, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        objects, _, end = self.planned()
+        _, end = planned(objects := DictObjectStore())
         self.lose_barrier(objects)
         again = KeyedOperator(objects, "run-b")
         again.run_subtask(2, 0, {0: 3}, again.checkpoints.latest_before(2))
@@ -197,7 +189,7 @@ class TestBarriersThatAreGone:
         assert caplog.text.count("subtask 1 in epoch 2 is gone; the epoch was run again") == 2
 
     def test_the_error_names_the_channel_of_an_epoch_that_is_not_whole(self) -> None:
-        objects, _, end = self.planned()
+        _, end = planned(objects := DictObjectStore())
         self.lose_barrier(objects)
         with pytest.raises(ChangesLostError) as caught:
             batch_of(objects, offset_at(1), end).parts()
@@ -207,7 +199,7 @@ class TestBarriersThatAreGone:
         assert "retained" not in message
 
     def test_what_is_passed_over_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
-        objects, _, end = self.planned()
+        _, end = planned(objects := DictObjectStore())
         self.lose_barrier(objects)
         assert self.changes(objects, offset_at(1), end, failOnDataLoss="false") == []
         assert "subtask 1 in epoch 2 is gone; its changes are passed over" in caplog.text

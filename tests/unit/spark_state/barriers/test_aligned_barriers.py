@@ -30,11 +30,6 @@ class Gate:
 
 
 SCRIPTS: dict[str, tuple[int, Script]] = {
-    "one channel, no barriers": (1, [("a1 a2 a3", "a1 a2 a3"), ("a.", "a.")]),
-    "several channels, no barriers": (
-        4,
-        [("c1 c2 a1 b1 a2 a.", "c1 c2 a1 b1 a2 a."), ("d1 b2 d. b3 b. c3 c.",) * 2],
-    ),
     "one channel is aligned by each barrier": (
         1,
         [("a1 a|1 a2 a3", "a1 (1) a2 a3"), ("a|2 a|3 a4 a|6 a.", "(2) (3) a4 (6) a.")],
@@ -221,19 +216,6 @@ def test_statistics_of_an_aborted_epoch_name_who_never_came() -> None:
     feed(gate, "a|7")
     aborted = EpochAborted(7, "input ended", AlignmentStatistics((0,), (1,), 0))
     assert list(gate.end_of_input()) == [aborted]
-
-
-def test_a_reader_that_stops_after_an_aligned_epoch_goes_on_where_it_was() -> None:
-    gate = Gate(2).gate
-    events = iter(events_of("a|1 a1 a|2 a2 b1 b|1 b|2 b2"))
-    words = []
-    for output in gate.process(events):
-        words.append(output)
-        if isinstance(output, EpochAligned):
-            break
-    assert words_of(gate, words) == "b1 (1)"
-    assert words_of(gate, gate.process(())) == "a1"
-    assert words_of(gate, gate.process(events)) == "(2) a2 b2"
 
 
 def test_closing_the_gate_closes_all_buffers() -> None:

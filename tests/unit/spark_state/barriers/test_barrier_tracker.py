@@ -20,7 +20,6 @@ def tracking_gate(channels: int) -> InputGate[str]:
 
 
 SCRIPTS: dict[str, tuple[int, list[tuple[str, str]]]] = {
-    "no barriers": (2, [("b1 b2 a1 a. b3 b.", "b1 b2 a1 a. b3 b.")]),
     "one channel: every barrier at once": (
         1,
         [("a1 a|1 a2 a|2 a|3 a|6 a3 a.", "a1 (1) a2 (2) (3) (6) a3 a.")],

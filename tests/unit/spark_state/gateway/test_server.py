@@ -113,9 +113,7 @@ def test_it_ends_when_its_executor_holds_its_input_open_no_more(tmp_path: Path) 
         assert not path.exists()
 
 
-def test_a_store_that_cannot_be_opened_is_told_and_the_next_connection_is_served(
-    tmp_path: Path,
-) -> None:
+def test_a_request_that_fails_ends_its_connection_alone(tmp_path: Path) -> None:
     with gateway() as (_, path):
         with connection(path) as stream:
             answer = open_store(stream, "nowhere://bucket")
@@ -124,12 +122,6 @@ def test_a_store_that_cannot_be_opened_is_told_and_the_next_connection_is_served
             assert stream.read() == b""
         with connection(path) as stream:
             assert open_store(stream, tmp_path, FORMAT + 1).header["error"] == "failed"
-        with connection(path) as stream:
-            assert open_store(stream, tmp_path) == Frame()
-
-
-def test_bytes_that_are_no_request_end_their_connection_alone(tmp_path: Path) -> None:
-    with gateway() as (_, path):
         with connection(path) as stream:
             stream.write(b"GET / HTTP/1.1\r\n\r\n")
             stream.flush()

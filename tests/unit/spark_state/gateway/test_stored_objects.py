@@ -54,6 +54,8 @@ def test_what_is_put_is_got_and_listed_until_it_is_deleted(objects: StoredObject
     assert put(objects, "state/0/1/a.arrow", b"0123456789") == Frame()
     assert put(objects, "state/0/1/b.arrow", b"") == Frame()
     assert get(objects, "state/0/1/a.arrow", 2, 3) == Frame(body=b"234")
+    assert get(objects, "state/0/1/a.arrow", 7, 100).body == b"789"
+    assert get(objects, "state/0/1/a.arrow", 50, 1).body == b""
     everything = Frame({"do": "list", "directory": "state/0/1", "prefix": ""})
     listed = objects.answer(everything).header["objects"]
     assert sorted(listed) == [["a.arrow", 10], ["b.arrow", 0]]
@@ -64,19 +66,23 @@ def test_what_is_put_is_got_and_listed_until_it_is_deleted(objects: StoredObject
     assert objects.answer(everything).header["objects"] == [["b.arrow", 0]]
 
 
-@pytest.mark.parametrize("other", [b"other", b"firs", b"first!", b""])
-def test_a_name_that_is_taken_by_other_bytes_is_refused_and_they_stay(
-    objects: StoredObjects, other: bytes
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (b"first", b"other"),
+        (b"first", b"firs"),
+        (b"first", b"first!"),
+        (b"first", b""),
+        (b"", b"1"),
+    ],
+)
+def test_a_taken_name_is_refused_to_other_bytes_and_a_put_made_again_finds_its_own_object(
+    objects: StoredObjects, first: bytes, other: bytes
 ) -> None:
-    put(objects, "a", b"first")
+    assert put(objects, "a", first) == Frame()
     assert put(objects, "a", other).header["error"] == "exists"
-    assert get(objects, "a", 0, 5).body == b"first"
-
-
-@pytest.mark.parametrize("data", [b"first", b""])
-def test_a_put_that_is_made_again_finds_its_own_object(objects: StoredObjects, data: bytes) -> None:
-    assert put(objects, "a", data) == Frame()
-    assert put(objects, "a", data) == Frame()
+    assert get(objects, "a", 0, 5).body == first
+    assert put(objects, "a", first) == Frame()
 
 
 @pytest.mark.parametrize("mapped_from", [1, 1 << 20])
@@ -107,12 +113,6 @@ def test_a_put_whose_answer_the_store_lost_has_been_made(
         assert objects.answer(Frame(header)) == Frame()
     assert losing.calls == 3
     assert not losing.errors
-
-
-def test_fewer_bytes_come_only_where_the_object_ends(objects: StoredObjects) -> None:
-    put(objects, "a", b"0123456789")
-    assert get(objects, "a", 7, 100).body == b"789"
-    assert get(objects, "a", 50, 1).body == b""
 
 
 def test_answers_of_the_store_that_are_cut_are_asked_for_again(store: DictObjectStore) -> None:

@@ -89,58 +89,21 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     entries.check_invariants()
 
 
-def test_an_absent_state_is_none_and_changes_nothing() -> None:
-    entries = map_of_chain(1)
-    assert entries.get(key(2, 5)) is None
-    entries.remove(key(2, 5))
-    assert content(entries) == {1: [1]}
-
-
-def test_an_entry_that_was_found_is_removed_from_any_place_of_its_chain() -> None:
-    for removed in (1, 2, 3):
-        entries = map_of_chain(1, 2, 3)
-        snapshot = entries.snapshot()
-        entry = entries.find(key(removed, 5))
-        assert entry is not None
-        assert entries.remove_found(entry) is entry.state
-        entries.check_invariants()
-        assert names(bucket(entries, 5)) == [name for name in (1, 2, 3) if name != removed]
-        assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
-
-
-def test_keys_of_one_hash_are_told_apart_by_equality() -> None:
-    entries = map_of_chain(1, 2, 3)
-    assert [entries.get(key(name, 5)) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
-
-
 def test_an_owned_state_is_the_same_object_until_the_next_snapshot() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)
     entries.put(key(1), put)
+    entries.snapshot().release()
     assert owned(entries, key(1)) is put
     snapshot = entries.snapshot()
     copied = owned(entries, key(1))
     assert copied is not put
     assert copied == put
     assert owned(entries, key(1)) is copied
-    snapshot.release()
-    assert owned(entries, key(1)) is copied
-
-
-def test_a_state_is_not_copied_when_its_snapshot_was_released_before() -> None:
-    put = [1]
-    entries: Map = CopyOnWriteStateMap(list)
     entries.put(key(1), put)
-    entries.snapshot().release()
+    assert owned(entries, key(1)) is put, "it was put under the snapshot"
+    snapshot.release()
     assert owned(entries, key(1)) is put
-
-
-def test_a_state_put_under_a_snapshot_is_owned_as_it_is() -> None:
-    entries = map_of_chain(1, 2)
-    entries.snapshot()
-    put = [9]
-    entries.put(key(1, 5), put)
-    assert owned(entries, key(1, 5)) is put
 
 
 def test_states_are_copied_as_deep_as_the_given_copy_goes() -> None:
@@ -180,13 +143,13 @@ def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
     }
 
 
-def test_reading_copies_nothing() -> None:
+def test_reading_a_map_or_a_snapshot_copies_nothing() -> None:
     entries = map_of_chain(1, 2)
     shared = bucket(entries, 5)
     states = [entry.state for entry in shared]
-    entries.snapshot()
-    assert entries.get(key(2, 5))
-    assert entries.get(key(2, 5)) is states[1]
+    snapshot = entries.snapshot()
+    for read in (entries, snapshot):
+        assert read.get(key(2, 5)) is states[1]
     assert bucket(entries, 5) == shared
     assert [entry.state_version for entry in shared] == [0, 0]
 
@@ -224,43 +187,21 @@ def test_the_entry_and_the_shared_ones_before_it_are_copied_and_no_other(
     entries.check_invariants()
 
 
-def test_removing_the_head_copies_nothing() -> None:
-    entries = map_of_chain(1, 2, 3)
-    shared = bucket(entries, 5)
-    snapshot = entries.snapshot()
-    entries.remove(key(1, 5))
-    assert bucket(entries, 5) == shared[1:]
-    assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
-
-
-def test_removing_a_later_entry_copies_what_is_before_it() -> None:
+@pytest.mark.parametrize("removed", [1, 3, 4])
+def test_a_removal_copies_the_shared_entries_before_it_and_no_state(removed: int) -> None:
     entries = map_of_chain(1, 2, 3, 4)
     shared = bucket(entries, 5)
     snapshot = entries.snapshot()
-    entries.remove(key(3, 5))
+    entries.remove(key(removed, 5))
     after = bucket(entries, 5)
-    assert names(after) == [1, 2, 4]
-    assert [entry in shared for entry in after] == [False, False, True]
-    assert after[1].state is shared[1].state
-    assert content(snapshot) == {1: [1], 2: [2], 3: [3], 4: [4]}
-    entries.check_invariants()
-
-
-def test_an_entry_of_its_own_needs_no_copy_to_lose_its_next() -> None:
-    entries = map_of_chain(1, 2)
-    first = bucket(entries, 5)[0]
+    assert names([entry for entry in after if entry not in shared]) == [*range(1, removed)]
+    left = [entry.state for entry in shared if entry.key.name != removed]
+    assert all(entry.state is state for entry, state in zip(after, left, strict=True))
+    assert content(snapshot) == {name: [name] for name in (1, 2, 3, 4)}
+    snapshot.release()
     entries.remove(key(2, 5))
-    assert bucket(entries, 5) == [first]
-
-
-def test_each_of_several_snapshots_keeps_its_own_moment() -> None:
-    entries = map_of_chain(1, 2)
-    snapshots = []
-    for item in range(3):
-        snapshots.append(entries.snapshot())
-        entries.put(key(2, 5), [item])
-    assert [content(snapshot)[2] for snapshot in snapshots] == [[2], [0], [1]]
-    assert [snapshot.version for snapshot in snapshots] == [1, 2, 3]
+    assert bucket(entries, 5) == [entry for entry in after if entry.key.name != 2]
+    entries.check_invariants()
 
 
 def test_the_highest_required_version_follows_the_snapshots_still_open() -> None:
@@ -296,26 +237,6 @@ def test_a_snapshot_released_twice_is_an_error() -> None:
         snapshot.release()
     with pytest.raises(ValueError, match="snapshot 7 is not open"):
         entries.release_snapshot(7)
-
-
-def test_a_snapshot_finds_what_the_map_held_when_it_was_taken() -> None:
-    entries = map_of_chain(1, 2, 3)
-    snapshot = entries.snapshot()
-    entries.put(key(2, 5), [20])
-    entries.put(key(4, 5), [4])
-    entries.remove(key(3, 5))
-    changed_state(entries, key(1, 5))
-    assert [snapshot.get(key(name, 5)) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
-
-
-def test_a_lookup_in_a_snapshot_returns_the_very_state_and_copies_nothing() -> None:
-    put = [1]
-    entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), put)
-    snapshot = entries.snapshot()
-    shared = bucket(entries, 1)
-    assert snapshot.get(key(1)) is put
-    assert bucket(entries, 1) == shared
 
 
 def test_a_snapshot_of_more_buckets_than_are_copied_at_once_is_whole() -> None:

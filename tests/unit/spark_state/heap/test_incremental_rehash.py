@@ -16,7 +16,6 @@ from tests.support.operators.state_map_chains import (
     all_entries,
     bucket,
     chain,
-    changed_state,
     content,
     key,
     map_of_buckets,
@@ -68,21 +67,6 @@ def test_buckets_move_whole_and_split_over_two_places_in_head_order() -> None:
     assert names(bucket(entries, 1)) == [6, 5]
 
 
-def test_a_new_key_joins_the_table_that_its_bucket_is_in() -> None:
-    entries = map_of_buckets(7, capacity=8)
-    entries.get(key(0))
-    assert entries.rehash_index == 4
-    entries.put(key(20, 8 + 3), [20])
-    assert len(entries.primary_table) == 16, "the put moved the rest"
-    entries = map_of_buckets(13, capacity=16)
-    entries.get(key(0))
-    entries.put(key(20, 16 + 7), [20])
-    entries.put(key(21, 16 + 12), [21])
-    assert entries.rehash_index == 12
-    assert names(chain(entries.incremental_rehash_table[16 + 7])) == [20]
-    assert names(bucket(entries, 12)) == [21, 12]
-
-
 def test_a_rehash_that_reaches_the_end_leaves_one_larger_table() -> None:
     entries = map_of_buckets(7, capacity=8)
     larger = entries.incremental_rehash_table
@@ -109,51 +93,6 @@ def test_a_rehash_copies_shared_entries_and_moves_the_others() -> None:
     assert after[6].state is before[6].state
     assert (after[6].entry_version, after[6].state_version) == (1, 0)
     assert content(snapshot) == {name: [name] for name in range(13)}
-
-
-def test_a_snapshot_during_a_rehash_holds_unmoved_low_and_high_buckets() -> None:
-    entries: Map = CopyOnWriteStateMap(list, 16)
-    for name in range(13):
-        entries.put(key(name, name + 16 * (name % 2)), [name])
-    entries.get(key(0))
-    assert entries.rehash_index == 4
-    snapshot = entries.snapshot()
-    names_in_order = [entry_key.name for entry_key, _ in snapshot]
-    assert names_in_order == [4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 2, 1, 3]
-    assert len(snapshot) == 13
-
-
-@pytest.mark.parametrize("moved", [0, 1, 4, 7, 15])
-def test_a_snapshot_during_a_rehash_finds_keys_in_each_of_its_parts(moved: int) -> None:
-    entries: Map = CopyOnWriteStateMap(list, 16)
-    names_of_all = range(13)
-    for name in names_of_all:
-        entries.put(key(name, name + 16 * (name % 3)), [name])
-    entries.rehash_index = moved
-    for index in range(moved):
-        for entry in bucket(entries, index):
-            entries.incremental_rehash_table[entry.hash & 31] = entry
-        entries.primary_table[index] = None
-    snapshot = entries.snapshot()
-    states = [snapshot.get(key(name, name + 16 * (name % 3))) for name in names_of_all]
-    assert states == [[name] for name in names_of_all]
-    absent = [key(99, code) for code in range(64)]
-    assert [snapshot.get(absent_key) for absent_key in absent] == [None] * 64
-
-
-def test_a_snapshot_during_a_rehash_is_untouched_by_the_rest_of_it() -> None:
-    entries = map_of_buckets(100, capacity=128)
-    while entries.rehash_index < 40:
-        entries.get(key(0))
-    snapshot = entries.snapshot()
-    for name in range(100):
-        changed_state(entries, key(name))
-        entries.put(key(name + 1000, name), [0])
-    for name in range(0, 100, 3):
-        entries.remove(key(name))
-    assert len(entries.primary_table) == 256
-    assert content(snapshot) == {name: [name] for name in range(100)}
-    entries.check_invariants()
 
 
 def test_doubling_stops_at_the_maximum_capacity(monkeypatch: pytest.MonkeyPatch) -> None:

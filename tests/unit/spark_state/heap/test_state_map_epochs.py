@@ -17,65 +17,14 @@ Epochs = StateMapEpochs[str, int]
 Numbers = StateMapEpochs[int, int]
 
 
-def content(epoch: StateMapEpoch[str, int]) -> dict[str, int]:
-    entries = list(epoch)
-    assert len(entries) == len(epoch), "each key comes once"
-    assert all(epoch.get(key) == state for key, state in entries)
-    return dict(entries)
-
-
 def open_snapshots(epochs: StateMapEpochs[int, int]) -> int:
     return len(epochs._map.snapshot_versions)
-
-
-def test_an_epoch_puts_and_removes_and_the_one_before_stays() -> None:
-    epochs: Epochs = StateMapEpochs(3, [("a", 1), ("b", 2)])
-    before = epochs.newest
-    epochs.apply(4, {"a": 10, "b": None, "c": 3})
-    assert content(before) == {"a": 1, "b": 2}
-    assert before.get("c") is None
-    assert content(epochs.newest) == {"a": 10, "c": 3}
-    assert epochs.newest.get("b") is None
-    assert (before.number, epochs.newest.number) == (3, 4)
-    epochs.check_invariants()
-
-
-def test_every_epoch_under_one_base_is_seen_as_it_was() -> None:
-    epochs: Epochs = StateMapEpochs(0, [("a", 0)])
-    kept = [epochs.newest]
-    for number, change in (
-        (1, {"a": 1}),
-        (2, {"a": None}),
-        (5, {"b": 5}),
-        (6, {"a": 6, "b": None}),
-    ):
-        epochs.apply(number, change)
-        kept.append(epochs.newest)
-    assert [content(epoch) for epoch in kept] == [{"a": 0}, {"a": 1}, {}, {"b": 5}, {"a": 6}]
-
-
-def test_an_epoch_without_changes_only_has_another_number() -> None:
-    epochs: Epochs = StateMapEpochs(0, [("a", 0)])
-    epochs.apply(1, {})
-    assert (epochs.newest.number, content(epochs.newest)) == (1, {"a": 0})
 
 
 def test_an_epoch_that_is_not_after_the_newest_is_our_bug() -> None:
     epochs: Epochs = StateMapEpochs(3, [])
     with pytest.raises(AssertionError, match="in order"):
         epochs.apply(3, {})
-
-
-def test_iterating_goes_on_in_its_epoch_while_later_ones_are_applied() -> None:
-    epochs: Numbers = StateMapEpochs(0, [(key, 0) for key in range(100)])
-    epochs.apply(1, dict.fromkeys(range(50, 150), 1))
-    reader = iter(epochs.newest)
-    met = [next(reader) for _ in range(20)]
-    epochs.apply(2, {**dict.fromkeys(range(120), None), 500: 2})
-    met += [next(reader) for _ in range(100)]
-    epochs.apply(3, dict.fromkeys(range(LEAST_OVERLAY + 1), 3))
-    met += reader
-    assert sorted(met) == [(key, 0 if key < 50 else 1) for key in range(150)]
 
 
 def test_a_new_base_is_taken_when_the_overlay_is_full_and_not_before() -> None:
@@ -117,15 +66,6 @@ def test_a_base_is_released_when_its_last_reader_has_let_go() -> None:
     assert kept is None
     assert open_snapshots(epochs) == 1
     epochs.check_invariants()
-
-
-def test_a_reader_half_way_pins_its_base() -> None:
-    epochs: Numbers = StateMapEpochs(0, [(key, 0) for key in range(10)])
-    reader = iter(epochs.newest)
-    met = [next(reader)]
-    for number in (1, 2, 3):
-        epochs.apply(number, dict.fromkeys(range(LEAST_OVERLAY + 1), number))
-    assert sorted([*met, *reader]) == [(key, 0) for key in range(10)]
 
 
 def test_check_invariants_notices_an_overlay_that_does_not_say_what_the_map_holds() -> None:

@@ -89,13 +89,6 @@ def backend() -> Backend:
     return Backend()
 
 
-def test_a_key_without_a_list_has_none(backend: Backend) -> None:
-    assert not backend.list.exists()
-    assert list(backend.list.get()) == []
-    backend.list.clear()
-    assert not backend.heap.changes().num_rows
-
-
 def test_a_list_is_put_appended_to_and_cleared(backend: Backend) -> None:
     backend.list.put([("x", 1)])
     backend.list.appendValue(("y", 2))
@@ -140,16 +133,6 @@ def test_a_list_appended_to_itself_is_there_twice(backend: Backend) -> None:
     assert list(backend.list.get()) == [("x", 1), ("y", 2)] * 2
 
 
-def test_a_key_without_a_map_has_none(backend: Backend) -> None:
-    assert not backend.map.exists()
-    assert backend.map.getValue(("x", 1)) is None
-    assert not backend.map.containsKey(("x", 1))
-    assert [*backend.map.iterator(), *backend.map.keys(), *backend.map.values()] == []
-    backend.map.removeKey(("x", 1))
-    backend.map.clear()
-    assert not backend.heap.changes().num_rows
-
-
 def test_user_keys_are_set_and_removed_one_by_one(backend: Backend) -> None:
     backend.map.updateValue(("x", 1), ("first", 1))
     backend.map.updateValue(Row(name="y", n=None), ["second", 2])
@@ -185,15 +168,6 @@ def test_a_map_without_user_keys_is_none(backend: Backend) -> None:
     backend.map.updateValue(("x", 1), ("v", 1))
     backend.map.clear()
     assert not backend.map.exists()
-
-
-def test_a_map_may_be_changed_while_it_is_iterated(backend: Backend) -> None:
-    for n in range(5):
-        backend.map.updateValue(("x", n), ("v", n))
-    for key, value in backend.map.iterator():
-        backend.map.updateValue(("y", key[1]), value)
-        backend.map.removeKey(key)
-    assert list(backend.map.keys()) == [("y", n) for n in range(5)]
 
 
 NAN_KEYS: list[tuple[Any, Any]] = [
@@ -363,30 +337,6 @@ def test_changing_elements_copies_none_until_a_snapshot_needs_them() -> None:
     backend.heap.snapshot()
     assert copied() == 2
     assert copied() == 0
-
-
-@pytest.mark.parametrize("elements", [10, 100_000])
-def test_an_epoch_writes_the_elements_that_changed_and_no_others(elements: int) -> None:
-    backend = Backend()
-    put_and_seal(backend, elements)
-    for n in range(3):
-        backend.list.appendValue(("y", n))
-        backend.map.updateValue(("x", n), ("w", n))
-    backend.map.removeKey(("x", 5))
-    backend.map.updateValue(("new", 1), ("w", 1))
-    backend.map.removeKey(("new", 1))
-    key = {"name": "x", "n": 0}
-    assert rows_of(backend) == [
-        *(
-            ("l", "put", {"list_position": elements + n, "list_element": {"name": "y", "n": n}})
-            for n in range(3)
-        ),
-        *(
-            ("m", "put", {"user_map_key": {**key, "n": n}, "user_map_value": {"name": "w", "n": n}})
-            for n in range(3)
-        ),
-        ("m", "delete", {"user_map_key": {**key, "n": 5}, "user_map_value": None}),
-    ]
 
 
 def test_a_cleared_key_is_one_row_before_what_is_put_after_it() -> None:

@@ -45,19 +45,6 @@ def shown(table: pa.Table) -> list[tuple[str, str, str, Any]]:
     ]
 
 
-def test_the_last_value_and_deletions_stay() -> None:
-    types = {"count": ("count", NUMBER)}
-    first = changelog(types, ("a", "count", "put", {"n": 1}), ("b", "count", "put", {"n": 2}))
-    then = changelog(types, ("a", "count", "delete", None), ("c", "count", "delete", None))
-    last = changelog(types, ("c", "count", "put", {"n": 3}))
-    merged = merged_changes(["key"], {"count": "value"}, [first, then, last])
-    assert shown(merged) == [
-        ("a", "count", "delete", None),
-        ("b", "count", "put", {"n": 2}),
-        ("c", "count", "put", {"n": 3}),
-    ]
-
-
 def test_timers_are_elements_that_are_never_cleared_together() -> None:
     types = {"timers": ("timers", TIMER)}
     first = changelog(

@@ -40,38 +40,6 @@ def positions_of(backend: OperatorStateBackend) -> list[str]:
     return [split for split, _ in backend.list_state("positions", POSITIONS).get()]
 
 
-def test_at_the_same_parallelism_lists_and_maps_go_back_as_they_were() -> None:
-    snapshots = snapshots_of(3, 0, 1)
-    backends = [OperatorStateBackend.restore(snapshots, subtask, 3) for subtask in range(3)]
-    assert [positions_of(backend) for backend in backends] == [["0.0", "0.1", "0.2"], [], ["2.0"]]
-    for backend in backends:
-        options = backend.broadcast_state("options", NAME, VALUES)
-        assert options.items() == [(("columns",), (["a", "b"],))]
-
-
-@pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
-def test_every_subtask_gets_the_whole_union(parallelism: int) -> None:
-    snapshots = snapshots_of(1, 1, 1)
-    for subtask in range(parallelism):
-        backend = OperatorStateBackend.restore(snapshots, subtask, parallelism)
-        union = backend.union_state("watermark", WATERMARK)
-        assert union.get() == [(1000,), (999,), (998,)]
-        assert min(union.get()) == (998,)
-
-
-def test_at_another_parallelism_items_are_dealt_round_robin() -> None:
-    snapshots = snapshots_of(3, 0, 2)
-    backends = [OperatorStateBackend.restore(snapshots, subtask, 2) for subtask in range(2)]
-    assert [positions_of(backend) for backend in backends] == [
-        ["0.0", "0.2", "2.1"],
-        ["0.1", "2.0"],
-    ]
-    backends = [OperatorStateBackend.restore(snapshots, subtask, 6) for subtask in range(6)]
-    assert [positions_of(backend) for backend in backends] == [
-        ["0.0"], ["0.1"], ["0.2"], ["2.0"], ["2.1"], []
-    ]  # fmt: skip
-
-
 def test_a_state_that_few_subtasks_had_reaches_all() -> None:
     late = source_state(1, 1)
     late.broadcast_state("rules", NAME, VALUES).put(("r",), (None,))

@@ -75,34 +75,27 @@ def contents(backend: RocksDBKeyedStateBackend, keys: range = range(MANY)) -> An
     return States(backend).content(keys)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 def test_a_second_snapshot_uploads_only_what_is_new(
-    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend, restarts: bool
 ) -> None:
     put(backend, range(MANY))
     first = stored.snapshot(backend)
-    put(backend, range(10), number=1)
-    second = stored.snapshot(backend, first)
+    writer = backend
+    if restarts:
+        writer, rest = stored.restored(first, STATES, KEY_GROUPS)
+        assert rest == ()
+        assert contents(writer) == contents(backend)
+        assert len(writer) == len(backend)
+    put(writer, range(10), number=1)
+    second = stored.snapshot(writer, first)
     shared = {part.name for part in first[0].parts} & {part.name for part in second[0].parts}
     assert shared, "the tables of the first one are in the second one"
     assert 3 * (bytes_of((*first, *second)) - bytes_of(first)) < bytes_of(first)
     assert {part.name.rpartition("/")[2] for part in (*first[0].parts, *second[0].parts)} == (
         stored.tables()
     )
-
-
-def test_a_restored_backend_uploads_only_what_is_new(
-    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
-) -> None:
-    put(backend, range(MANY))
-    first = stored.snapshot(backend)
-    restored, rest = stored.restored(first, STATES, KEY_GROUPS)
-    assert rest == ()
-    assert contents(restored) == contents(backend)
-    assert len(restored) == len(backend)
-    put(restored, range(3), number=2)
-    second = stored.snapshot(restored, first)
-    assert 3 * (bytes_of((*first, *second)) - bytes_of(first)) < bytes_of(first)
-    restored.close()
+    writer.close()
 
 
 def test_what_no_barrier_names_is_uploaded_again(

@@ -103,8 +103,12 @@ def test_another_owner_finds_them_too(
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "deleted"])
-def test_a_copy_that_is_not_whole_is_downloaded_again(
-    stored: StoredDatabases, backend: RocksDBKeyedStateBackend, copies: LocalCopies, damage: str
+def test_a_copy_that_is_not_whole_is_downloaded_again_and_replaced(
+    stored: StoredDatabases,
+    backend: RocksDBKeyedStateBackend,
+    copies: LocalCopies,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
 ) -> None:
     handles = stored.snapshot(backend)
     expected = contents(backend)
@@ -115,23 +119,9 @@ def test_a_copy_that_is_not_whole_is_downloaded_again(
         if damage != "deleted":
             path.write_bytes(data[:-1] if damage == "cut" else data[:-1] + b"?")
     assert restored_contents(stored, handles) == expected
-
-
-def test_a_damaged_copy_is_replaced_by_the_table_that_was_downloaded(
-    stored: StoredDatabases,
-    backend: RocksDBKeyedStateBackend,
-    copies: LocalCopies,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    handles = stored.snapshot(backend)
-    backend.close()
-    for path in (copies.folder / copies.owner).iterdir():
-        path.write_bytes(b"damaged")
-    restored_contents(stored, handles)
-    assert "is not the table that was uploaded" in caplog.text
-    parts = [part for handle in handles for part in handle.parts]
-    assert parts
-    assert all(copies.find(part) is not None for part in parts)
+    assert ("is not the table that was uploaded" in caplog.text) == (damage != "deleted")
+    assert names_of(handles)
+    assert all(copies.find(part) is not None for handle in handles for part in handle.parts)
 
 
 def test_a_copy_that_cannot_be_read_is_deleted(

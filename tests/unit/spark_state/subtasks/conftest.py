@@ -15,12 +15,6 @@ _OF_HOST = ("subtask", "run_id", "start")
 
 
 @pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
-
-
-@pytest.fixture
 def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
     """Open hosts over one store; keywords are as for `operator`, and fields of Host."""
     hosts: list[Host] = []

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
@@ -53,12 +52,6 @@ VALUES: list[list[tuple[Any, Any]]] = [
 
 def as_dicts(items: list[tuple[Any, Any]]) -> list[dict[str, Any]]:
     return [{"ratio": ratio, "path": path} for ratio, path in items]
-
-
-@pytest.fixture
-def maintenance() -> Iterator[Maintenance]:
-    with Maintenance() as threads:
-        yield threads
 
 
 def host_of(folder: Path, maintenance: Maintenance, processor: StatefulProcessor) -> Host:

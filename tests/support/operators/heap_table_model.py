@@ -1,0 +1,113 @@
+"""A heap table under test, beside its expected content."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.keyed_state.current_key import CurrentKey
+
+KEY_GROUPS = KeyGroupRange(0, 2)
+Key = tuple[int, ...]
+Contents = dict[Key, Any]
+
+
+def key_group(key: Key) -> int:
+    return sum(key) % 3
+
+
+class FormWithoutFiles:
+    """A form of state that nobody writes or reads."""
+
+    struct_type = pa.struct([])
+
+    def deletes(self, states: Any) -> list[bool]:
+        return [state is None for state in states]
+
+    def to_arrow(self, states: Any) -> Any:
+        raise AssertionError("nothing is written")
+
+    def from_arrow(self, array: Any) -> Any:
+        raise AssertionError("nothing is read")
+
+
+@dataclass
+class HeapTableModel(ABC):
+    """The table, its expected content, and the contents for a possible undo. The methods are the
+    steps of a script."""
+
+    current: CurrentKey = field(default_factory=lambda: CurrentKey(0))
+    now: Contents = field(default_factory=dict)
+    base: Contents = field(default_factory=dict)
+    sealed_from: Contents | None = None
+    snapshots: list[tuple[Any, Contents]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.table: Any = self.new_table()
+        self.set_key(0)
+
+    @abstractmethod
+    def new_table(self) -> Any:
+        """The table, which is empty."""
+
+    @abstractmethod
+    def follow(self, contents: Contents, key: Key, row: Any) -> None:
+        """Apply a row of a changelog."""
+
+    def content_of(self, state: Any) -> Any:
+        """The expected content of a key with a state in a snapshot."""
+        return state
+
+    def set_key(self, number: int) -> None:
+        self.key = (number,)
+        self.current.key, self.current.key_group = self.key, key_group(self.key)
+
+    def seal(self) -> None:
+        self.table.seal()
+        self.sealed_from, self.base = self.base, copy.deepcopy(self.now)
+
+    def roll_back(self) -> None:
+        self.table.rollback()
+        self.now = copy.deepcopy(self.base)
+
+    def undo(self) -> None:
+        if self.sealed_from is not None:
+            self.roll_back()
+            self.table.undo_sealed()
+            self.now, self.base = copy.deepcopy(self.sealed_from), self.sealed_from
+            self.sealed_from = None
+
+    def applied(self, key: Key, row: Any) -> None:
+        """Note a row that was applied."""
+        self.follow(self.now, key, row)
+        self.base, self.sealed_from = copy.deepcopy(self.now), None
+
+    def snapshot(self) -> None:
+        self.snapshots.append((self.table.snapshot(KEY_GROUPS), copy.deepcopy(self.now)))
+
+    def read(self) -> None:
+        """Compare the oldest snapshot, and release it."""
+        if self.snapshots:
+            snapshot, held = self.snapshots.pop(0)
+            by_group: list[Iterable[Any] | None] = [
+                snapshot.of_key_group(group) for group in KEY_GROUPS
+            ]
+            read = [entry for entries in by_group if entries is not None for entry in entries]
+            assert {key: self.content_of(state) for key, state in read} == held
+            snapshot.release_all()
+
+    def check(self) -> None:
+        """Assert that the changelog leads from the base to the table's content."""
+        changes = self.table.changes()
+        followed = copy.deepcopy(self.base)
+        for key, row in zip(changes.keys, changes.states, strict=True):
+            self.follow(followed, key, row)
+        assert followed == self.now
+        assert [key_group(key) for key in changes.keys] == list(changes.key_groups)
+        self.table.check_invariants()
