@@ -71,7 +71,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,8 +149,7 @@ def run(task: Task) -> dict[str, Any]:
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     subprocess.run(command, env={**os.environ, **settings}, check=True)
-    measured: dict[str, Any] = json.loads(result.read_text())
-    return measured
+    return json.loads(result.read_text())
 
 
 def run_scenario(task: Task) -> dict[str, Any]:
@@ -222,7 +220,8 @@ def verdicts(scenario: str, runs: Runs) -> list[str]:
     """The requirements of a scenario with the measured values, where all providers ran."""
     measured = ((needed, measure_of(needed, runs)) for needed in REQUIREMENTS)
     return [
-        f"{needed.figure} of {needed.provider}{beside(needed.peers)}: {value:.{digits(needed)}f}, "
+        f"{needed.figure} of {needed.provider}{beside(needed.peers)}: "
+        f"{value:.{2 if needed.peers else 0}f}, "
         f"at most {needed.at_most}: {'met' if value <= needed.at_most else 'MISSED'}"
         for needed, value in measured
         if needed.scenario == scenario and value is not None
@@ -243,11 +242,6 @@ def beside(peers: tuple[str, ...]) -> str:
     """The divisor of a figure, as text; empty without peers."""
     faster = f"the faster of {' and '.join(peers)}" if len(peers) > 1 else "".join(peers)
     return f" / {faster}" if peers else ""
-
-
-def digits(needed: Requirement) -> int:
-    """Decimal places: two for a ratio, none for a figure."""
-    return 2 if needed.peers else 0
 
 
 def share_of_syncing(runs: Runs) -> float:
@@ -322,11 +316,6 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen(letters: Iterable[str]) -> list[str]:
-    """The scenarios behind the letters."""
-    return [scenario for letter in letters for scenario in LETTERS[letter]]
-
-
 def main() -> None:
     """Measure, print, and write the JSON."""
     given = arguments()
@@ -343,7 +332,8 @@ def main() -> None:
         with free_memory_of(given.free_memory):
             if given.soak:
                 result["soak"] = soak(task, given.providers or ["cowstate"])
-            for scenario in [] if given.soak else chosen(given.scenario):
+            letters = [] if given.soak else given.scenario
+            for scenario in (each for letter in letters for each in LETTERS[letter]):
                 providers = given.providers or list(COMPARED)
                 result[scenario] = measure(scenario, task, providers, given.rounds)
     write_results(out, result)

@@ -143,10 +143,8 @@ def run(step: Step) -> dict[str, float]:
     result = Path(step.folder) / "result.json"
     result.unlink(missing_ok=True)
     command = [sys.executable, __file__, "--step", json.dumps(asdict(step)), str(result)]
-    settings = {"PYSPARK_PYTHON": sys.executable}
-    subprocess.run(command, env={**os.environ, **settings}, check=True)
-    measured: dict[str, float] = json.loads(result.read_text())
-    return measured
+    subprocess.run(command, env={**os.environ, "PYSPARK_PYTHON": sys.executable}, check=True)
+    return json.loads(result.read_text())
 
 
 def run_provider(step: Step, numbers: list[int]) -> dict[int, dict[str, float]]:

@@ -107,24 +107,17 @@ def sums(df: DataFrame, *columns: str) -> Any:
     return df.agg(F.count("*"), *[F.sum(column) for column in columns]).collect()[0]
 
 
-def of_statestore(spark: SparkSession, folder: Path) -> DataFrame:
-    return spark.read.format("statestore").option("batchId", LAST).load(str(folder / "query"))
-
-
-def of_table(spark: SparkSession, folder: Path) -> DataFrame:
-    return spark.read.format("cowstate").option("versionAsOf", LAST).load(str(folder / "table"))
-
-
 def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float]]:
     """Seconds of Spark's reader and of cowstate's reader, by figure."""
-    theirs, expected = seconds(
-        lambda: sums(of_statestore(spark, folder), "value.count", "value.sum")
-    )
-    ours, actual = seconds(lambda: sums(of_table(spark, folder), "count", "total"))
+    state = spark.read.format("statestore").option("batchId", LAST)
+    query, table = str(folder / "query"), str(folder / "table")
+    theirs, expected = seconds(lambda: sums(state.load(query), "value.count", "value.sum"))
+    rows = spark.read.format("cowstate").option("versionAsOf", LAST)
+    ours, actual = seconds(lambda: sums(rows.load(table), "count", "total"))
     assert tuple(expected) == tuple(actual), (expected, actual)
     feed = spark.read.format("statestore").option("readChangeFeed", "true")
     feed = feed.option("changeStartBatchId", FILL).option("changeEndBatchId", LAST)
-    their_feed, expected = seconds(lambda: sums(feed.load(str(folder / "query")), "value.count"))
+    their_feed, expected = seconds(lambda: sums(feed.load(query), "value.count"))
     mine = spark.read.format("cowstate").option("readChangeFeed", "true")
     mine = mine.option("startingVersion", FILL).option("endingVersion", LAST)
     took = {"snapshot": (theirs, ours)}
@@ -134,7 +127,7 @@ def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float
     ):
         changes = mine.option("preimages", preimages).load
         our_feed, actual = seconds(
-            lambda load=changes, same=same: sums(load(str(folder / "table")).where(same), "count")
+            lambda load=changes, same=same: sums(load(table).where(same), "count")
         )
         assert tuple(expected) == tuple(actual), (figure, expected, actual)
         took[figure] = (their_feed, our_feed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.tables.table_layout import version_name
 from spark_state.live_state import live_view
@@ -95,3 +96,22 @@ def test_damage_between_the_shown_and_the_newest_is_not_needed(place: Place, dam
         view.refresh()
         assert (view.version, dict(view)) == (2, {3: {"name": "c", "count": 30}})
         assert view.error is None
+
+
+def test_a_damaged_newest_version_is_told_while_the_last_one_stays(place: Place) -> None:
+    store = place.store()
+    table = ScriptedTable(store)
+    table.commit(0, put(1, "a", 10))
+    with live_view(place.url, place.storage_options, poll_seconds=NEVER) as view:
+        table.commit(1, put(2, "b", 20))
+        name, intact = version_name(1), store.get(version_name(1))
+        store.delete([name])
+        store.put(name, intact[:-1])
+        with pytest.raises(CorruptObjectError, match=name):
+            view.refresh()
+        assert (view.version, dict(view)) == (0, {1: {"name": "a", "count": 10}})
+        assert isinstance(view.error, CorruptObjectError)
+        store.delete([name])
+        store.put(name, intact)
+        view.refresh()
+        assert (view.version, len(view), view.error) == (1, 2, None)

@@ -40,15 +40,11 @@ SETTINGS = {
     "disk": {f"{STATE_STORE}.cowstate.backend": "disk"},
     "spark_plans": {f"{STATE_STORE}.cowstate.changePlans": "false"},
 }
-OURS = "*.snapshot.arrow"
+OURS = ("cowstate", "unsynced", "disk", "huge_pages", "spark_plans")
 SNAPSHOT_FILES = {
+    **dict.fromkeys(OURS, "*.snapshot.arrow"),
     "hdfs": "*.snapshot",
     "rocksdb": "*.zip",
-    "cowstate": OURS,
-    "unsynced": OURS,
-    "disk": OURS,
-    "huge_pages": OURS,
-    "spark_plans": OURS,
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10

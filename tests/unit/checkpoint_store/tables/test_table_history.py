@@ -253,12 +253,9 @@ def test_fields_of_structs_are_read_by_name_whatever_their_order(objects: DictOb
     newest = query.table.newest()
     (folded,) = newest.state
     assert folded.kind == "snapshot"
-    assert state_of(objects) == {
-        0: ({"lat": 10.0, "lon": 20.0},),
-        1: ({"lat": 11.0, "lon": 20.0},),
-        2: ({"lat": 12.0, "lon": 20.0},),
-        7: ({"lat": 12.0, "lon": 20.0},),
-    }
+    latitudes = {0: 10.0, 1: 11.0, 2: 12.0, 7: 12.0}
+    expected = {id: ({"lat": lat, "lon": 20.0},) for id, lat in latitudes.items()}
+    assert state_of(objects) == expected
     changes = StateReader(history_of(objects)).changes(0, 1).to_pylist()
     assert [(row["id"], row["place"]["lat"], row["_change_type"]) for row in changes] == [
         (1, 11.0, "insert"),
