@@ -23,7 +23,6 @@ from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.tables import table_layout as layout
-from checkpoint_store.tables.readable_versions import version_or_damage
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableVersion
 
@@ -57,7 +56,7 @@ class TableOrphans:
                 self._table.url,
             )
             return lambda name: True
-        versions = in_parallel(lambda number: version_or_damage(self._table, number), numbers)
+        versions = in_parallel(self._table.version_or_damage, numbers)
         for version in (*versions, self._coming):
             if isinstance(version, TableVersion):
                 named |= version.object_names()

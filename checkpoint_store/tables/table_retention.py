@@ -21,7 +21,6 @@ from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_tur
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.tables import table_layout as layout
-from checkpoint_store.tables.readable_versions import version_or_damage
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableVersion
 
@@ -75,7 +74,7 @@ class TableRetention:
         meanwhile."""
         damage: list[CorruptObjectError] = []
         for count in (*range(wanted, 0, -1), *range(wanted + 1, most + 1)):
-            read = version_or_damage(self._table, numbers[count])
+            read = self._table.version_or_damage(numbers[count])
             if not isinstance(read, CorruptObjectError):
                 return read
             damage.append(read)
@@ -83,5 +82,5 @@ class TableRetention:
 
     def _files_of(self, number: int) -> frozenset[str]:
         """The files that a version names; empty for a damaged version."""
-        version = version_or_damage(self._table, number)
+        version = self._table.version_or_damage(number)
         return version.object_names() if isinstance(version, TableVersion) else frozenset()

@@ -240,6 +240,14 @@ class TableStore:
         numbers = self.versions()
         return self._read_listed(numbers[-1]) if numbers else None
 
+    def version_or_damage(self, number: int) -> TableVersion | CorruptObjectError | None:
+        """A version, or its damage, logged once; None if the version is gone."""
+        try:
+            return self.read_version(number)
+        except CorruptObjectError as error:
+            tell_passed_over("version", error)
+            return error
+
     def _read_listed(self, number: int) -> TableVersion:
         """Read the newest version of a listing, which retention never deletes."""
         version = self.read_version(number)

@@ -53,8 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"the demo needs {', '.join(missing)}: pip install {' '.join(missing)}"
         )
-    from cowstate.demo.command import run_and_print
-    from cowstate.demo.job import DemoOptions
+    from cowstate.demo.job import DemoOptions, run_and_print
 
     options = DemoOptions(
         arguments.out, arguments.store, arguments.checkpoint, arguments.master, arguments.flights

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import NoReturn
 
 import pandas as pd
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,12 +36,13 @@ from cowstate.command_session import command_session
 from cowstate.demo.batch_check import differences, expected_legs, read_flights_with_pandas
 from cowstate.demo.picture import draw_delay_by_hour
 from cowstate.demo.replay import FLIGHT_SCHEMA, read_flights, write_replay
-from cowstate.demo.report import DemoReport, StreamOutcome, worst_chains
+from cowstate.demo.report import DemoReport, StreamOutcome, as_json, as_text, worst_chains
 from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, LEG_SCHEMA, Rotations
 from cowstate.demo.store_contents import store_contents
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.operator_plan import transform_with_state
 
+AGREES, DIFFERS_OR_FAILED, INTERRUPTED = 0, 1, 130
 _POLL_SECONDS = 0.2
 
 
@@ -236,3 +238,24 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
         store=store_contents(operator_store),
         differences=differences(legs, expected),
     )
+
+
+def run_and_print(options: DemoOptions, *, json_report: bool) -> int:
+    """Run or resume the job, print its report, and return the exit code."""
+    try:
+        result = run_demo(options)
+    except StreamingQueryException as error:
+        print(f"The query failed; the same command resumes it.\n{error}", file=sys.stderr)
+        return DIFFERS_OR_FAILED
+    if isinstance(result, StreamOutcome):
+        print(
+            f"Stopped with {result.epochs_done} epochs done; the same command resumes the run. "
+            f"To begin anew, remove {options.out}.",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    print(json.dumps(as_json(result)) if json_report else as_text(result))
+    if result.differences:
+        print(f"The stream's answer is wrong:\n{result.differences}", file=sys.stderr)
+        return DIFFERS_OR_FAILED
+    return AGREES

@@ -13,8 +13,8 @@ from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.progress_reader import read_progress
 from spark_state.errors import ConfigurationError
-from spark_state.spark.progress import connect_progress
-from spark_state.spark.progress.connect_progress import (
+from spark_state.spark.progress import operators_of_queries
+from spark_state.spark.progress.operators_of_queries import (
     progress_of,
     progress_of_connect,
     told_in_task,
@@ -70,7 +70,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append(arguments)
         return value_of(answer_of(function, arguments))
 
-    for module in (connect_runs, connect_progress):
+    for module in (connect_runs, operators_of_queries):
         monkeypatch.setattr(module, "called_in_task", called)
     return calls
 
