@@ -132,7 +132,12 @@ def agree(case: Case, in_spark: Any, here: Any, by_name: bool) -> bool:
         return lost
     if lost:
         return kept(case.value, here, case.field_type, by_name)
-    return repr(in_spark) == repr(here)
+    return form(in_spark) == form(here)
+
+
+def form(value: Any) -> str:
+    """A text that differs for values of different types; entries of a map may be in any order."""
+    return str(sorted(map(repr, value.items()))) if isinstance(value, dict) else repr(value)
 
 
 class GivesOut(Processor):
