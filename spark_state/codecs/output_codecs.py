@@ -23,11 +23,10 @@ from spark_state.codecs.codec import (
     Convert,
     Forms,
     ScalarCodecs,
-    is_missing,
     make_tuple,
-    plain,
     values_by_position,
 )
+from spark_state.codecs.numpy_values import is_missing, python_value
 from spark_state.codecs.state_codecs import (
     bool_of,
     bytes_of,
@@ -43,7 +42,7 @@ def _from(own: type, convert: Convert) -> Convert:
     the type `own`."""
 
     def convert_any(value: Any) -> Any:
-        if type(value) is not own and (value := plain(value)) is None:
+        if type(value) is not own and (value := python_value(value)) is None:
             return None
         return convert(value)
 
@@ -65,7 +64,7 @@ def _integer_codec(bits: int) -> Codec:
     def convert(value: Any) -> int:
         if isinstance(value, bool):  # a NumPy boolean is no bool: accepted, as in Spark
             raise TypeError
-        number = value if type(value) is int else _whole(plain(value))
+        number = value if type(value) is int else _whole(python_value(value))
         if not low <= number <= high:
             raise ValueError(f"out of range [{low}, {high}]")
         return number

@@ -24,11 +24,10 @@ from spark_state.codecs.codec import (
     MakeRow,
     Pairs,
     ScalarCodecs,
-    is_missing,
     make_tuple,
-    plain,
     values_by_position,
 )
+from spark_state.codecs.numpy_values import is_missing, python_value
 
 
 def _from(own: type, convert: Convert, nan: Any = None) -> Convert:
@@ -37,7 +36,7 @@ def _from(own: type, convert: Convert, nan: Any = None) -> Convert:
 
     def convert_any(value: Any) -> Any:
         if type(value) is not own:
-            if is_missing(value) or (value := plain(value)) is None:
+            if is_missing(value) or (value := python_value(value)) is None:
                 return None
             if _is_nan(value):
                 return nan

@@ -21,10 +21,10 @@ from spark_state.executor import Executor
 from spark_state.host.host_death import HeldMemory
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.subtasks.epoch_request import EpochRequest, EpochTask
-from spark_state.subtasks.host_memory import HostMemory
 from spark_state.subtasks.maintenance import Maintenance
 from spark_state.subtasks.store_session import StoreBegunAnewError, StoreSession
 from spark_state.subtasks.subtask_backends import SubtaskBackends
+from spark_state.subtasks.subtask_memory import HostMemory
 from spark_state.subtasks.subtask_session import SubtaskSession
 
 _log = logging.getLogger(__name__)

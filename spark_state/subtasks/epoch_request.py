@@ -77,7 +77,7 @@ class OperatorSpec:
 
     `plan_id`: unique to a call of `transform_with_state`; `store_root`: root URL, the operator's
     store is `<store_root>/<query id>/<operator>`; `max_memory_mb`: memory limit of a host for all
-    its subtasks, in MiB, None for no limit, see host_memory.
+    its subtasks, in MiB, None for no limit, see subtask_memory.
     """
 
     operator: str

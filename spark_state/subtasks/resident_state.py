@@ -30,8 +30,8 @@ from spark_state.processor.schemas import state_descriptor
 from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.epoch_request import BackendSettings, OperatorSpec
 from spark_state.subtasks.epoch_start import EpochStart
-from spark_state.subtasks.host_memory import SubtaskMemory
 from spark_state.subtasks.subtask_backends import Backend, SubtaskBackends
+from spark_state.subtasks.subtask_memory import SubtaskMemory
 
 
 class ResidentState:

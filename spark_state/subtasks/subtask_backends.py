@@ -30,7 +30,7 @@ from spark_state.keyed_state.backend_restore import BackendRestore
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.subtasks.epoch_request import BackendSettings, EpochRequest
-from spark_state.subtasks.host_memory import HostMemory
+from spark_state.subtasks.subtask_memory import HostMemory
 
 if TYPE_CHECKING:
     from spark_state.rocksdb.database_options import DatabaseMemory

@@ -29,7 +29,7 @@ from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
 from spark_state.subtasks.epoch_request import BackendSettings
-from spark_state.subtasks.host_memory import HostMemory, SubtaskMemory
+from spark_state.subtasks.subtask_memory import HostMemory, SubtaskMemory
 from tests.support.operators.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
 from tests.support.processors.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
 
