@@ -101,8 +101,8 @@ def advice_on_missing(name: str, epoch: int | None = None) -> str:
 
 
 def _epoch_back(epoch: int | None) -> str:
-    """Return advice for an object that a query needs. An epoch needs no object of a later epoch, so
-    the query can run again from the epoch of the object."""
+    """Return advice for a damaged or missing object of an epoch: run the query again from the
+    epoch. Earlier epochs can be restored, because an epoch needs no object of a later epoch."""
     if epoch is None:
         batch = "an earlier batch that does not need it, if the store still has the epoch before"
     elif epoch == 0:

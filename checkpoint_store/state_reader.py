@@ -1,4 +1,4 @@
-"""Reader for every version of a state, whoever wrote the state: `open_store`.
+"""Reader of the versions of a state, in any kind of store. `open_store` opens a reader.
 
 Reading needs no Spark. Several files are read at a time and applied in order. The reader keeps only
 the key groups and columns of a file that the caller asked for. A caller that polls for changes

@@ -103,14 +103,14 @@ def python_of(name: str, replaced: Sequence[str]) -> Path:
 
 
 def compile_jar() -> None:
-    """Compile the jar of all cells anew if a source has changed."""
+    """Compile the jar, which all cells use, if a source has changed."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
     subprocess.run([*install, *options], check=True)
 
 
 def ran_with(cell: Cell, python: Path) -> str:
-    """The full versions of a cell, as its Spark and Java report."""
+    """The full versions of Spark and Java in a cell, as Spark and Java report them."""
     program = "import pyspark; print(pyspark.__version__)"
     spark = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
     java = subprocess.run(

@@ -84,7 +84,8 @@ def columns_of_files() -> dict[str, set[tuple[str, ...]]]:
 
 
 def differences_of_readers(spark: SparkSession, name: str, way: str) -> list[str]:
-    """Compare the states of a query as Spark 4.1 read them with the states as read here."""
+    """Find the differences between the states of a query that Spark 4.1 has read, and the states
+    that this Spark and the reader without Spark read now."""
     folder = folder_of(FOLDER, name, way)
     run = ProviderRun(spark, OPERATOR_JOBS[name][0], COWSTATE, folder)
     expected = json.loads((folder / STATES).read_text())

@@ -34,7 +34,8 @@ class CheckpointShare(CompletedBarriers):
         return () if self.summary.time is None else (self.summary.time,)
 
     def barrier_of(self, subtask: int) -> Barrier:
-        """The barrier of a subtask with requested key groups, at this checkpoint's parallelism."""
+        """The barrier of a subtask, by its number at the checkpoint's parallelism. The subtask must
+        own some of the requested key groups."""
         return next(barrier for barrier in self.barriers if barrier.subtask == subtask)
 
 

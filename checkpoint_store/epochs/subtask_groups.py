@@ -55,7 +55,8 @@ class SubtaskGroups:
         return self.of(parallelism)[subtask // self._size]
 
     def digits_of(self, group: SubtaskGroup) -> str:
-        """The first digits that all subtasks of the group share, if there are many groups."""
+        """The first digits of a subtask's number, which all subtasks of the group share. Only for a
+        division into several groups."""
         return f"{group.first:0{_DIGITS_OF_SUBTASK}d}"[: -self.digits]
 
     @property

@@ -76,7 +76,8 @@ def _opened(folder: Path) -> int:
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:
-    """Return True if the lock is in the folder at this path, and not in a removed folder."""
+    """Return True if the opened lock is the file at this path. False if another process has
+    removed the folder meanwhile, even if the folder was made again."""
     try:
         return os.path.samestat(os.fstat(descriptor), (folder / LOCK).lstat())
     except FileNotFoundError:

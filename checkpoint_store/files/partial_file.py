@@ -25,8 +25,9 @@ from checkpoint_store.objects.object_store import ObjectStore
 def read_partially(
     store: ObjectStore, handle: StateHandle, tail: FileTail, key_groups: Sequence[KeyGroupRange]
 ) -> StateFile:
-    """Read the file of `handle` and `tail` with the rows of these key groups; callers may ask for
-    no other rows. Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+    """Read the parts of a file that hold the tail and the rows of `key_groups`. The result has no
+    other rows, so callers must not read other key groups from the result. Raises
+    ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
     memory = mmap.mmap(-1, handle.length)
     start = handle.length - tail.length
     _read_pieces(store, handle, [FilePiece(start, tail.length, tail.checksum)], memory)

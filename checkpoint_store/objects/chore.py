@@ -51,7 +51,7 @@ class Chore:
         self._is_told = failures > 0
 
     def is_due(self, number: int) -> bool:
-        """Return True if the chore is to be tried at `number`."""
+        """Return True if the chore is to be tried at this number; see the module."""
         return not self.failures or number % min(1 << (self.failures - 1), _MOST_BETWEEN) == 0
 
     def worked(self) -> None:

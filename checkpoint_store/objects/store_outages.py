@@ -109,7 +109,7 @@ class StoreCall:
         return 0.0 if self._failed_at is None else self._clock() - self._failed_at
 
     def seconds_left(self) -> float:
-        """Return the seconds for more attempts; 0 if the call is to be given up."""
+        """Return for how many seconds the call may still be tried; 0: give up."""
         return max(self._retry_seconds - self.seconds_failing(), 0.0)
 
     def __enter__(self) -> Self:

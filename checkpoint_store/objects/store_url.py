@@ -5,8 +5,8 @@ path of the store's client.
     s3://bucket/stores                 path bucket/stores
 
 The client of fsspec does the splitting. If the client ignored a part of the URL, two different URLs
-would name one place, so such a URL is refused. A URL with a password is refused, because URLs are
-shown.
+would name one place, so such a URL is refused. A URL with a password is refused, because URLs
+appear in messages and logs.
 """
 
 from __future__ import annotations

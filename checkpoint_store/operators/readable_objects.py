@@ -107,8 +107,8 @@ class ReadableObjects:
 
 
 def _parts(names: Iterable[ManifestName]) -> Iterator[list[ManifestName]]:
-    """The names in parts, ordered by epoch. All manifests of an epoch are in one part, because a
-    manifest may have replaced another manifest of the epoch."""
+    """Split the names into parts that are read at once, in the order of the epochs. All manifests
+    of an epoch are in the same part, because one may have replaced another."""
     part: list[ManifestName] = []
     for name in sorted(names, key=attrgetter("epoch")):
         if len(part) >= _READ_AT_ONCE and name.epoch != part[-1].epoch:

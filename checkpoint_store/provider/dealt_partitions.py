@@ -1,10 +1,12 @@
-"""The number of partitions among which the rows of a store are dealt out, by batch.
+"""The number of partitions of a store, for each batch.
 
-Spark notes the number when a query begins. `cowstate rescale` gives the query another number
-between two batches, and the directories of former partitions stay as long as older versions are
-read. Then the offset log tells the number of each batch. The files of a rescale stay as long as a
-batch from before the rescale is there. Without files of a rescale all batches have one number, and
-one entry of the offset log tells the number. Spark's note may be wrong after a killed rescale.
+Spark notes the number when a query begins. `cowstate rescale` changes the number between two
+batches. Directories of former partitions stay as long as older versions can be read, so there may
+be more directories than partitions. Spark's note may be wrong after a killed rescale. The offset
+log has the number of each batch.
+
+The files of a rescale stay as long as there is a batch from before the rescale. So without such
+files all batches have the same number, and one entry of the offset log is enough.
 """
 
 from __future__ import annotations

@@ -183,8 +183,9 @@ class ProviderFiles:
         return (file for files in self._snapshots.values() for file in files if file.partitions)
 
     def rocksdb_file_of(self, version: int) -> str | None:
-        """The file of Spark's RocksDBStateStoreProvider with this version; None if there is none.
-        If the directory has only RocksDB files, the newest stands for a missing version."""
+        """The name of the file that Spark's RocksDBStateStoreProvider wrote for a version; None if
+        there is no such file. If the directory has only RocksDB files, and none of the version, the
+        name of the newest file."""
         if version in self._rocksdb or self.versions or not self._rocksdb:
             return self._rocksdb.get(version)
         return self._rocksdb[max(self._rocksdb)]
@@ -321,8 +322,8 @@ class ProviderFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """A file, linked to the files that apply after it. Linked, because a lineage may have thousands
-    of files."""
+    """A file, and the chain of the files that apply after this file. A linked list, because a
+    lineage may have thousands of files, and the search would copy a tuple at each step."""
 
     file: ProviderFileName
     later: _Applied | None

@@ -131,8 +131,8 @@ class ProviderHistory:
         return query_id_of(self.checkpoint)
 
     def attempt_at(self, version: int) -> str:
-        """The unique of the run of a batch that counts: if a query went back and ran the batch
-        again, the unique differs. Raises the errors of `read`."""
+        """The id (`unique`) of the attempt at a batch that counts. If the query goes back and runs
+        the batch again, the id changes. Raises the errors of `read`."""
         partition, state = self._state_of(0, version)
         made = partition.made_by_batch(state)
         assert made is not None, "partition 0 is always there"

@@ -304,7 +304,7 @@ def _goes_on_from(
     committed: int,
     under_way: int | None,
 ) -> bool:
-    """True if the query's next run goes on from the base without a change of the store."""
+    """True if the query's next run goes on from `base` by itself, so the store need not change."""
     last = committed if under_way is None else under_way
     if lineage.contradiction is not None or lineage.reached > last:
         return False

@@ -12,24 +12,26 @@ later epoch has gone past its first epoch: Spark committed the first epoch as th
 same holds for a run with a `reached` note about a later epoch: Spark has committed the epoch before
 the reached epoch, but may not have planned the reached epoch.
 
-Spark commits an epoch once. The scan takes the runs in the order of their numbers:
+Spark commits an epoch once. The scan takes the runs in the order of their numbers, and asks for
+each run who has gone past the run's first epoch:
 
-    older runs not past the run's first epoch    the run counts from there: a restart
-    older runs past it, the run not              the run is a stray and does not count
-    both past it                                 two commit logs: a contradiction
-    the run took the query back (`back`)         the run counts, later epochs do not
+    no older run                             a restart: the run counts from its first epoch on
+    an older run, but not the run            a stray: the run does not count
+    an older run, and the run                two commit logs: a contradiction
+    anyone, if the run took the query back   the run counts, and later epochs of older runs do not
+    (`back`)
 
-A query is taken back by its driver at the start, or by `cowstate attach`. Either registers a run
-without epochs. Other drivers may be alive, so the new run also says how far older runs had come
-(`cut`). Epochs written by an older run after the cut count as if the older run had begun later, if
-the older run goes on from the base and belongs to the same checkpoint. The epoch after the last
-committed batch also counts, if the epoch may have been under way: the driver may still commit the
-epoch.
+A driver takes its query back when the query starts, or `cowstate attach` takes the query back. Both
+register a new run, which has no epochs yet. Drivers of older runs may still be alive, so the new
+run also notes how far each older run had come (`cut`). If an older run writes epochs after its cut,
+these epochs count as if the older run had begun after the new run. Two conditions: the older run
+goes on from the base, and belongs to the same checkpoint. The epoch after the last committed batch
+is not cut if the epoch may have been under way, because its driver may still commit it.
 
-At its start, a run checks if an older run has gone past the new run's first epoch, see
-`is_overtaken`. So if an older run is past the epoch later, the older run was alive when the new run
-began. A contradiction lasts until the query is taken back: to an epoch that both runs have in
-common, or to an epoch of a run chosen by the user.
+At its start, a run checks that no older run has gone past the new run's first epoch, see
+`is_overtaken`. So if an older run has gone past this epoch later, the older run was still alive
+when the new run began. A contradiction lasts until the query is taken back: to an epoch that both
+runs have in common, or to an epoch of a run chosen by the user.
 
 The timeline starts with the run that counts last and follows the bases of runs (I4): the epochs of
 a run down to its first epoch, then the epochs of the run that wrote its base.
@@ -102,8 +104,9 @@ def timeline_of(
 def left_behind(
     begun: Iterable[BegunName], written: Iterable[EpochDirectory], read: EpochDirectory
 ) -> tuple[EpochDirectory, ...]:
-    """The epochs up to `read` on which `read` was built and that the live timeline lacks, oldest
-    first. The query went back, or Spark committed another run's epoch. Empty if `read` counts."""
+    """The epochs that led to `read`, `read` included, and are not on the live timeline any more;
+    oldest first. Empty if `read` is still on the timeline. Otherwise the query went back, or Spark
+    committed another run's epoch."""
     scan = _scan_of(begun, written)
     live = {*scan.lineage().epochs}
     led_to = [each for each in scan.chain(read.run_number) if each.epoch <= read.epoch]

@@ -22,9 +22,10 @@ AreSame = Callable[[CompletedCheckpoint, CompletedCheckpoint], bool]
 def whole_rivals(
     directories: Iterable[EpochDirectory], completed: Completed, are_same: AreSame
 ) -> list[EpochDirectory]:
-    """The runs that completed an epoch, in the given order, without runs that did the same as an
-    earlier run. Several runs: nobody can tell which run counts. No run: no run published anything.
-    `directories`: all of one epoch. Raises PartialEpochError if there are only parts (I5)."""
+    """The runs that completed the epoch, in the given order. Of runs with the same result, only the
+    first is listed. If several runs are listed, nobody can tell which run counts. If none is, no
+    run published anything. `directories`: the runs of one epoch. Raises PartialEpochError if runs
+    published only parts of the epoch (I5)."""
     whole: list[tuple[EpochDirectory, CompletedCheckpoint]] = []
     partial: PartialEpochError | None = None
     for directory in directories:

@@ -17,10 +17,8 @@ _BEFORE_ALL = float("-inf")
 
 
 class VersionTimes:
-    """The times of `versions`, oldest first, at least one version. All times are ms since 1970.
-
-    Raises the errors of `StateHistory.at`.
-    """
+    """Finds versions by their commit times, in ms since 1970. `versions`: the numbers of one or
+    more versions, oldest first. The methods raise the errors of `StateHistory.at`."""
 
     def __init__(self, history: StateHistory, versions: Sequence[int]) -> None:
         self._history = history

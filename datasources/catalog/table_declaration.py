@@ -76,8 +76,9 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
 
 
 def _parsed_read(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """Parse the options of reads. A table of changes may have options that only streams have; for
-    any other table, batch reads must have all options, too."""
+    """Parse the options as options of reads. If the table is for reading the change feed, options
+    that only streams have are allowed. Otherwise every option must also be an option of batch
+    reads."""
     parse_stream_options(options)
     read = parse_read_options(options)
     return read if read.read_change_feed else parse_reader_options(options)

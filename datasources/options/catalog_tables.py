@@ -32,8 +32,8 @@ def is_declared(options: Mapping[str, str]) -> bool:
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:
-    """True if CREATE TABLE named keys, so that the first write creates the table. A missing table
-    of the catalog without keys in its options is lost."""
+    """True if a table of the catalog may not exist yet: CREATE TABLE named keys, so that the first
+    write creates the table. If CREATE TABLE named no keys, a missing table is lost."""
     return are_of_catalog(options) and _has(options, "keys")
 
 

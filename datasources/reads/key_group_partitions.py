@@ -17,9 +17,9 @@ _MOST_PARTITIONS = 256
 def ranges_to_read(
     files: Iterable[StateHandle], max_parallelism: int, count: int | None
 ) -> list[KeyGroupRange]:
-    """Ranges that together cover all key groups: about `count`, or a number by the size of the
-    files. To read some rows of a database, a task downloads the whole database. So each database is
-    in one range, unless the caller wants a certain number of ranges."""
+    """Ranges that together cover all key groups. `count`: about how many ranges; None: as many as
+    the size of the files calls for, and no range ends within a database. A task downloads a whole
+    database even to read a part of its rows."""
     read = list(files)
     if count:
         return key_group_ranges(max_parallelism, count)
@@ -33,9 +33,9 @@ def ranges_to_read(
 
 
 def check_not_rescaled(history: StateHistory, version: int, partitions: int | None) -> None:
-    """Check that a version has as many partitions as when the ranges were chosen: `partitions`.
-    After a rescale, rows are in other key groups, and would be missed. None: the number never
-    changes. Raises ConfigurationError."""
+    """Raise ConfigurationError if the query was rescaled since the ranges were chosen: rows are
+    then in other key groups, and the read would miss them. `partitions`: the number of partitions
+    when the ranges were chosen; None if the number never changes."""
     if partitions is not None and (now := history.at(version).partitions) != partitions:
         raise ConfigurationError(
             f"{history.url} got {now} partitions instead of {partitions} while version {version} "

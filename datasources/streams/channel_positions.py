@@ -51,8 +51,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Progress of a stream: all channels up to `version` (None: nothing), and the channels in
-    `ahead`, by subtask, further."""
+    """Progress of a stream. All channels are read up to `version` (None: nothing). The channels in
+    `ahead`, by subtask, are read further."""
 
     version: int | None
     ahead: Positions

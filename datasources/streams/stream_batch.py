@@ -87,8 +87,8 @@ class StreamBatch:
         return parts
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
-        """The stretches between the offsets. `ahead`: the channels that are read further than the
-        whole versions."""
+        """The stretches to read between the offsets, see Stretch. `ahead`: the positions of the
+        channels that the batch reads further than whole versions."""
         start, end = self.start, self.end
         last = Reached(end["version"] if end["version"] >= 0 else None, ahead)
         # Most positions have the same epoch.

@@ -96,7 +96,8 @@ _KNOWN_STATES = KnownStates()
 
 @dataclass
 class StreamPartition(InputPartition):
-    """Share of task number `task` of `tasks` in the snapshot of a SourceState."""
+    """One task's part of a batch. `snapshot`: the bytes of a SourceState, which has the parts of
+    all tasks; `task`: the number of the task, out of `tasks`."""
 
     snapshot: bytes
     task: int
@@ -222,7 +223,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A limit that the options set; `latestOffset` obeys all limits."""
+        """One of the limits that the options set, because Spark takes a single limit here.
+        `latestOffset` obeys all limits."""
         options = self._options
         if options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(options.max_bytes_per_trigger)

@@ -110,7 +110,7 @@ def prepare(version: str) -> SparkBuild:
 
 
 def is_of_sql_tests(jar: Path) -> bool:
-    """True if the jar has the suites."""
+    """True if the jar is the jar of the SQL tests, which has the suites."""
     return jar.name.startswith(f"{SQL_TESTS}-")
 
 

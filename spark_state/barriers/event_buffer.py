@@ -25,9 +25,9 @@ class EventBuffer(Protocol[T]):
 
 
 class MemoryEventBuffer(Generic[T]):
-    """Buffer with events in memory up to `bound_bytes` of `size_bytes`, and the rest in a spill.
-    `open_spill()`: opens the spill at the first event beyond the bound. From then on all events go
-    to the spill, which keeps the order."""
+    """Buffer that holds up to `bound_bytes` of events in memory, by their `size_bytes`, and the
+    other events in a spill. `open_spill()`: opens the spill at the first event beyond the bound.
+    From then on all events go to the spill, which keeps the order."""
 
     def __init__(self, bound_bytes: int, open_spill: Callable[[], EventBuffer[T]]) -> None:
         self._room_bytes = bound_bytes

@@ -62,11 +62,11 @@ class KeptState:
     ) -> KeptState:
         """Measure the state in `handles`, which belong to `key_groups` only.
 
-        `rows`: row counts of files; a file that is missing there counts for all its key groups
-        alike. `entries`: number of entries of each key group. `adds`: True if a snapshot adds to a
-        database and does not write unchanged entries. Then all bytes of changelogs count as
-        outdated, and count ten times if there is a database already: a snapshot is due when a tenth
-        of the state has changed.
+        `rows`: row counts of files, by key group. A file without row counts is taken to have its
+        rows evenly in its key groups. `entries`: number of entries of each key group. `adds`: True
+        if a snapshot only adds to a database, and does not write unchanged entries. Then all bytes
+        of changelogs count as outdated. If there is a database already, each byte counts ten times,
+        so that a snapshot is due when a tenth of the state has changed.
         """
         changelogs = np.zeros(len(key_groups), np.int64)
         changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))

@@ -155,7 +155,10 @@ class CowStateStoreProvider extends ProviderOfSpark with SupportsFineGrainedRepl
 }
 
 private[sql] object CowStateStoreProvider {
-  /** True if a provider class is of this jar. Spark reports an unusable class later. */
+  /**
+   * True if a name is the name of this provider class or of a subclass. False for a class that
+   * cannot be loaded: Spark reports the class later.
+   */
   def isNamed(providerClass: String): Boolean =
     try {
       val named = SparkClassUtils.classForName[Any](providerClass)

@@ -56,10 +56,12 @@ class RowColumns:
         return zip(keys, states, strict=True)
 
     def to_key(self, given: Any) -> Key:
-        """Return the key that a caller means: a value, a tuple, or a mapping by column.
+        """Return a key in the form of keys read from a file.
 
-        The value of a struct may also be a mapping or a tuple. The value of an array may be a list,
-        or a tuple as iteration yields. Raises ConfigurationError for a key that does not fit.
+        The caller may give a single value, a tuple of the key columns, or a mapping by column. A
+        struct in the key may be a mapping or a tuple, too. An array may be a list, or a tuple,
+        which is the form of arrays in the keys that iteration yields. Raises ConfigurationError for
+        a key that does not fit.
         """
         names = self.keys.names
         if isinstance(given, Mapping):

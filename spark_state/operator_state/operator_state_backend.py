@@ -1,7 +1,7 @@
 """Operator state of one subtask: registered by name, snapshotted to bytes, restored.
 
-A state is registered once ("try register"). If a restored backend has a state of the name, mode and
-schema must agree. A restored state that nobody registers is kept, and later snapshots include the
+Each state is registered once. If a restored backend has a state of the same name, mode and schema
+must agree. A restored state that nobody registers is kept, and later snapshots include the
 state.
 """
 

@@ -144,7 +144,7 @@ class Database:
         return family
 
     def drop_what_is_kept(self) -> None:
-        """Delete the column families of the existing files that nobody has opened."""
+        """Delete each column family of the existing files, unless the column family was opened."""
         while self._kept:
             self._rdict.drop_column_family(self._kept.pop())
 

@@ -43,7 +43,7 @@ class DueRows:
         self._earliest = dict.fromkeys(self._earliest, _FIRST_MS)
 
     def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
-        """Add the due time of an element. `of_key`: the beginning of all rows of the key."""
+        """Add the due time of an element. `of_key`: the bytes with which rows of the key begin."""
         batch.put(self._keys.of_due(time_ms, of_key, element), b"", self.family.handle)
         key_group = key_group_of(of_key)
         if time_ms < self._earliest[key_group]:

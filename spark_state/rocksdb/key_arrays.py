@@ -33,9 +33,9 @@ def can_be_encoded(arrow_type: Any) -> bool:
 
 
 def encoded_keys(key_groups: pa.Array[Any], columns: Sequence[pa.Array[Any]]) -> list[bytes]:
-    """Return the beginning of the rows of each key, equal to `RowKeys.of_key`. Each key consists of
-    a key group and the values at the same index of all columns. All columns must satisfy
-    `can_be_encoded`."""
+    """Return for each key the bytes with which its rows begin, equal to `RowKeys.of_key`. Each key
+    consists of a key group and the values at the same index of all columns. All columns must
+    satisfy `can_be_encoded`."""
     assert all(can_be_encoded(column.type) for column in columns)
     parts: list[Any] = [_fixed(key_groups.to_numpy().astype(">u2"))]
     for column in columns:

@@ -39,14 +39,15 @@ class RowKeys:
         return key_group.to_bytes(KEY_GROUP_BYTES, "big") + self._encode_key(key)
 
     def of_keys(self, keys: Sequence[Key], key_groups: Sequence[int]) -> list[bytes]:
-        """Return the beginning of all rows, for each key."""
+        """Return for each key the bytes with which all rows of the key begin."""
         if isinstance(keys, StoredKeys) and self._can_encode_columns:
             return encoded_keys(pa.array(key_groups, pa.int32()), keys.columns)
         rows = zip(keys, key_groups, strict=True)
         return [self.of_key(key, key_group) for key, key_group in rows]
 
     def of_due(self, time_ms: int, of_key: bytes, element: bytes) -> bytes:
-        """Return the row of times of an element. `of_key`: the beginning of all rows of the key."""
+        """Return the row of times of an element. `of_key`: the bytes with which rows of the key
+        begin."""
         return b"".join(
             (of_key[:KEY_GROUP_BYTES], encode_int(time_ms), of_key[KEY_GROUP_BYTES:], element)
         )
@@ -63,7 +64,7 @@ class RowKeys:
 
 
 def of_key_group(key_group: int) -> bytes:
-    """Return the beginning of all rows of a key group."""
+    """Return the bytes with which all rows of a key group begin."""
     return key_group.to_bytes(KEY_GROUP_BYTES, "big")
 
 

@@ -259,7 +259,7 @@ class StoreSession:
         return EpochStart.of(other, checkpoint, asked).taken_over()
 
     def complete(self, barrier: Barrier) -> None:
-        """Write the manifest of the epoch if this barrier was the last (aligned)."""
+        """Write the manifest of the epoch if this barrier was the last barrier of the epoch."""
         self.checkpoints.complete(barrier.epoch, barrier.run, barrier.parallelism, barrier.subtask)
 
     def housekeep(self, spec: OperatorSpec, epoch: int) -> None:

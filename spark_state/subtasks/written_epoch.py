@@ -99,8 +99,8 @@ class WrittenEpoch:
         )
 
     def _states(self, backend: Backend) -> tuple[StateSchema, ...]:
-        """Return the states after the epoch. A state that the base in this store lacks begins with
-        the epoch."""
+        """Return the states after the epoch. This epoch is the first epoch (`since`) of a state
+        that the base does not have, and of every state if the base is in another store."""
         base, epoch = self.processed.base, self.processed.attempt.by.epoch
         held = () if base.is_taken_over else base.states
         since = {state.name: state.since for state in held}

@@ -212,8 +212,8 @@ object CowStateMissingException {
   }
 
   /**
-   * Error for a state `gap` upon which `at` is built and which has no files, except files in
-   * `damaged`.
+   * Error for a state whose files are missing: `gap`. The state `at` is built upon `gap`. Files in
+   * `damaged` are there, but cannot be used.
    */
   def onTheWay(
       url: String, at: StateId, gap: StateId, damaged: Seq[String]): CowStateMissingException = {

@@ -76,9 +76,9 @@ private[cowstate] final class LoadedState(
     }
 
   /**
-   * True if a held state may count without a look at the files. False for the newest state if the
-   * attempt was killed before committing all stores. Every older state may count, because a batch
-   * began upon the state.
+   * True if a batch or a reader may use a state in memory without a look at the files. False for
+   * the newest state if its attempt was killed before the commit of all stores. True for every
+   * older state, because a batch has begun upon the state.
    */
   def mayCount(state: StateId): Boolean =
     synchronized(state != versions.head || isWhole())

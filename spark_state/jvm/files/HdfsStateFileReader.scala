@@ -48,8 +48,9 @@ private[cowstate] final class HdfsStateFileReader(
     }
 
   /**
-   * Call `f` with each row of a file: key, value (null: removed). Both rows are used again. Throws
-   * CowStateCorruptException or StateFileReadException; both name the file.
+   * Call `f` with the key and the value of each row of a file; the value is null if the key was
+   * removed. The next call gets the same row objects with other bytes, so copy a row to keep the
+   * row. Throws CowStateCorruptException or StateFileReadException; both name the file.
    */
   def foreach(file: HdfsStateFile, checksums: RowChecksums)(
       f: (UnsafeRow, UnsafeRow) => Unit): Unit = {

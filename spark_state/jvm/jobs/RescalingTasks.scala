@@ -13,11 +13,11 @@ import org.apache.spark.util.SerializableConfiguration
 /**
  * Tasks of a rescale. The tasks check:
  *
- *   - Spark's hash puts each row into the old partition in which the row is. If not, the query was
+ *   - Spark's hash puts each row into the old partition that has the row. If not, the query was
  *     partitioned in another way, and the new partition of the rows is not known.
- *   - An old partition reports the number of rows sent to each new partition, and the sum of their
- *     hashes. A new partition needs the report of every old partition, and as many rows with this
- *     sum must be in its file when the file is read back.
+ *   - Each old partition reports to each new partition the number of rows that it sends there, and
+ *     the sum of the rows' hashes. A new partition needs the reports of all old partitions. Its
+ *     file is read back, and must have this number of rows, and this sum.
  *   - Spark's hash puts each row of the file into the new partition of the file.
  */
 private[cowstate] final class RescalingTasks(

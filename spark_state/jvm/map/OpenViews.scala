@@ -41,7 +41,10 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
   def drop(page: Block, memory: StateMemory, born: Int, at: Int): Unit =
     drop(born, at, () => memory.free(page))
 
-  /** Note the same for a bitmap on the heap, known to the account only. */
+  /**
+   * Note that the map has dropped, in epoch `at`, a bitmap of `bytes` bytes that existed since
+   * epoch `born`. The bitmap is on the heap, so only the account has to release it.
+   */
   def drop(bytes: Long, born: Int, at: Int): Unit = drop(born, at, () => account.release(bytes))
 
   private def drop(born: Int, at: Int, free: () => Unit): Unit =

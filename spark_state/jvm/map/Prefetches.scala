@@ -48,7 +48,7 @@ private[cowstate] final class Prefetches(
     recordCount
   }
 
-  /** Fetch the records that are likely written next. */
+  /** Fetch the records of the next window of `finds`: the task will probably write these next. */
   def ofWindow(finds: RecentFinds): Unit = {
     val count = finds.beginWindow()
     var read = 0L

@@ -35,8 +35,9 @@ private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReade
   }
 
   /**
-   * True if a page may have live rows with a time of `upTo` or before. If so, all rows of the page
-   * will be read again: by then the old rows are removed, or still there if the batch was aborted.
+   * True if a page may have live rows with a time of `upTo` or before. If so, these rows are
+   * removed next, so the zone map forgets the page. The next request reads the page again, and
+   * finds the rows that are left, or all rows if the batch was aborted.
    */
   def takeOld(number: Int, upTo: Long): Boolean = {
     readNew(number)

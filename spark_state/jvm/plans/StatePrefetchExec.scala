@@ -124,7 +124,10 @@ private[cowstate] final class PrefetchingRows(
   extends Iterator[InternalRow] {
   import PrefetchingRows._
 
-  /** Found when the first row is requested: the operator above has opened its stores by then. */
+  /**
+   * The lookups in the stores. Made for the first row, because the operator above has opened its
+   * stores by then.
+   */
   private lazy val opened = lookups
   private lazy val isLookedUp = opened.inStores.nonEmpty
   private lazy val bytes = new Array[Byte](WindowBytes)

@@ -8,9 +8,11 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
 
 /**
  * The state that a store holds in memory between batches, and the lock of the task that writes to
- * the state. At most one state is held. All changes of what is held are synchronized; the caller
- * of a method that restores from files must not hold the monitor, because Spark closes a provider
- * while all stores of the executor wait.
+ * the state. There is at most one such state.
+ *
+ * The state is replaced, and given up, under the monitor of this object. Do not hold the monitor
+ * when you call a method that restores from files: a restore takes long, and closing the provider
+ * needs the monitor. While Spark closes a provider, all stores of the executor wait.
  */
 private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRestores) {
   val id: StateStoreId = store.id

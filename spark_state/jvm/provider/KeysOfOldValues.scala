@@ -8,10 +8,11 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  * key and index from 0.
  *
  * The join takes a key from this iterator, removes the key's old values, and puts other values at
- * the freed indexes. The join asks for the next key before writing how many values are left. At
- * that moment the count of the current key is wrong, but the old values of the key are gone, so the
- * key does not come again. A key with one value left may come again later, because the index 0
- * alone decides then. The join finds then that the value is not old.
+ * the freed indexes. The join asks for the next key before writing the new count of the current
+ * key. At that moment the count is wrong, but the key does not come again, because its old values
+ * are gone. Exception: a key with one value left may come again later. For a count of one, the
+ * iterator does not read the value, but only looks for index 0. The join then finds that the value
+ * is not old.
  */
 private[cowstate] final class KeysOfOldValues(
     counts: CowStateStore,

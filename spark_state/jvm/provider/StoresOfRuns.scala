@@ -52,7 +52,7 @@ private[cowstate] object StoresOfRuns {
   def end(held: HeldState): Unit = holders.computeIfPresent(
     held.id, (_, holder) => if (holder.held.forall(_ eq held)) null else holder): Unit
 
-  /** Return what the provider of a run with the same store holds, if that is not `held`. */
+  /** Return the HeldState of a run's provider for the same store, unless it is `held`. */
   def otherThan(held: HeldState): Option[HeldState] =
     Option(holders.get(held.id)).flatMap(_.held).filter(_ ne held)
 }

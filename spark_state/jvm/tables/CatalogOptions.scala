@@ -150,8 +150,8 @@ private[cowstate] object CatalogOptions {
   }
 
   /**
-   * Return the options of a table of the catalog. None if the properties are only the options of a
-   * path: the properties of a catalog name the provider.
+   * Return the options of a table of the catalog, from the properties that Spark passes. None for a
+   * read or write by path: only the properties of a table of the catalog name the provider.
    */
   def of(properties: JavaMap[String, String]): Option[CatalogOptions] =
     if (!properties.containsKey(Provider)) None

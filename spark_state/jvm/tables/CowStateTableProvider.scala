@@ -67,8 +67,8 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
   /**
    * Return the present columns of a table, followed by the columns that only the catalog knows: the
    * table gets these columns when they are written. If nothing was written yet, or the table cannot
-   * be read, return the columns of the catalog: a reader learns the reason, and dropping the table
-   * needs no reason.
+   * be read, return the columns of the catalog. A read then fails with the reason, and the table
+   * can be dropped all the same.
    */
   private def known(declared: StructType, catalog: CatalogOptions): StructType = {
     // A table keeps no NOT NULL: rows from before a column was added have a null in the column.

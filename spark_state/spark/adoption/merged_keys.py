@@ -23,10 +23,11 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def merged_key(of_spark: Sequence[Any], in_one_form: Sequence[Any]) -> tuple[Any, ...] | None:
-    """A key of cowstate that comes from several keys of Spark, None if there is none.
+    """Find a key that Spark stores as several keys and cowstate would store as one key. None if
+    there is no such key.
 
-    Both arguments have the chunked key columns of the same rows: `of_spark` as Spark has the keys,
-    `in_one_form` as hosts keep the keys.
+    Both arguments have the chunked key columns of the same rows: `of_spark` in the form of Spark's
+    store, `in_one_form` in the form in which hosts keep keys. Returns the key in the second form.
     """
     leaves = leaf_columns(of_spark)
     if not any(leaf.type in _BITS for leaf in leaves):

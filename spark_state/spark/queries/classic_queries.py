@@ -1,6 +1,6 @@
 """Checks queries of classic Spark with operators of cowstate, before the queries start.
 
-The checks also tell the tasks of a query how the operators start, and the runs that have ended.
+The checks also tell the tasks of a query how the operators start, and which runs have ended.
 `connect_queries` has the checks for Spark Connect.
 """
 

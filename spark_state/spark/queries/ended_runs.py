@@ -1,4 +1,4 @@
-"""Tells the tasks of a query the runs that had ended when the query was started.
+"""Tells the tasks of a query which runs of queries had already ended when the query was started.
 
 A host that is short of memory gives up the state of ended runs first. The driver writes the runs
 into a local property of the thread that starts the query, and the thread of the query inherits the
@@ -31,7 +31,7 @@ def note_started(query: StreamingQuery) -> None:
 
 
 def name_ended_runs(context: SparkContext) -> None:
-    """Tell the tasks of queries started by this thread the runs that have ended by now."""
+    """Tell the tasks of queries started by this thread which runs have ended by now."""
     gateway: Any = context._gateway
     with _lock:
         for run_id, query in list(_started.items()):

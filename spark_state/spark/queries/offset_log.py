@@ -75,8 +75,9 @@ def _keys(offset: str) -> set[str]:
 
 
 def _offsets(entry: str | None, sources: int, *, reads_all: bool) -> list[str] | None:
-    """The offsets of an entry, by place; None if the entry does not have them. `reads_all`: True if
-    the operator reads all sources, so that offsets by name may stand for each source's offset."""
+    """The offset of each source in an entry, by place; None if the entry does not tell the offsets.
+    `reads_all`: True if the operator reads all sources. Then an entry of v2 is enough: its whole
+    text stands for the offset of each source."""
     version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
     match version.rstrip():
         case "v1" if len(lines) == sources:

@@ -39,8 +39,8 @@ class QueryRun:
         return is_enabled({ENABLED_KEY: self.session.conf().get(ENABLED_KEY, "false")})
 
     def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
-        """The `stateOperators` entries of the operators, for each batch and the time when the batch
-        began. Raises CheckpointStoreError."""
+        """The `stateOperators` entries of the operators, for each moment. A moment is the number of
+        a batch and the time when the batch began. Raises CheckpointStoreError."""
         return self.shown.of(moments, lambda batches: documents_of(self.operators, batches))
 
 

@@ -1,4 +1,5 @@
-"""Checks before a query starts, notes after the start, and the location of the checkpoint.
+"""Runs checks before a query starts, and callbacks after the start. Finds the checkpoint's
+location.
 
 PySpark has a class of writers for classic Spark and a class for Spark Connect. Both classes start a
 query with the methods `start` and `toTable`. This module replaces both methods.

@@ -62,8 +62,8 @@ class ChosenEpochs:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def before(self, directory: str, operator: str) -> int | None:
-        """The epoch of the operators of the same query that were planned before; None for the first
-        operator of a query."""
+        """The epoch that was chosen for the operators planned earlier in the same query; None if
+        `operator` is the first operator of its query."""
         begun = self._begun.get(directory)
         return None if begun is None or operator in begun.operators else begun.epoch
 

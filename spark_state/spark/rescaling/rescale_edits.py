@@ -1,8 +1,9 @@
 """The edits of a checkpoint that give its query another number of partitions. Pure.
 
-A single edit takes effect: the edit of the newest entry of the offset log. From this edit on, Spark
-has the new number, and by the number the provider knows which files count. With the edits before
-and after, the query can continue at any moment, with the former number or with the new number:
+With a single edit the change takes effect: the edit of the newest entry of the offset log. From
+this edit on, Spark has the new number, and by the number the provider knows which files count.
+Because of the edits before and after, the query can continue at any moment, with the former number
+or with the new number:
 
     file                       before      between                       after
     offsets/<planned>          number      number                        new number: takes effect
@@ -36,8 +37,8 @@ _Content = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """The texts of a file before the change, at the start or undo of the change, and after the
-    change took effect."""
+    """The three texts of an edited file. `before`: before the change; `between`: until the change
+    takes effect, and again during an undo; `after`: once the change has taken effect."""
 
     path: str
     before: str
@@ -47,14 +48,15 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class RescaleEdits:
-    """The edits of a rescale. `switch` takes effect; `others` come before and after `switch`."""
+    """The edits of a rescale. With `switch` the rescale takes effect; `others` come before and
+    after `switch`."""
 
     switch: FileEdit
     others: tuple[FileEdit, ...]
 
     @property
     def all(self) -> tuple[FileEdit, ...]:
-        """All edits. The last edit takes effect."""
+        """All edits. With the last edit the rescale takes effect."""
         return (*self.others, self.switch)
 
 

@@ -57,7 +57,8 @@ _TIMER_STATES = {
 
 
 def answer_state_reads() -> None:
-    """Let reads of both formats find operators of cowstate, in this process. Safe to call again."""
+    """Let reads of `statestore` and `state-metadata` find operators of cowstate, in this process.
+    Safe to call again."""
     answer_loads(DataFrameReader, _answered)
 
 
