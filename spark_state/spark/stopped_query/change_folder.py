@@ -98,6 +98,13 @@ def _changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
     return sorted(folders, key=lambda folder: folder.time)
 
 
+def has_run_since(record: ChangeRecord, planned: int, committed: int | None) -> bool:
+    """Return True if the query has planned or committed a batch since a change. `planned`,
+    `committed`: the last batches now."""
+    then, now = (-1 if batch is None else batch for batch in (record.committed, committed))
+    return planned > record.planned or now > then
+
+
 def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
     """The last change of a kind, to undo. Raises ConfigurationError if there is no such change, or
     if a change of another kind is later."""
@@ -127,9 +134,9 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
 def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     """Raise ConfigurationError unless the last change took effect, or no longer matters.
 
-    The change took effect if its last edit is still there, or if the query has planned later
-    batches. A rescale no longer matters if the query went back and planned its batch again with the
-    former number.
+    The change took effect if its last edit is still there. The change no longer matters if the
+    query has run since, with the former state or with the new state. A rescale no longer matters if
+    the query went back and planned its batch again with the former number.
     """
     changes = _changes_of(files)
     if not changes:
@@ -137,7 +144,7 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     newest = changes[-1]
     record = newest.record()
     if record is not None and (
-        checkpoint.planned > record.planned
+        has_run_since(record, checkpoint.planned, checkpoint.committed)
         or took_effect(files, record)
         or _planned_anew(newest, record, checkpoint)
     ):
@@ -193,4 +200,5 @@ def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
 def _delete_unfinished(files: CheckpointFiles, record: ChangeRecord) -> None:
     """Delete the remains of killed commands beside the files that a change edits."""
     for path in record.edited:
-        files.delete_unfinished(path)
+        for unfinished in files.unfinished(path):
+            files.delete(unfinished)

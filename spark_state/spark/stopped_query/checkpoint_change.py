@@ -34,6 +34,7 @@ from spark_state.spark.stopped_query.change_folder import (
     check_finished,
     finish,
     finish_last,
+    has_run_since,
     last_change,
     took_effect,
 )
@@ -304,8 +305,7 @@ def check_unchanged(
 def check_not_run_since(checkpoint: QueryCheckpoint, record: ChangeRecord, otherwise: str) -> None:
     """Raise ConfigurationError with the message `otherwise` if the query has run batches since a
     change."""
-    then, now = (-1 if n is None else n for n in (record.committed, checkpoint.committed))
-    if checkpoint.planned > record.planned or now > then:
+    if has_run_since(record, checkpoint.planned, checkpoint.committed):
         raise ConfigurationError(otherwise)
 
 
