@@ -34,7 +34,7 @@ def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) ->
 def _run(spark: SparkSession, options: StoppedQueryOptions, target: AdoptionTarget) -> Report:
     files = CheckpointFiles(spark, options.checkpoint)
     if options.revert:
-        if holds_operator(last_change(files, ADOPTION).record()):
+        if holds_operator(last_change(files, ADOPTION).begun()):
             return run_revert(OperatorAdoption(spark), files, options)
         return run_revert(ProviderAdoption(), files, options)
     if holds_transform_with_state(read_checkpoint(files)):

@@ -183,12 +183,12 @@ class OperatorAdoption:
         checkpoint = plan.plan.checkpoint
         texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
         own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
-        record = replace(begun, own=own, moved=(_STATE,))
-        folder.write_record(record)
+        begun = replace(begun, own=own, moved=(_STATE,))
+        folder.begin(begun)
         with in_format_of(self._spark, checkpoint):
             rows = _fill(self._spark, plan, progress)
         edited = {path: digest(text) for path, text in texts.items()}
-        return WrittenState(replace(record, edited=edited), texts, rows)
+        return WrittenState(replace(begun, edited=edited), texts, rows)
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the adoption, or if files were
@@ -208,12 +208,10 @@ class OperatorAdoption:
             check_not_started(folder)
             _check_no_run(files, record.own["store"])
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> None:
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> None:
         """Delete the operator's store. First delete the manifests and barriers, which make an epoch
         count."""
-        if record is None:
-            return
-        store = _store_of(folder.files, record.own["store"])
+        store = _store_of(folder.files, begun.own["store"])
         for directory in (*_directories(store), object_names.RUNS, object_names.BEGUN):
             store.delete([info.name for info in store.list(directory)])
         store.delete([object_names.STORE])

@@ -97,8 +97,8 @@ class Rescale:
         operators = [each.operator for each in plan.rescaled]
         order = _order(plan.checkpoint, plan.partitions, plan.target, operators, attempt)
         own = {**order, "version": 0, "settings": {}}
-        record = replace(begun, own=own, created=plan.new_notes)
-        folder.write_record(record)
+        begun = replace(begun, own=own, created=plan.new_notes)
+        folder.begin(begun)
         partitions: list[dict[str, Any]] = []
         if plan.moves_rows:
             partitions = run_store_job(lambda: files.start_rescaling(order), progress, RescaleError)
@@ -108,7 +108,7 @@ class Rescale:
         for made in partitions:
             rows[f"operator {made['operator']}"] += made["rows"]
         record = replace(
-            record,
+            begun,
             edited={edit.path: digest(edit.after) for edit in edits.all},
             between={edit.path: edit.between for edit in edits.others},
             finishing={edit.path: edit.after for edit in edits.others},
@@ -132,16 +132,14 @@ class Rescale:
         if not force:
             check_not_started(folder)
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> None:
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> None:
         """Delete the new partitions, and the directories of the new partitions."""
-        if record is None:
-            return
-        files, own = folder.files, record.own
+        files, own = folder.files, begun.own
         files.discard_rescaled({**own, "checkpoint": files.url})
         for number in sorted({store["operator"] for store in own["stores"]}):
             for partition in reversed(range(own["from"], own["to"])):
                 directory = f"state/{number}/{partition}"
-                if all(file.path in record.created for file in files.below(directory)):
+                if all(file.path in begun.created for file in files.below(directory)):
                     files.delete(directory)
 
 

@@ -3,17 +3,20 @@ left unfinished.
 
 The command can undo a change with the folder <checkpoint>/<root of the kind>/<time>/:
 
-    <record of the kind>   a ChangeRecord
+    claim                  comes first, so that two commands see each other
+    <noun>-begun.json      a ChangeRecord without edits: says where the new state goes
     files/<path>           copies of edited and removed files, from before the change
+    <noun>.json            the whole ChangeRecord: from here on, files may be edited
     as-left                digest of the listing of the checkpoint, after the whole change
 
-Only one change may be unfinished at a time, of any kind, and the newest change is undone first.
+Only one change may be unfinished at a time, of any kind, and the newest change is undone first. No
+file of the folder is replaced: a kill never loses a record.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -28,6 +31,8 @@ from spark_state.spark.stopped_query.change_record import (
     ChangeRecord,
     digest,
 )
+
+_CLAIM = "claim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,52 @@ class ChangeFolder:
         for path in paths:
             self.files.copy(path, self.saved(path))
 
+    def claim(self, earlier: Sequence[ChangeFolder]) -> None:
+        """Create the folder. `earlier`: the folders before the checkpoint was read. Raises
+        ConfigurationError if another change has begun or was undone since: of two commands, each
+        creates its folder before it looks for the folder of the other command."""
+        self.files.write_text(f"{self.path}/{_CLAIM}", "")
+        expected = {self.path, *(change.path for change in earlier)}
+        others = {change.path for change in changes_of(self.files)} ^ expected
+        if others:
+            raise ConfigurationError(
+                f"another command changes {self.files.url}, in {min(others)}. Nothing was changed; "
+                "run the command again when the other command has ended"
+            )
+
+    def check_claimed(self) -> None:
+        """Raise ConfigurationError if another command has undone this change."""
+        if not self.files.exists(f"{self.path}/{_CLAIM}"):
+            raise ConfigurationError(
+                f"another command has undone {self.files.url_of(self.path)} while it was running. "
+                "Run the command again"
+            )
+
+    def begin(self, begun: ChangeRecord) -> None:
+        """Note where the new state goes, before the first file of the new state."""
+        self._write(self.kind.begun, begun)
+
+    def begun(self) -> ChangeRecord | None:
+        """The record without edits; None if there is no new state yet."""
+        return self._read(self.kind.begun)
+
     def write_record(self, record: ChangeRecord) -> None:
-        """Write the record, or replace the record."""
-        text = json.dumps(record.content(), indent=1)
-        self.files.write_text(f"{self.path}/{self.kind.record}", text)
+        """Write the record of the edits, before the first edit."""
+        self._write(self.kind.record, record)
 
     def record(self) -> ChangeRecord | None:
-        """The record; None if the change has not changed anything yet."""
-        path = f"{self.path}/{self.kind.record}"
+        """The record of the edits; None if the change has not changed anything yet."""
+        return self._read(self.kind.record)
+
+    def delete_record(self) -> None:
+        """Delete the record of the edits: there are none, or they are undone."""
+        self.files.delete(f"{self.path}/{self.kind.record}")
+
+    def _write(self, name: str, record: ChangeRecord) -> None:
+        self.files.write_text(f"{self.path}/{name}", json.dumps(record.content(), indent=1))
+
+    def _read(self, name: str) -> ChangeRecord | None:
+        path = f"{self.path}/{name}"
         if not self.files.exists(path):
             return None
         return ChangeRecord.of(json.loads(self.files.read_text(path)))
@@ -78,17 +121,18 @@ class ChangeFolder:
         return digest(self.files.read_text(path)) in allowed
 
     def forget(self) -> None:
-        """Delete the remains of killed edits, then the record, then the folder."""
+        """Delete the remains of killed edits, then the records, then the folder."""
         record = self.record()
         if record is not None:
             _delete_unfinished(self.files, record)
-        self.files.delete(f"{self.path}/{self.kind.record}")
+        self.delete_record()
+        self.files.delete(f"{self.path}/{self.kind.begun}")
         self.files.delete(self.path)
         if not self.files.folders(self.kind.root):
             self.files.delete(self.kind.root)
 
 
-def _changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
+def changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
     """The folders of all changes, oldest first."""
     folders = [
         ChangeFolder(files, kind, f"{kind.root}/{name}")
@@ -108,7 +152,7 @@ def has_run_since(record: ChangeRecord, planned: int, committed: int | None) -> 
 def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
     """The last change of a kind, to undo. Raises ConfigurationError if there is no such change, or
     if a change of another kind is later."""
-    changes = _changes_of(files)
+    changes = changes_of(files)
     if not any(change.kind == kind for change in changes):
         raise ConfigurationError(f"{files.url} has no {kind.noun} to revert: none was applied")
     newest = changes[-1]
@@ -138,7 +182,7 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     query has run since, with the former state or with the new state. A rescale no longer matters if
     the query went back and planned its batch again with the former number.
     """
-    changes = _changes_of(files)
+    changes = changes_of(files)
     if not changes:
         return
     newest = changes[-1]
@@ -171,7 +215,7 @@ def _planned_anew(folder: ChangeFolder, record: ChangeRecord, checkpoint: QueryC
 
 def finish_last(files: CheckpointFiles) -> None:
     """Finish the last change if the change took effect and was killed before its end."""
-    changes = _changes_of(files)
+    changes = changes_of(files)
     record = changes[-1].record() if changes else None
     if record is not None and (
         took_effect(files, record) or _took_effect_long_ago(changes[-1], record)

@@ -1,5 +1,5 @@
-"""The record of a change of a stopped query's checkpoint: JSON, written before the checkpoint is
-changed."""
+"""The records of a change of a stopped query's checkpoint: JSON, written before the new state and
+before the edits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ class ChangeKind:
 
     @property
     def record(self) -> str:
-        """The name of the file with the record."""
+        """The name of the file with the record of a change that may edit files."""
         return f"{self.noun}.json"
+
+    @property
+    def begun(self) -> str:
+        """The name of the file with the record of a change that writes new state."""
+        return f"{self.noun}-begun.json"
 
 
 ADOPTION = ChangeKind("adopt", "an", "adoption")

@@ -2,6 +2,7 @@
 
     checks               no unfinished change; the query can be changed in this way
     next batch           taken away from a driver that may still run the query, see next_batch
+    claim                no other command changes the checkpoint, see change_folder
     new state            written beside the present state, which alone counts; read back
     copies and record    in the folder of the change, see change_folder
     check                the query has not run since the checkpoint was read
@@ -31,6 +32,7 @@ from spark_state.spark.provider.query_checkpoint import (
 )
 from spark_state.spark.stopped_query.change_folder import (
     ChangeFolder,
+    changes_of,
     check_finished,
     finish,
     finish_last,
@@ -110,8 +112,9 @@ class Change(Protocol[TargetT, PlanT]):
     """A kind of change of a stopped query's checkpoint.
 
     `plan` and `planned_change` change nothing. `write_state` writes new state, and no file that a
-    query reads. Before the first file, it notes in the folder where `delete_state` finds the files:
-    so `delete_state` can clean up whenever the command was killed, and can be called again.
+    query reads. Before the first file, it calls `begin` of the folder with a record that says where
+    `delete_state` finds the files: so `delete_state` can clean up whenever the command was killed,
+    and can be called again.
     """
 
     @property
@@ -134,7 +137,7 @@ class Change(Protocol[TargetT, PlanT]):
         """Raise ConfigurationError if the query has run since the change, or if files were edited.
         Unless `force` says that the query is stopped, also if it may have been started."""
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> str | None:
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
         """Delete the new state, without files in `created`. Return the URL of a store that cannot
         be used, in which files may be left."""
 
@@ -155,6 +158,7 @@ def apply(
     error says how to undo the change.
     """
     finish_last(files)
+    earlier = changes_of(files)
     checkpoint = read_checkpoint(files)
     check_finished(files, checkpoint)
     plan = change.plan(files, checkpoint, target)
@@ -165,10 +169,16 @@ def apply(
     folder, planned = ChangeFolder.new(files, change.kind), change.planned_change(plan)
     begun = ChangeRecord(checkpoint.planned, checkpoint.committed, planned.changed)
     try:
+        folder.claim(earlier)
         written = change.write_state(folder, plan, begun, progress)
-        _make_edits(folder, checkpoint, written)
+        _write_record(folder, checkpoint, written.record)
     except BaseException as error:
-        _undo_after(error, change, folder)
+        _undo_after(error, change, folder, is_edited=False)
+        raise
+    try:
+        _make_edits(folder, written)
+    except BaseException as error:
+        _undo_after(error, change, folder, is_edited=True)
         raise
     if written.moves:
         files.delete(f"{folder.path}/{NEW_STATE}")
@@ -194,12 +204,18 @@ def revert(
     return RevertedChange(files.url, folder.path, record, had_effect, left)
 
 
-def _make_edits(folder: ChangeFolder, checkpoint: QueryCheckpoint, written: WrittenState) -> None:
-    """Make the edits that the query sees, after their copies and record."""
-    files, record = folder.files, written.record
+def _write_record(folder: ChangeFolder, checkpoint: QueryCheckpoint, record: ChangeRecord) -> None:
+    """Copy the files that will change, and write the record. Raises ConfigurationError if somebody
+    else has changed the checkpoint since the checkpoint was read."""
     folder.back_up((*record.replaced, *record.removed))
     folder.write_record(record)
+    folder.check_claimed()
     check_unchanged(checkpoint, folder, record)
+
+
+def _make_edits(folder: ChangeFolder, written: WrittenState) -> None:
+    """Make the edits that the query sees."""
+    files, record = folder.files, written.record
     for path in record.removed:
         if path != STATE_PLACE:
             files.delete(path)
@@ -221,9 +237,15 @@ def _write(folder: ChangeFolder, record: ChangeRecord, path: str, text: str) -> 
         folder.files.write_text(path, text)
 
 
-def _undo_after(error: BaseException, change: Change[TargetT, PlanT], folder: ChangeFolder) -> None:
-    """Undo a failed change. The cause of the failure may also make the undo fail."""
+def _undo_after(
+    error: BaseException, change: Change[TargetT, PlanT], folder: ChangeFolder, *, is_edited: bool
+) -> None:
+    """Undo a failed change. The cause of the failure may also make the undo fail. If the change has
+    not edited any file, only its own files are deleted: somebody else may have edited the same
+    files."""
     try:
+        if not is_edited:
+            folder.delete_record()
         left = _undo(change, folder)
     except Exception as second:
         reason = str(second)
@@ -250,14 +272,15 @@ def left_files(store: str) -> str:
 def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
     """Put back all files. At any moment the query continues as before the change, or as after the
     change. Safe to call again. Return the result of `delete_state`."""
-    files, record = folder.files, folder.record()
+    files, record, begun = folder.files, folder.record(), folder.begun()
     if record is not None:
         _put_back_edited(folder, record)
-    left = change.delete_state(folder, record)
-    if record is not None:
-        for path in record.created:
+    left = None if begun is None else change.delete_state(folder, begun)
+    whole = record or begun
+    if whole is not None:
+        for path in whole.created:
             files.delete(path)
-        for path in record.removed:
+        for path in whole.removed:
             files.copy(folder.saved(path), path)
     folder.forget()
     return left

@@ -154,7 +154,7 @@ class _EndedJob:
     def __init__(self, outcomes: list[dict[str, Any]]) -> None:
         self._outcomes = outcomes
 
-    def isDone(self) -> bool:
+    def isDone(self) -> bool:  # noqa: N802
         return True
 
     def finished(self) -> int:

@@ -3,26 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption import AdoptionTarget, ProviderAdoption
-from spark_state.spark.adoption.adoption_plan import HDFS_CLASS
+from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS
-from spark_state.spark.stopped_query.checkpoint_change import AppliedChange, apply, revert
+from spark_state.spark.stopped_query.change_folder import ChangeFolder
+from spark_state.spark.stopped_query.change_record import ADOPTION
+from spark_state.spark.stopped_query.checkpoint_change import (
+    AppliedChange,
+    PlannedChange,
+    apply,
+    revert,
+)
 from tests.support.provider.checkpoint_on_disk import FilesOnDisk, QueryOnDisk
 from tests.support.provider.stopped_changes import StoppedError
 
 
+@dataclass
+class Adopting(ProviderAdoption):
+    """An adoption during which something else happens: before the adoption begins, or while the
+    new state is written."""
+
+    before: Callable[[], object] = lambda: None
+    during: Callable[[], object] = lambda: None
+
+    def planned_change(self, plan: AdoptionPlan) -> PlannedChange:
+        self.before()
+        return super().planned_change(plan)
+
+    def apply(
+        self, query: QueryOnDisk, to: str = "cowstate", store: str | None = None
+    ) -> AppliedChange:
+        target = AdoptionTarget(to, store)
+        return apply(self, query.files, target, lambda *_: self.during(), force=True)
+
+
 def adopt(query: QueryOnDisk, to: str = "cowstate", store: str | None = None) -> AppliedChange:
-    target = AdoptionTarget(to, store)
-    return apply(ProviderAdoption(), query.files, target, lambda *_: None, force=True)
+    return Adopting().apply(query, to, store)
 
 
 def undo(query: QueryOnDisk) -> None:
     revert(ProviderAdoption(), query.files, force=True)
+
+
+def written(query: QueryOnDisk) -> list[Path]:
+    """The record of the edits, if there is a record."""
+    return [*query.folder.glob("_cowstate_adopt/*/adoption.json")]
 
 
 def killed(query: QueryOnDisk, writes: int, command: Callable[[], object]) -> bool:
@@ -56,11 +87,69 @@ def test_a_query_that_ran_its_open_batch_after_a_kill_can_be_adopted_again(tmp_p
         if query.provider() == PROVIDER_CLASS:
             continue
         query.commit(2)
-        try:
-            adopt(query)
-        except ConfigurationError as error:
-            assert "undo it first" in str(error)
+        if [*query.folder.glob("_cowstate_adopt/*")] and not written(query):
             undo(query)
-            adopt(query)
+        adopt(query)
         assert query.provider() == PROVIDER_CLASS
     assert writes > 3
+
+
+class TestTwoCommands:
+    @pytest.fixture
+    def query(self, tmp_path: Path) -> QueryOnDisk:
+        return QueryOnDisk(tmp_path / "checkpoint", PROVIDER_CLASS)
+
+    def test_a_second_change_is_refused_while_the_first_one_writes_its_state(
+        self, query: QueryOnDisk, tmp_path: Path
+    ) -> None:
+        store = (tmp_path / "store").as_uri()
+
+        def second() -> None:
+            with pytest.raises(ConfigurationError, match="running or was killed"):
+                adopt(query, store=store)
+
+        Adopting(during=second).apply(query, "hdfs")
+        assert query.provider() == HDFS_CLASS
+
+    def test_a_change_is_refused_if_another_one_came_first_and_leaves_its_state(
+        self, query: QueryOnDisk, tmp_path: Path
+    ) -> None:
+        store = (tmp_path / "store").as_uri()
+        after = list[dict[str, str]]()
+
+        def first() -> None:
+            adopt(query, store=store)
+            after.append(query.contents())
+
+        with pytest.raises(ConfigurationError, match=r"another command changes .* Nothing was"):
+            Adopting(before=first).apply(query, store=store)
+        assert query.contents() == after[0]
+        assert len([*(tmp_path / "store").rglob("*.arrow")]) == 2
+
+    def test_of_two_changes_that_begin_together_at_most_one_goes_on(
+        self, query: QueryOnDisk, tmp_path: Path
+    ) -> None:
+        before = query.contents()
+        other = ChangeFolder(query.files, ADOPTION, f"{ADOPTION.root}/20260101T000000.000000Z")
+        with pytest.raises(ConfigurationError, match="another command changes"):
+            Adopting(before=lambda: other.claim([])).apply(query, "hdfs")
+        other.forget()
+        assert query.contents() == before
+
+    def test_a_change_that_is_undone_while_it_runs_takes_no_effect(
+        self, query: QueryOnDisk
+    ) -> None:
+        before = query.contents()
+        with pytest.raises(ConfigurationError, match="another command has undone"):
+            Adopting(during=lambda: undo(query)).apply(query, "hdfs")
+        assert query.contents() == before
+
+    def test_a_change_that_failed_before_its_edits_does_not_touch_the_edits_of_others(
+        self, query: QueryOnDisk
+    ) -> None:
+        entry = query.folder / "offsets" / "1"
+        edited = entry.read_text().replace(PROVIDER_CLASS, HDFS_CLASS)
+        before = query.contents()
+        with pytest.raises(ConfigurationError, match=r"the query is running\. Nothing was"):
+            Adopting(during=lambda: entry.write_text(edited)).apply(query, "hdfs")
+        assert query.contents() == {**before, "offsets/1": edited}
