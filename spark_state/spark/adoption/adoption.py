@@ -114,19 +114,22 @@ class ProviderAdoption:
         if plan.place is None:
             new = [file for store in stores for file in store["files"]]
             moves = {folder.files.relative(file["to"]): file["from"] for file in new}
+            kept = {file.path for file in {*plan.checkpoint.files} - {*plan.removals}}
+            moves = {path: url for path, url in moves.items() if path not in kept}
         ids = {store["store"]["unique"]: store["unique"] for store in stores if "unique" in store}
         rows = Counter[str]()
         for store in stores:
             rows[f"operator {store['store']['operator']}"] += store["rowsRead"]
         texts = _new_texts(plan, ids)
         is_new_place = STATE_PLACE in texts and plan.checkpoint.place is None
+        removed = [file.path for file in plan.removals]
+        removed = [*([STATE_PLACE] if plan.leaves_store else []), *removed]
+        needed = plan.needed_until_edited
         record = replace(
             begun,
             edited={path: digest(text) for path, text in texts.items()},
-            removed=(
-                *(file.path for file in plan.removals),
-                *([STATE_PLACE] if plan.leaves_store else []),
-            ),
+            removed=tuple(path for path in removed if path not in needed),
+            removed_last=tuple(path for path in removed if path in needed),
             created=(*moves, *([STATE_PLACE] if is_new_place else [])),
         )
         return WrittenState(record, texts, rows, moves)
@@ -285,7 +288,8 @@ def _new_texts(plan: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
         text = plan.checkpoint.commit.text
         for old, new in ids.items():
             text = text.replace(f'"{old}"', f'"{new}"')
-        texts[plan.checkpoint.commit.path] = text
+        if text != plan.checkpoint.commit.text:
+            texts[plan.checkpoint.commit.path] = text
     if plan.place is not None:
         texts[STATE_PLACE] = plan.place.encode().decode()
     return {**texts, **{entry.path: plan.edited(entry) for entry in plan.edits}}

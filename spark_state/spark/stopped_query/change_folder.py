@@ -20,7 +20,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from checkpoint_store.object_names import STATE_PLACE
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, partitions_of_last_batch
@@ -33,6 +32,7 @@ from spark_state.spark.stopped_query.change_record import (
 )
 
 _CLAIM = "claim"
+AS_LEFT = "as-left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,11 @@ class ChangeFolder:
     def record(self) -> ChangeRecord | None:
         """The record of the edits; None if the change has not changed anything yet."""
         return self._read(self.kind.record)
+
+    @property
+    def is_done(self) -> bool:
+        """True after the end of the whole change."""
+        return self.files.exists(f"{self.path}/{AS_LEFT}")
 
     def delete_record(self) -> None:
         """Delete the record of the edits: there are none, or they are undone."""
@@ -169,8 +174,7 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
     if record.moved:
         return not files.exists(record.moved[-1])
     if not record.edited:
-        # The change only moved the state into the checkpoint.
-        return STATE_PLACE in record.removed and not files.exists(STATE_PLACE)
+        return bool(record.removed_last) and not files.exists(record.removed_last[0])
     path = record.last_edit
     return files.exists(path) and digest(files.read_text(path)) == record.edited[path]
 
@@ -217,9 +221,9 @@ def finish_last(files: CheckpointFiles) -> None:
     """Finish the last change if the change took effect and was killed before its end."""
     changes = changes_of(files)
     record = changes[-1].record() if changes else None
-    if record is not None and (
-        took_effect(files, record) or _took_effect_long_ago(changes[-1], record)
-    ):
+    if record is None or changes[-1].is_done:
+        return
+    if took_effect(files, record) or _took_effect_long_ago(changes[-1], record):
         finish(files, record)
 
 
@@ -233,8 +237,10 @@ def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
 
 
 def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
-    """Make the edits that follow after a change took effect, in files that still have the change's
-    `between` text. Safe to call again."""
+    """Make the removals and edits that follow after a change took effect, the edits in files that
+    still have the change's `between` text. Safe to call again."""
+    for path in record.removed_last:
+        files.delete(path)
     for path, text in record.finishing.items():
         if files.exists(path) and files.read_text(path) == record.between[path] != text:
             files.write_text(path, text)

@@ -55,7 +55,9 @@ class ChangeRecord:
                          `moved` has a folder
     between, finishing   by path, the texts of some edited files until the change takes effect, and
                          the texts to write after the change took effect
-    removed              paths, in the order of removal
+    removed              paths, in the order of removal; no query reads them
+    removed_last         paths that the query may need until the change takes effect, in the order
+                         of removal after the last edit; without edits, the first takes effect
     created              paths of new files; may be in `edited`, too
     moved                folders that move into the folder of the change; the last takes effect
     """
@@ -68,6 +70,7 @@ class ChangeRecord:
     between: Mapping[str, str] = field(default_factory=dict)
     finishing: Mapping[str, str] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
+    removed_last: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
@@ -75,6 +78,11 @@ class ChangeRecord:
     def replaced(self) -> tuple[str, ...]:
         """The edited files that existed before, in the order of the edits."""
         return tuple(path for path in self.edited if path not in self.created)
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The files with a copy in the folder of the change."""
+        return (*self.replaced, *self.removed, *self.removed_last)
 
     @property
     def last_edit(self) -> str:
@@ -89,7 +97,7 @@ class ChangeRecord:
     def of(cls, content: Mapping[str, Any]) -> ChangeRecord:
         """The record from the JSON values of `content`."""
         values = {key: value for key, value in content.items() if key != "format"}
-        for key in ("removed", "created", "moved"):
+        for key in ("removed", "removed_last", "created", "moved"):
             values[key] = tuple(values[key])
         return cls(**values)
 

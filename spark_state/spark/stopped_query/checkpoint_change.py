@@ -207,7 +207,7 @@ def revert(
 def _write_record(folder: ChangeFolder, checkpoint: QueryCheckpoint, record: ChangeRecord) -> None:
     """Copy the files that will change, and write the record. Raises ConfigurationError if somebody
     else has changed the checkpoint since the checkpoint was read."""
-    folder.back_up((*record.replaced, *record.removed))
+    folder.back_up(record.saved)
     folder.write_record(record)
     folder.check_claimed()
     check_unchanged(checkpoint, folder, record)
@@ -217,14 +217,11 @@ def _make_edits(folder: ChangeFolder, written: WrittenState) -> None:
     """Make the edits that the query sees."""
     files, record = folder.files, written.record
     for path in record.removed:
-        if path != STATE_PLACE:
-            files.delete(path)
+        files.delete(path)
     for path, url in written.moves.items():
         files.move(url, path)
     for path, text in written.texts.items():
         _write(folder, record, path, record.between.get(path, text))
-    if STATE_PLACE in record.removed:
-        files.delete(STATE_PLACE)
     for path in record.moved:
         files.move(files.url_of(path), f"{folder.path}/{path}")
     finish(files, record)
@@ -274,16 +271,26 @@ def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
     change. Safe to call again. Return the result of `delete_state`."""
     files, record, begun = folder.files, folder.record(), folder.begun()
     if record is not None:
+        _put_back_removed(folder, record.removed_last)
         _put_back_edited(folder, record)
     left = None if begun is None else change.delete_state(folder, begun)
     whole = record or begun
     if whole is not None:
         for path in whole.created:
             files.delete(path)
-        for path in whole.removed:
-            files.copy(folder.saved(path), path)
+        _put_back_removed(folder, whole.removed)
     folder.forget()
     return left
+
+
+def _put_back_removed(folder: ChangeFolder, paths: tuple[str, ...]) -> None:
+    """Put back removed files. The marker of a store has an effect, so it appears as a whole."""
+    files = folder.files
+    for path in paths:
+        if path == STATE_PLACE:
+            files.write_text(path, files.read_text(folder.saved(path)))
+        else:
+            files.copy(folder.saved(path), path)
 
 
 def _put_back_edited(folder: ChangeFolder, record: ChangeRecord) -> None:

@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
-from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.placed_state import place_of
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import PARTITIONS
 
 CHANGING = ("write_text", "copy", "move", "delete", "start_conversion", "start_rescaling")
@@ -115,7 +116,7 @@ class FilesOnDisk(CheckpointFiles):
         place, unique = order.get("place"), uuid4().hex[:16]
         name = f"{order['version']}.snapshot"
         if order["targetClass"] == PROVIDER_CLASS:
-            name = f"{order['version']:019}-{unique}-{0:019}-{unique}.snapshot.arrow"
+            name = f"{order['version']:019}-{0:010}-{unique}-{unique}.snapshot.arrow"
         path = f"state/{store['operator']}/{store['partition']}/{name}"
         if place is None:
             url, to = f"{order['scratch']}/{path}", self.url_of(path)
@@ -177,6 +178,7 @@ class QueryOnDisk:
     def __init__(self, folder: Path, provider: str = HDFS_CLASS) -> None:
         self.files = FilesOnDisk(folder)
         self.folder = folder
+        self._suffix = "zip" if provider == ROCKSDB_CLASS else "delta"
         for name in ("offsets", "commits", "state/0/_metadata", "state/0/0", "state/0/1"):
             (folder / name).mkdir(parents=True)
         (folder / "metadata").write_text(json.dumps({"id": "query"}))
@@ -202,9 +204,9 @@ class QueryOnDisk:
         (self.folder / "offsets" / str(batch)).write_text(entry)
 
     def commit(self, batch: int) -> None:
-        """Commit a batch, and write its state for HDFSBacked."""
+        """Commit a batch, and write its state for RocksDB, or for HDFSBacked and cowstate."""
         for partition in range(2):
-            (self.folder / f"state/0/{partition}/{batch + 1}.delta").write_text("rows")
+            (self.folder / f"state/0/{partition}/{batch + 1}.{self._suffix}").write_text("rows")
         (self.folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     def contents(self) -> dict[str, str]:
@@ -221,3 +223,20 @@ class QueryOnDisk:
         entry = (self.folder / "offsets" / str(newest)).read_text().split("\n")[1]
         provider: str = json.loads(entry)["conf"][PROVIDER_KEY]
         return provider
+
+    def has_whole_state(self) -> bool:
+        """Return True if the provider of the next batch finds the state of both partitions."""
+        version = max(int(file.name) for file in (self.folder / "commits").iterdir()) + 1
+        return all(self._has_state(f"state/0/{partition}", version) for partition in range(2))
+
+    def _has_state(self, directory: str, version: int) -> bool:
+        provider, there = self.provider(), self.folder / directory
+        place = place_of(self.files) if provider == PROVIDER_CLASS else None
+        if place is not None:
+            there = Path(place.url.removeprefix("file://")) / place.directory / directory
+        names = [f"{version}.delta", f"{version}.snapshot"]
+        if provider == PROVIDER_CLASS:
+            names.append(f"{version:019}-*.arrow")
+        elif provider == ROCKSDB_CLASS:
+            names = [f"{version}.zip"]
+        return any(file for name in names for file in there.glob(name))

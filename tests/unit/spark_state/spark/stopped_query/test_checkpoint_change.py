@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint_store.object_names import STATE_PLACE
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption import AdoptionTarget, ProviderAdoption
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan
-from spark_state.spark.provider.provider_class import PROVIDER_CLASS
-from spark_state.spark.stopped_query.change_folder import ChangeFolder
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, ROCKSDB_CLASS
+from spark_state.spark.stopped_query.change_folder import ChangeFolder, changes_of
 from spark_state.spark.stopped_query.change_record import ADOPTION
 from spark_state.spark.stopped_query.checkpoint_change import (
     AppliedChange,
@@ -92,6 +93,105 @@ def test_a_query_that_ran_its_open_batch_after_a_kill_can_be_adopted_again(tmp_p
         adopt(query)
         assert query.provider() == PROVIDER_CLASS
     assert writes > 3
+
+
+Steps = tuple[tuple[str, str | None], ...]
+
+ADOPTIONS: dict[str, tuple[str, Steps]] = {
+    "from hdfs": (HDFS_CLASS, (("cowstate", None),)),
+    "from hdfs to a store": (HDFS_CLASS, (("cowstate", "store"),)),
+    "from rocksdb": (ROCKSDB_CLASS, (("cowstate", None),)),
+    "from rocksdb to a store": (ROCKSDB_CLASS, (("cowstate", "store"),)),
+    "at once back to hdfs": (HDFS_CLASS, (("cowstate", None), ("hdfs", None))),
+    "to a store": (PROVIDER_CLASS, (("cowstate", "store"),)),
+    "to another store": (PROVIDER_CLASS, (("cowstate", "store"), ("cowstate", "other"))),
+    "back from a store": (PROVIDER_CLASS, (("cowstate", "store"), ("cowstate", "checkpoint"))),
+    "from a store to hdfs": (PROVIDER_CLASS, (("cowstate", "store"), ("hdfs", None))),
+    "again from a store to hdfs": (
+        PROVIDER_CLASS,
+        (("cowstate", "store"), ("hdfs", None), ("cowstate", None), ("hdfs", None)),
+    ),
+}
+
+
+class TestKills:
+    @pytest.fixture(params=ADOPTIONS)
+    def query(self, request: pytest.FixtureRequest, tmp_path: Path) -> QueryOnDisk:
+        """A query before the last of its adoptions."""
+        provider, steps = ADOPTIONS[request.param]
+        query = QueryOnDisk(tmp_path / "checkpoint", provider)
+        for to, store in steps[:-1]:
+            adopt(query, to, self.url(query, store))
+        self.last, self.earlier = steps[-1], len(steps) - 1
+        return query
+
+    def url(self, query: QueryOnDisk, store: str | None) -> str | None:
+        is_name = store not in (None, "checkpoint")
+        return (query.folder.parent / str(store)).as_uri() if is_name else store
+
+    def apply(self, query: QueryOnDisk) -> None:
+        to, store = self.last
+        adopt(query, to, self.url(query, store))
+
+    def test_an_adoption_that_is_killed_at_any_write_leaves_a_whole_state_and_is_undone(
+        self, query: QueryOnDisk
+    ) -> None:
+        before, writes = query.contents(), 0
+        while killed(query, writes, lambda: self.apply(query)):
+            assert query.has_whole_state(), f"killed after {writes} writes"
+            self.undo_if_begun(query)
+            assert query.contents() == before
+            writes += 1
+        assert query.has_whole_state()
+        assert writes > 5
+
+    def test_an_undo_that_is_killed_at_any_write_leaves_a_whole_state_and_goes_on(
+        self, query: QueryOnDisk
+    ) -> None:
+        before, writes = query.contents(), 0
+        self.apply(query)
+        while killed(query, writes, lambda: undo(query)):
+            assert query.has_whole_state(), f"killed after {writes} writes"
+            self.undo_if_begun(query)
+            assert query.contents() == before
+            self.apply(query)
+            writes += 1
+        assert query.contents() == before
+        assert writes > 3
+
+    def undo_if_begun(self, query: QueryOnDisk) -> None:
+        if len(changes_of(query.files)) > self.earlier:
+            undo(query)
+
+
+def test_the_marker_of_a_store_that_a_query_has_left_goes_with_the_next_adoption(
+    tmp_path: Path,
+) -> None:
+    query = QueryOnDisk(tmp_path / "checkpoint", PROVIDER_CLASS)
+    adopt(query, store=(tmp_path / "store").as_uri())
+    writes = 0
+    while killed(query, writes, lambda: adopt(query, "hdfs")):
+        if query.provider() == HDFS_CLASS:
+            break
+        if len(changes_of(query.files)) > 1:
+            undo(query)
+        writes += 1
+    marker = query.folder / STATE_PLACE
+    assert marker.exists()
+    query.plan(2, HDFS_CLASS)
+    query.commit(2)
+    query.plan(3, HDFS_CLASS)
+    query.commit(3)
+    (query.folder / "offsets" / "1").unlink()
+    before, writes = query.contents(), 0
+    while killed(query, writes, lambda: adopt(query)):
+        assert query.has_whole_state(), f"killed after {writes} writes"
+        if len(changes_of(query.files)) > 2:
+            undo(query)
+        assert query.contents() == before
+        writes += 1
+    assert query.has_whole_state()
+    assert not marker.exists()
 
 
 class TestTwoCommands:
