@@ -308,9 +308,11 @@ class TestWhatTheCommandDoes:
         before, place = contents(query.checkpoint), StatePlace(store.url, "directory")
         killed = query.checkpoint / "_cowstate_adopt" / "20260101T000000.000000Z"
         killed.mkdir(parents=True)
-        begun = ChangeRecord(3, 3, {}, own={"place": place.encode().decode()})
+        begun = ChangeRecord(
+            query.checkpoint.as_uri(), 3, 3, {}, own={"place": place.encode().decode()}
+        )
         (killed / "adoption-begun.json").write_text(json.dumps(begun.content()))
         with mock.patch.object(placed_state, "open_object_store", without_listings):
             assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
-        assert f"Files may be left in {place.root}, which" in capsys.readouterr().out
+        assert f"Files may be left in {place.root}, because" in capsys.readouterr().out
         assert contents(query.checkpoint) == before

@@ -145,10 +145,12 @@ class ProviderAdoption:
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
         """Delete the new files in an object store, which no checkpoint names. If the store cannot
-        be used, return its URL: files may be left there, but the checkpoint is free for other
-        changes."""
+        be used or is shared, return its URL: files may be left there, but the checkpoint is free
+        for other changes."""
         place = _noted_place(folder, begun)
         if place is not None:
+            if folder.is_shared(begun):
+                return place.root
             try:
                 PlacedState(folder.files, place).delete_all_but(())
             except (CowstateError, OSError):

@@ -208,13 +208,16 @@ class OperatorAdoption:
             check_not_started(folder)
             _check_no_run(files, record.own["store"])
 
-    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> None:
-        """Delete the operator's store. First delete the manifests and barriers, which make an epoch
-        count."""
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
+        """Delete the operator's store, unless the store is shared. First delete the manifests and
+        barriers, which make an epoch count."""
         store = _store_of(folder.files, begun.own["store"])
+        if folder.is_shared(begun):
+            return store.url
         for directory in (*_directories(store), object_names.RUNS, object_names.BEGUN):
             store.delete([info.name for info in store.list(directory)])
         store.delete([object_names.STORE])
+        return None
 
 
 def holds_operator(record: ChangeRecord | None) -> bool:

@@ -100,6 +100,11 @@ class ChangeFolder:
         """The record of the edits; None if the change has not changed anything yet."""
         return self._read(self.kind.record)
 
+    def is_shared(self, begun: ChangeRecord) -> bool:
+        """Return True if the checkpoint was copied or moved after the change began. The new state
+        in an object store may then be the state of another copy, whose query has gone on."""
+        return begun.checkpoint != self.files.url
+
     @property
     def is_done(self) -> bool:
         """True after the end of the whole change."""

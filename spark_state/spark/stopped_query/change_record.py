@@ -47,6 +47,7 @@ KINDS = (ADOPTION, RESCALE)
 class ChangeRecord:
     """The record of a change.
 
+    checkpoint           the URL of the checkpoint; a copy of the checkpoint has another URL
     planned, committed   the last batches of the query before the change
     changed              for the report of `revert`
     own                  JSON values of the kind: `from` and `to`, and the way to the new state. All
@@ -62,6 +63,7 @@ class ChangeRecord:
     moved                folders that move into the folder of the change; the last takes effect
     """
 
+    checkpoint: str
     planned: int
     committed: int | None
     changed: Changed

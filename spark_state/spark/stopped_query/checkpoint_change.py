@@ -138,8 +138,8 @@ class Change(Protocol[TargetT, PlanT]):
         Unless `force` says that the query is stopped, also if it may have been started."""
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the new state, without files in `created`. Return the URL of a store that cannot
-        be used, in which files may be left."""
+        """Delete the new state, without files in `created`. Return the URL of a store in which
+        files may be left: the store cannot be used, or `is_shared` is True."""
 
 
 def apply(
@@ -167,7 +167,7 @@ def apply(
         checkpoint = read_checkpoint(files)
         plan = change.plan(files, checkpoint, target)
     folder, planned = ChangeFolder.new(files, change.kind), change.planned_change(plan)
-    begun = ChangeRecord(checkpoint.planned, checkpoint.committed, planned.changed)
+    begun = ChangeRecord(checkpoint.url, checkpoint.planned, checkpoint.committed, planned.changed)
     try:
         folder.claim(earlier)
         written = change.write_state(folder, plan, begun, progress)
@@ -260,9 +260,10 @@ def _undo_after(
 
 
 def left_files(store: str) -> str:
-    """The advice about files that could not be deleted."""
+    """The advice about files that were not deleted."""
     return (
-        f"Files may be left in {store}, which could not be emptied. Nothing names them: delete them"
+        f"Files may be left in {store}, because it could not be emptied, or because this "
+        "checkpoint is a copy. Delete them if no copy of this checkpoint needs them"
     )
 
 

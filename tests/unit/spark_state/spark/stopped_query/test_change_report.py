@@ -44,6 +44,7 @@ PLANNED = PlannedChange(
     advice=("Look at the sources.",),
 )
 RECORD = ChangeRecord(
+    checkpoint="file:/q",
     planned=2,
     committed=2,
     changed=PLANNED.changed,
@@ -139,7 +140,7 @@ def test_a_change_that_was_killed_before_it_took_effect_says_so_and_what_may_be_
     told = reverted_as_text(RESCALE, killed)
     assert "Undone      _cowstate_rescale/t, which had not taken effect\n" in told
     assert "Partitions  2               2\n" in told
-    assert "Files may be left in s3://b/d, which" in told
+    assert "Files may be left in s3://b/d, because" in told
     assert "had changed nothing yet; the folder" in reverted_as_text(
         RESCALE, replace(killed, record=None)
     )

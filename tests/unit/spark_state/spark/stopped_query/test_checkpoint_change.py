@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from checkpoint_store.object_names import STATE_PLACE
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption import AdoptionTarget, ProviderAdoption
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan
+from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, ROCKSDB_CLASS
+from spark_state.spark.rescaling.rescale import Rescale
 from spark_state.spark.stopped_query.change_folder import ChangeFolder, changes_of
 from spark_state.spark.stopped_query.change_record import ADOPTION
 from spark_state.spark.stopped_query.checkpoint_change import (
@@ -253,3 +256,37 @@ class TestTwoCommands:
         with pytest.raises(ConfigurationError, match=r"the query is running\. Nothing was"):
             Adopting(during=lambda: entry.write_text(edited)).apply(query, "hdfs")
         assert query.contents() == {**before, "offsets/1": edited}
+
+
+class TestCopies:
+    def copied(self, query: QueryOnDisk) -> QueryOnDisk:
+        copy = QueryOnDisk(query.folder.with_name("copy"))
+        shutil.rmtree(copy.folder)
+        shutil.copytree(query.folder, copy.folder)
+        copy.files = FilesOnDisk(copy.folder)
+        return copy
+
+    def test_an_undo_in_a_copy_leaves_the_state_in_a_store_to_the_original(
+        self, tmp_path: Path
+    ) -> None:
+        query = QueryOnDisk(tmp_path / "checkpoint", PROVIDER_CLASS)
+        adopt(query, store=(tmp_path / "store").as_uri())
+        copy = self.copied(query)
+        left = revert(ProviderAdoption(), copy.files, force=True).left
+        place = place_of(query.files)
+        assert place is not None
+        assert left == place.root
+        assert query.has_whole_state()
+        assert copy.has_whole_state()
+        assert not (copy.folder / STATE_PLACE).exists()
+
+    def test_an_undone_rescale_in_a_copy_leaves_the_partitions_in_a_store_to_the_original(
+        self, tmp_path: Path
+    ) -> None:
+        query = QueryOnDisk(tmp_path / "checkpoint", PROVIDER_CLASS)
+        adopt(query, store=(tmp_path / "store").as_uri())
+        apply(Rescale(), query.files, 3, lambda *_: None, force=True)
+        copy = self.copied(query)
+        assert revert(Rescale(), copy.files, force=True).left is not None
+        # On the local disk, the new partitions are below the checkpoint.
+        assert len([*copy.folder.glob("state/0/*/*.rescaled.arrow")]) >= 2
