@@ -184,6 +184,20 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
     return files.exists(path) and digest(files.read_text(path)) == record.edited[path]
 
 
+def restore_lost(folder: ChangeFolder) -> None:
+    """Write edited files again that a killed edit has lost: not every file system replaces a file
+    in one step. Without remains of a killed edit, Spark has deleted the file."""
+    files, record = folder.files, folder.record()
+    if record is None:
+        return
+    for path in record.replaced:
+        if not files.exists(path) and files.unfinished(path):
+            text = files.read_text(folder.saved(path))
+            if took_effect(files, record):
+                text = record.finishing.get(path, text)
+            files.write_text(path, text)
+
+
 def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     """Raise ConfigurationError unless the last change took effect, or no longer matters.
 
@@ -228,6 +242,7 @@ def finish_last(files: CheckpointFiles) -> None:
     record = changes[-1].record() if changes else None
     if record is None or changes[-1].is_done:
         return
+    restore_lost(changes[-1])
     if took_effect(files, record) or _took_effect_long_ago(changes[-1], record):
         finish(files, record)
 
@@ -254,6 +269,6 @@ def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
 
 def _delete_unfinished(files: CheckpointFiles, record: ChangeRecord) -> None:
     """Delete the remains of killed commands beside the files that a change edits."""
-    for path in record.edited:
+    for path in (*record.edited, *record.removed_last):
         for unfinished in files.unfinished(path):
             files.delete(unfinished)

@@ -38,6 +38,7 @@ from spark_state.spark.stopped_query.change_folder import (
     finish_last,
     has_run_since,
     last_change,
+    restore_lost,
     took_effect,
 )
 from spark_state.spark.stopped_query.change_record import Changed, ChangeKind, ChangeRecord
@@ -196,6 +197,7 @@ def revert(
     Raises the errors of `last_change` and `check_revert`.
     """
     folder = last_change(files, change.kind)
+    restore_lost(folder)
     record, had_effect = folder.record(), False
     if record is not None:
         had_effect = took_effect(files, record)

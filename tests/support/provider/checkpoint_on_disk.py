@@ -20,10 +20,11 @@ CHANGING = ("write_text", "copy", "move", "delete", "start_conversion", "start_r
 
 class FilesOnDisk(CheckpointFiles):
     """CheckpointFiles of a local folder. Jobs of the JVM end at once, and write a file for each
-    store."""
+    store. `replaces_in_steps`: as in file systems whose rename replaces no file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, replaces_in_steps: bool = False) -> None:
         self.folder = folder
+        self.replaces_in_steps = replaces_in_steps
         self.before_write: Callable[[], None] = lambda: None
 
     @property
@@ -69,8 +70,16 @@ class FilesOnDisk(CheckpointFiles):
 
     def write_text(self, path: str, text: str) -> None:
         self.before_write()
-        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / path).write_text(text)
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if self.replaces_in_steps and file.exists():
+            unfinished = file.with_name(f".{file.name}.{uuid4()}.tmp")
+            unfinished.write_text(text)
+            self.before_write()
+            file.unlink()
+            self.before_write()
+            unfinished.rename(file)
+        file.write_text(text)
 
     def unfinished(self, path: str) -> list[str]:
         file = self.folder / path

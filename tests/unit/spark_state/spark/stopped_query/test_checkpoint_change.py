@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,6 +196,52 @@ def test_the_marker_of_a_store_that_a_query_has_left_goes_with_the_next_adoption
         writes += 1
     assert query.has_whole_state()
     assert not marker.exists()
+
+
+class TestFilesThatAreReplacedInSteps:
+    """A killed command may lose a file of a log until the next command."""
+
+    @pytest.fixture(params=["adoption", "rescale"])
+    def query(self, request: pytest.FixtureRequest, tmp_path: Path) -> QueryOnDisk:
+        is_rescale = request.param == "rescale"
+        query = QueryOnDisk(tmp_path / "checkpoint", PROVIDER_CLASS if is_rescale else HDFS_CLASS)
+        if is_rescale:
+            query.plan(2, PROVIDER_CLASS)
+        self.change: Any = Rescale() if is_rescale else ProviderAdoption()
+        self.target: Any = 3 if is_rescale else AdoptionTarget("cowstate")
+        return query
+
+    def apply(self, query: QueryOnDisk) -> None:
+        apply(self.change, query.files, self.target, lambda *_: None, force=True)
+
+    def undo(self, query: QueryOnDisk) -> None:
+        revert(self.change, query.files, force=True)
+
+    def is_killed(self, query: QueryOnDisk, writes: int, command: Callable[[], object]) -> bool:
+        query.files = FilesOnDisk(query.folder, replaces_in_steps=True)
+        return killed(query, writes, command)
+
+    def test_a_change_that_was_killed_while_it_replaced_a_file_is_undone(
+        self, query: QueryOnDisk
+    ) -> None:
+        before, writes = query.contents(), 0
+        while self.is_killed(query, writes, lambda: self.apply(query)):
+            if changes_of(query.files):
+                self.undo(query)
+            assert query.contents() == before, f"killed after {writes} writes"
+            writes += 1
+
+    def test_an_undo_that_was_killed_while_it_replaced_a_file_goes_on(
+        self, query: QueryOnDisk
+    ) -> None:
+        before, writes = query.contents(), 0
+        self.apply(query)
+        while self.is_killed(query, writes, lambda: self.undo(query)):
+            if changes_of(query.files):
+                self.undo(query)
+            assert query.contents() == before, f"killed after {writes} writes"
+            self.apply(query)
+            writes += 1
 
 
 class TestTwoCommands:
