@@ -196,7 +196,7 @@ class OperatorAdoption:
         files = folder.files
         planned, committed = last_batches(files)
         has_run = (planned, committed) != (record.planned, record.committed)
-        if has_run and not files.exists(_STATE):
+        if has_run and files.exists(f"{folder.path}/{_STATE}"):
             raise ConfigurationError(
                 f"{files.url} has gone on to batch {planned} since {folder.path}: going back to "
                 f"batch {record.planned} would lose state. Spark's own operator can begin with "

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, partitions_of_last_batch
+from spark_state.spark.provider.query_checkpoint import last_batches, partitions_of_last_batch
 from spark_state.spark.stopped_query.change_record import (
     KINDS,
     RESCALE,
@@ -152,11 +152,11 @@ def changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
     return sorted(folders, key=lambda folder: folder.time)
 
 
-def has_run_since(record: ChangeRecord, planned: int, committed: int | None) -> bool:
+def has_run_since(record: ChangeRecord, planned: int | None, committed: int | None) -> bool:
     """Return True if the query has planned or committed a batch since a change. `planned`,
     `committed`: the last batches now."""
-    then, now = (-1 if batch is None else batch for batch in (record.committed, committed))
-    return planned > record.planned or now > then
+    then, *now = (-1 if n is None else n for n in (record.committed, planned, committed))
+    return now[0] > record.planned or now[1] > then
 
 
 def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
@@ -198,7 +198,7 @@ def restore_lost(folder: ChangeFolder) -> None:
             files.write_text(path, text)
 
 
-def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
+def check_finished(files: CheckpointFiles) -> None:
     """Raise ConfigurationError unless the last change took effect, or no longer matters.
 
     The change took effect if its last edit is still there. The change no longer matters if the
@@ -211,9 +211,9 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     newest = changes[-1]
     record = newest.record()
     if record is not None and (
-        has_run_since(record, checkpoint.planned, checkpoint.committed)
+        has_run_since(record, *last_batches(files))
         or took_effect(files, record)
-        or _planned_anew(newest, record, checkpoint)
+        or _planned_anew(newest, record)
     ):
         return
     kind = newest.kind
@@ -223,17 +223,17 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     )
 
 
-def _planned_anew(folder: ChangeFolder, record: ChangeRecord, checkpoint: QueryCheckpoint) -> bool:
+def _planned_anew(folder: ChangeFolder, record: ChangeRecord) -> bool:
     """Return True if another run of the query has written the file with the last edit of a
     rescale."""
-    if (
-        folder.kind != RESCALE
-        or not record.edited
-        or checkpoint.partitions != record.own["from"]
-        or not folder.files.exists(record.last_edit)
-    ):
+    if folder.kind != RESCALE or not record.edited or not folder.files.exists(record.last_edit):
         return False
-    return not folder.has_own_text(record, record.last_edit)
+    last = partitions_of_last_batch(folder.files)
+    return (
+        last is not None
+        and last[1] == record.own["from"]
+        and not folder.has_own_text(record, record.last_edit)
+    )
 
 
 def finish_last(files: CheckpointFiles) -> None:

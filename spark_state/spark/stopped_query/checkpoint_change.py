@@ -158,10 +158,9 @@ def apply(
     another change is not finished. After an error the query continues as before, or a note of the
     error says how to undo the change.
     """
-    finish_last(files)
+    end_last(files)
     earlier = changes_of(files)
     checkpoint = read_checkpoint(files)
-    check_finished(files, checkpoint)
     plan = change.plan(files, checkpoint, target)
     if not force:
         take_next_batch(files, checkpoint)
@@ -187,6 +186,14 @@ def apply(
     next_batch = (checkpoint.version, f"{checkpoint.version}{first}")
     changed = {**planned.changed, "Next batch": next_batch}
     return AppliedChange(planned, folder.path, changed, written)
+
+
+def end_last(files: CheckpointFiles) -> None:
+    """Finish the last change, if it took effect and was killed before its end. Raises
+    ConfigurationError if the last change has to be undone first: such a checkpoint may be in a form
+    that `read_checkpoint` refuses."""
+    finish_last(files)
+    check_finished(files)
 
 
 def revert(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     AppliedChange,
     PlannedChange,
     apply,
+    end_last,
     revert,
 )
 from tests.support.provider.checkpoint_on_disk import FilesOnDisk, QueryOnDisk
@@ -227,6 +229,8 @@ class TestFilesThatAreReplacedInSteps:
         before, writes = query.contents(), 0
         while self.is_killed(query, writes, lambda: self.apply(query)):
             if changes_of(query.files):
+                with suppress(ConfigurationError):
+                    end_last(query.files)
                 self.undo(query)
             assert query.contents() == before, f"killed after {writes} writes"
             writes += 1
