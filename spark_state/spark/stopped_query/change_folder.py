@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from checkpoint_store.files.document import Source
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import last_batches, partitions_of_last_batch
@@ -121,7 +122,8 @@ class ChangeFolder:
         path = f"{self.path}/{name}"
         if not self.files.exists(path):
             return None
-        return ChangeRecord.of(json.loads(self.files.read_text(path)))
+        content = json.loads(self.files.read_text(path))
+        return ChangeRecord.of(content, Source(self.files.url, path))
 
     def has_own_text(self, record: ChangeRecord, path: str) -> bool:
         """Return True if an edited file has its text from before the change, or a text of the

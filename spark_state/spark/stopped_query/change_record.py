@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from checkpoint_store.errors import UnsupportedFormatError
+from checkpoint_store.files.document import Source
+
 _FORMAT = 1
 
 Changed = Mapping[str, Sequence[str | int]]
@@ -96,8 +99,10 @@ class ChangeRecord:
         return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> ChangeRecord:
-        """The record from the JSON values of `content`."""
+    def of(cls, content: Mapping[str, Any], source: Source) -> ChangeRecord:
+        """The record from the JSON values of `content`. Raises UnsupportedFormatError."""
+        if content["format"] != _FORMAT:
+            raise UnsupportedFormatError(source.url, source.name, content["format"], _FORMAT)
         values = {key: value for key, value in content.items() if key != "format"}
         for key in ("removed", "removed_last", "created", "moved"):
             values[key] = tuple(values[key])
