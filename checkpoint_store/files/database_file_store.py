@@ -143,12 +143,13 @@ class DatabaseFileStore:
         if wanted is None:
             return
         contents = self.contents(handle)
-        read_database = database_reader(contents, Source(self.store.url, handle.name, handle.epoch))
+        source = Source(self.store.url, handle.name, handle.epoch)
+        read_database = database_reader(contents, source)
         with working_directory(self.store.url, handle.name) as directory:
             folder = directory / "database"
             with telling_what_the_disk_refuses(self.store.url, handle.name):
                 self.fetch(handle, contents, folder)
-            yield from read_database(folder, contents, wanted)
+            yield from read_database(folder, source, contents, wanted)
 
     def _verified(self, part: FilePart, epoch: int) -> bytes:
         return read_verified(self.store, part.name, epoch, part.length, part.checksum)

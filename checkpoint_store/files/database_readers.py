@@ -50,10 +50,10 @@ class DatabaseReader(Protocol):
     """Reads a database of one engine."""
 
     def __call__(
-        self, folder: Path, contents: DatabaseContents, key_groups: KeyGroupRange
+        self, folder: Path, source: Source, contents: DatabaseContents, key_groups: KeyGroupRange
     ) -> Iterator[pa.RecordBatch]:
-        """Read the rows of the key groups, sorted as in a snapshot. `folder` has the database's
-        files; only this call uses the folder."""
+        """Read the rows of the key groups, sorted as in a snapshot. `folder` has copies of the
+        database's files; only this call uses the folder. `source`: the database, for errors."""
 
 
 def database_reader(contents: DatabaseContents, source: Source) -> DatabaseReader:

@@ -19,6 +19,7 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import read_checkpoint
 from spark_state.spark.stopped_query.change_folder import last_change
 from spark_state.spark.stopped_query.change_record import ADOPTION
+from spark_state.spark.stopped_query.checkpoint_change import end_last
 
 
 def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) -> None:
@@ -34,9 +35,11 @@ def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) ->
 def _run(spark: SparkSession, options: StoppedQueryOptions, target: AdoptionTarget) -> Report:
     files = CheckpointFiles(spark, options.checkpoint)
     if options.revert:
-        if holds_operator(last_change(files, ADOPTION).record()):
+        if holds_operator(last_change(files, ADOPTION).begun()):
             return run_revert(OperatorAdoption(spark), files, options)
         return run_revert(ProviderAdoption(), files, options)
+    if options.apply:
+        end_last(files)
     if holds_transform_with_state(read_checkpoint(files)):
         progress = shown_progress("converting", "converted", "task")
         return run_change(OperatorAdoption(spark), files, target, options, progress)

@@ -9,6 +9,7 @@ from typing import cast
 import pyarrow as pa
 
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
+from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import StateHostError
@@ -24,14 +25,15 @@ from spark_state.state_descriptor import StateDescriptor, StateKind
 
 
 def read_database(
-    folder: Path, contents: DatabaseContents, key_groups: KeyGroupRange
+    folder: Path, source: Source, contents: DatabaseContents, key_groups: KeyGroupRange
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of `key_groups`, see DatabaseReader. Raises StateHostError if the rows have
     another version than this release reads."""
     if contents.rows_version != ROWS_VERSION:
         raise StateHostError(
-            f"the database in {folder} has rows of version {contents.rows_version}, and this "
-            f"release reads version {ROWS_VERSION}: run the release that wrote it, or a newer one"
+            f"{source.name} in {source.url} is a database with rows of version "
+            f"{contents.rows_version}, and this release reads version {ROWS_VERSION}: run the "
+            "release that wrote it, or a newer one"
         )
     schema = contents.key_schema
     key_columns = KeyColumns(tuple(schema.names), tuple(schema.types), contents.key_type_names)

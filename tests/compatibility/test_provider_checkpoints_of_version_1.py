@@ -73,5 +73,7 @@ def test_the_checkpoint_rests_on_snapshots_and_changelogs(checkpoint: Path) -> N
         assert len(changelogs) == BATCHES
 
 
-def test_both_checkpoint_formats_are_there() -> None:
-    assert NAMES == ["format-1", "format-2"]
+def test_both_checkpoint_formats_are_there_and_a_rescaled_checkpoint() -> None:
+    assert NAMES == ["format-1", "format-2", "format-2-rescaled"]
+    (rescaled,) = (path for path in CHECKPOINTS if path.name.endswith("rescaled"))
+    assert len([*rescaled.glob("state/0/[012]/*.rescaled.arrow")]) == 3

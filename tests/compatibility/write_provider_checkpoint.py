@@ -3,9 +3,10 @@
     python -m tests.compatibility.write_provider_checkpoint FOLDER
 
 A query runs once for each checkpoint format of Spark, in `provider/format-1` and
-`provider/format-2`. Three batches count and add up a few rows by key in two partitions, with a
-snapshot of the second batch. Format 2 has row checksums. Only the files for the tests are kept:
-offsets, commits, metadata and state, without `.crc` files.
+`provider/format-2`. `provider/format-2-rescaled` is a copy with three partitions instead of two.
+Three batches count and add up a few rows by key in two partitions, with a snapshot of the second
+batch. Format 2 has row checksums. Only the files for the tests are kept: offsets, commits, metadata
+and state, without `.crc` files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
+from cowstate.cli.command_line import main as command
 
 BATCHES = 3
 SNAPSHOT_BATCH = 1
@@ -115,6 +117,13 @@ def main(folder: Path) -> None:
         target = folder / "provider" / f"format-{checkpoint_format}"
         target.mkdir(parents=True)
         write(spark, target, checkpoint_format)
+    rescaled = folder / "provider" / "format-2-rescaled"
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(folder / "provider" / "format-2", scratch, dirs_exist_ok=True)
+        assert command(["rescale", scratch, "--partitions", "3", "--apply", "--force"]) == 0
+        shutil.copytree(
+            scratch, rescaled, ignore=shutil.ignore_patterns("*.crc", "_cowstate_rescale")
+        )
     spark.stop()
 
 

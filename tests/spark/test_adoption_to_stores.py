@@ -18,6 +18,7 @@ from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
 from cowstate.cli.command_line import main
 from spark_state.spark.provider import placed_state
+from spark_state.spark.stopped_query.change_record import ChangeRecord
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
@@ -307,8 +308,11 @@ class TestWhatTheCommandDoes:
         before, place = contents(query.checkpoint), StatePlace(store.url, "directory")
         killed = query.checkpoint / "_cowstate_adopt" / "20260101T000000.000000Z"
         killed.mkdir(parents=True)
-        (killed / "place.json").write_bytes(place.encode())
+        begun = ChangeRecord(
+            query.checkpoint.as_uri(), 3, 3, {}, own={"place": place.encode().decode()}
+        )
+        (killed / "adoption-begun.json").write_text(json.dumps(begun.content()))
         with mock.patch.object(placed_state, "open_object_store", without_listings):
             assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
-        assert f"Files may be left in {place.root}, which" in capsys.readouterr().out
+        assert f"Files may be left in {place.root}, because" in capsys.readouterr().out
         assert contents(query.checkpoint) == before

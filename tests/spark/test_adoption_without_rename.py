@@ -100,7 +100,7 @@ class TestStoresWithoutAtomicRename:
 
         with monkeypatch.context() as patch:
             # A killed process undoes nothing.
-            patch.setattr(checkpoint_change, "_undo_after", lambda *_: None)
+            patch.setattr(checkpoint_change, "_undo_after", lambda *_, **__: None)
             patch.setattr(CheckpointFiles, "move", stopped_move)
             with pytest.raises(StoppedError):
                 job.adopt("--apply", "--force")

@@ -1,9 +1,7 @@
 """Lets a stopped query continue from its checkpoint with another state store provider.
 
-The folder of the adoption (see change_folder) has, beside its record and copies:
+The folder of the adoption (see change_folder) has, beside its records and copies:
 
-    place.json   the directory of an object store for the state: a StatePlace, written before the
-                 first file in the directory
     converted/   new state for the other provider until the edits; deleted at the end
 
 New state is written below `converted`, read back and compared. Then the state is moved to the
@@ -52,7 +50,6 @@ from spark_state.spark.stopped_query.checkpoint_change import (
 from spark_state.spark.stopped_query.next_batch import check_not_started
 from spark_state.spark.stopped_query.store_job import run_store_job
 
-_PLACE = "place.json"
 _WITH_THE_JAR = (
     "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or the "
     "output of `cowstate jar --options`."
@@ -107,27 +104,32 @@ class ProviderAdoption:
         self, folder: ChangeFolder, plan: AdoptionPlan, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
         """Write the state for the other provider. Raises AdoptionError."""
+        own = {"from": plan.checkpoint.provider, "to": plan.target}
         if plan.place is not None:
-            folder.files.write_text(f"{folder.path}/{_PLACE}", plan.place.encode().decode())
+            own["place"] = plan.place.encode().decode()
+        begun = replace(begun, own=own)
+        folder.begin(begun)
         stores = _convert(folder, plan, progress)
         moves: dict[str, str] = {}
         if plan.place is None:
             new = [file for store in stores for file in store["files"]]
             moves = {folder.files.relative(file["to"]): file["from"] for file in new}
+            kept = {file.path for file in {*plan.checkpoint.files} - {*plan.removals}}
+            moves = {path: url for path, url in moves.items() if path not in kept}
         ids = {store["store"]["unique"]: store["unique"] for store in stores if "unique" in store}
         rows = Counter[str]()
         for store in stores:
             rows[f"operator {store['store']['operator']}"] += store["rowsRead"]
         texts = _new_texts(plan, ids)
         is_new_place = STATE_PLACE in texts and plan.checkpoint.place is None
+        removed = [file.path for file in plan.removals]
+        removed = [*([STATE_PLACE] if plan.leaves_store else []), *removed]
+        needed = plan.needed_until_edited
         record = replace(
             begun,
-            own={"from": plan.checkpoint.provider, "to": plan.target},
             edited={path: digest(text) for path, text in texts.items()},
-            removed=(
-                *(file.path for file in plan.removals),
-                *([STATE_PLACE] if plan.leaves_store else []),
-            ),
+            removed=tuple(path for path in removed if path not in needed),
+            removed_last=tuple(path for path in removed if path in needed),
             created=(*moves, *([STATE_PLACE] if is_new_place else [])),
         )
         return WrittenState(record, texts, rows, moves)
@@ -141,12 +143,14 @@ class ProviderAdoption:
         if not force:
             check_not_started(folder)
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> str | None:
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
         """Delete the new files in an object store, which no checkpoint names. If the store cannot
-        be used, return its URL: files may be left there, but the checkpoint is free for other
-        changes."""
-        place = _noted_place(folder)
+        be used or is shared, return its URL: files may be left there, but the checkpoint is free
+        for other changes."""
+        place = _noted_place(folder, begun)
         if place is not None:
+            if folder.is_shared(begun):
+                return place.root
             try:
                 PlacedState(folder.files, place).delete_all_but(())
             except (CowstateError, OSError):
@@ -208,7 +212,7 @@ def _after_later_batches(
 ) -> str:
     url, source, target = checkpoint.url, record.own["from"], record.own["to"]
     if source == target:
-        went_on_there, way_back = checkpoint.place == _noted_place(folder), " --store"
+        went_on_there, way_back = checkpoint.place == _noted_place(folder, record), " --store"
     else:
         went_on_there = checkpoint.provider != source
         way_back = "" if target == HDFS_CLASS else " --to hdfs"
@@ -286,15 +290,16 @@ def _new_texts(plan: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
         text = plan.checkpoint.commit.text
         for old, new in ids.items():
             text = text.replace(f'"{old}"', f'"{new}"')
-        texts[plan.checkpoint.commit.path] = text
+        if text != plan.checkpoint.commit.text:
+            texts[plan.checkpoint.commit.path] = text
     if plan.place is not None:
         texts[STATE_PLACE] = plan.place.encode().decode()
     return {**texts, **{entry.path: plan.edited(entry) for entry in plan.edits}}
 
 
-def _noted_place(folder: ChangeFolder) -> StatePlace | None:
+def _noted_place(folder: ChangeFolder, record: ChangeRecord) -> StatePlace | None:
     """The place of an adoption's state; None if the state went into the checkpoint."""
-    files, path = folder.files, f"{folder.path}/{_PLACE}"
-    if not files.exists(path):
+    if "place" not in record.own:
         return None
-    return decode_state_place(files.read_text(path).encode(), Source(files.url, path))
+    source = Source(folder.files.url, f"{folder.path}/{folder.kind.begun}")
+    return decode_state_place(record.own["place"].encode(), source)

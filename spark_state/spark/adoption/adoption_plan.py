@@ -17,6 +17,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
@@ -61,6 +62,17 @@ class AdoptionPlan:
         """True if the checkpoint names an object store that no longer has its state after the
         adoption."""
         return self.place is None and self.checkpoint.place is not None
+
+    @property
+    def needed_until_edited(self) -> set[str]:
+        """Paths that cowstate, as the present provider, may read: the marker of its store, and the
+        last change of an earlier HDFSBacked. With a snapshot of the same version, HDFSBacked does
+        not read this change."""
+        if self.checkpoint.provider != PROVIDER_CLASS:
+            return set()
+        version = self.checkpoint.version
+        changes = {file.path for file in self.removals if file.name == f"{version}.delta"}
+        return {STATE_PLACE} | changes
 
     def edited(self, entry: LogEntry) -> str:
         """The text of an offset log entry with the other provider's name, otherwise unchanged."""
@@ -202,4 +214,17 @@ def _left_behind(checkpoint: QueryCheckpoint, target: str) -> list[CheckpointFil
             directory.path, hdfs=target == HDFS_CLASS
         ).items()
         if version >= checkpoint.version
+        and not (
+            file.name.startswith(f"{checkpoint.version}.snapshot")
+            and _reads_hdfs_files(checkpoint, directory)
+        )
     ]
+
+
+def _reads_hdfs_files(checkpoint: QueryCheckpoint, directory: StoreDirectory) -> bool:
+    """Return True if cowstate, as the present provider, reads the state from files of HDFSBacked:
+    then a snapshot is the state that HDFSBacked needs."""
+    if checkpoint.provider != PROVIDER_CLASS or checkpoint.place is not None:
+        return False
+    own = checkpoint.files_of_version(directory.path, hdfs=False)
+    return checkpoint.version not in own.values()

@@ -183,12 +183,12 @@ class OperatorAdoption:
         checkpoint = plan.plan.checkpoint
         texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
         own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
-        record = replace(begun, own=own, moved=(_STATE,))
-        folder.write_record(record)
+        begun = replace(begun, own=own, moved=(_STATE,))
+        folder.begin(begun)
         with in_format_of(self._spark, checkpoint):
             rows = _fill(self._spark, plan, progress)
         edited = {path: digest(text) for path, text in texts.items()}
-        return WrittenState(replace(record, edited=edited), texts, rows)
+        return WrittenState(replace(begun, edited=edited), texts, rows)
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the adoption, or if files were
@@ -196,7 +196,7 @@ class OperatorAdoption:
         files = folder.files
         planned, committed = last_batches(files)
         has_run = (planned, committed) != (record.planned, record.committed)
-        if has_run and not files.exists(_STATE):
+        if has_run and files.exists(f"{folder.path}/{_STATE}"):
             raise ConfigurationError(
                 f"{files.url} has gone on to batch {planned} since {folder.path}: going back to "
                 f"batch {record.planned} would lose state. Spark's own operator can begin with "
@@ -208,15 +208,16 @@ class OperatorAdoption:
             check_not_started(folder)
             _check_no_run(files, record.own["store"])
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> None:
-        """Delete the operator's store. First delete the manifests and barriers, which make an epoch
-        count."""
-        if record is None:
-            return
-        store = _store_of(folder.files, record.own["store"])
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
+        """Delete the operator's store, unless the store is shared. First delete the manifests and
+        barriers, which make an epoch count."""
+        store = _store_of(folder.files, begun.own["store"])
+        if folder.is_shared(begun):
+            return store.url
         for directory in (*_directories(store), object_names.RUNS, object_names.BEGUN):
             store.delete([info.name for info in store.list(directory)])
         store.delete([object_names.STORE])
+        return None
 
 
 def holds_operator(record: ChangeRecord | None) -> bool:

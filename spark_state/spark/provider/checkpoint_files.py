@@ -158,16 +158,18 @@ class CheckpointFiles:
                 f"that here. {words().set_for_spark} {_MANAGER_KEY}: a manager that does"
             )
 
-    def delete_unfinished(self, path: str) -> None:
-        """Delete the remains of a killed `write_text` of this file: Spark's managers write to a
-        hidden file in the same folder, with an id in its name, and rename the hidden file."""
+    def unfinished(self, path: str) -> list[str]:
+        """The paths of the remains of killed calls of `write_text` for this file: Spark's managers
+        write to a hidden file in the same folder, with an id in its name, and rename the hidden
+        file."""
         folder, _, name = path.rpartition("/")
         if not self.exists(folder):
-            return
+            return []
         unfinished = re.compile(rf"\.{re.escape(name)}\.[0-9a-f-]{{36}}(?:\.TID\d+)?\.tmp")
-        for entry in self._files.listStatus(self._path(folder)):
-            if unfinished.fullmatch(str(entry.getPath().getName())):
-                self._files.delete(entry.getPath(), False)
+        names = [
+            str(each.getPath().getName()) for each in self._files.listStatus(self._path(folder))
+        ]
+        return [f"{folder}/{name}" for name in names if unfinished.fullmatch(name)]
 
     def copy(self, source: str, target: str) -> None:
         """Copy a file, replacing any file at `target`."""

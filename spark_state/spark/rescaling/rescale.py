@@ -17,6 +17,7 @@ from typing import Any
 from checkpoint_store.amounts import size_text
 from spark_state.errors import CowstateError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.query_checkpoint import (
     PARTITIONS,
     QueryCheckpoint,
@@ -97,8 +98,8 @@ class Rescale:
         operators = [each.operator for each in plan.rescaled]
         order = _order(plan.checkpoint, plan.partitions, plan.target, operators, attempt)
         own = {**order, "version": 0, "settings": {}}
-        record = replace(begun, own=own, created=plan.new_notes)
-        folder.write_record(record)
+        begun = replace(begun, own=own, created=plan.new_notes)
+        folder.begin(begun)
         partitions: list[dict[str, Any]] = []
         if plan.moves_rows:
             partitions = run_store_job(lambda: files.start_rescaling(order), progress, RescaleError)
@@ -108,7 +109,7 @@ class Rescale:
         for made in partitions:
             rows[f"operator {made['operator']}"] += made["rows"]
         record = replace(
-            record,
+            begun,
             edited={edit.path: digest(edit.after) for edit in edits.all},
             between={edit.path: edit.between for edit in edits.others},
             finishing={edit.path: edit.after for edit in edits.others},
@@ -132,17 +133,19 @@ class Rescale:
         if not force:
             check_not_started(folder)
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> None:
-        """Delete the new partitions, and the directories of the new partitions."""
-        if record is None:
-            return
-        files, own = folder.files, record.own
-        files.discard_rescaled({**own, "checkpoint": files.url})
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
+        """Delete the new partitions, unless they are in a shared store, and the directories of the
+        new partitions."""
+        files, own, place = folder.files, begun.own, place_of(folder.files)
+        left = place.root if place is not None and folder.is_shared(begun) else None
+        if left is None:
+            files.discard_rescaled({**own, "checkpoint": files.url})
         for number in sorted({store["operator"] for store in own["stores"]}):
             for partition in reversed(range(own["from"], own["to"])):
                 directory = f"state/{number}/{partition}"
-                if all(file.path in record.created for file in files.below(directory)):
+                if all(file.path in begun.created for file in files.below(directory)):
                     files.delete(directory)
+        return left
 
 
 def _steps(plan: RescalePlan) -> Iterator[str]:

@@ -3,24 +3,27 @@ left unfinished.
 
 The command can undo a change with the folder <checkpoint>/<root of the kind>/<time>/:
 
-    <record of the kind>   a ChangeRecord
+    claim                  comes first, so that two commands see each other
+    <noun>-begun.json      a ChangeRecord without edits: says where the new state goes
     files/<path>           copies of edited and removed files, from before the change
+    <noun>.json            the whole ChangeRecord: from here on, files may be edited
     as-left                digest of the listing of the checkpoint, after the whole change
 
-Only one change may be unfinished at a time, of any kind, and the newest change is undone first.
+Only one change may be unfinished at a time, of any kind, and the newest change is undone first. No
+file of the folder is replaced: a kill never loses a record.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.files.document import Source
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, partitions_of_last_batch
+from spark_state.spark.provider.query_checkpoint import last_batches, partitions_of_last_batch
 from spark_state.spark.stopped_query.change_record import (
     KINDS,
     RESCALE,
@@ -28,6 +31,9 @@ from spark_state.spark.stopped_query.change_record import (
     ChangeRecord,
     digest,
 )
+
+_CLAIM = "claim"
+AS_LEFT = "as-left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +64,66 @@ class ChangeFolder:
         for path in paths:
             self.files.copy(path, self.saved(path))
 
+    def claim(self, earlier: Sequence[ChangeFolder]) -> None:
+        """Create the folder. `earlier`: the folders before the checkpoint was read. Raises
+        ConfigurationError if another change has begun or was undone since: of two commands, each
+        creates its folder before it looks for the folder of the other command."""
+        self.files.write_text(f"{self.path}/{_CLAIM}", "")
+        expected = {self.path, *(change.path for change in earlier)}
+        others = {change.path for change in changes_of(self.files)} ^ expected
+        if others:
+            raise ConfigurationError(
+                f"another command changes {self.files.url}, in {min(others)}. Nothing was changed; "
+                "run the command again when the other command has ended"
+            )
+
+    def check_claimed(self) -> None:
+        """Raise ConfigurationError if another command has undone this change."""
+        if not self.files.exists(f"{self.path}/{_CLAIM}"):
+            raise ConfigurationError(
+                f"another command has undone {self.files.url_of(self.path)} while it was running. "
+                "Run the command again"
+            )
+
+    def begin(self, begun: ChangeRecord) -> None:
+        """Note where the new state goes, before the first file of the new state."""
+        self._write(self.kind.begun, begun)
+
+    def begun(self) -> ChangeRecord | None:
+        """The record without edits; None if there is no new state yet."""
+        return self._read(self.kind.begun)
+
     def write_record(self, record: ChangeRecord) -> None:
-        """Write the record, or replace the record."""
-        text = json.dumps(record.content(), indent=1)
-        self.files.write_text(f"{self.path}/{self.kind.record}", text)
+        """Write the record of the edits, before the first edit."""
+        self._write(self.kind.record, record)
 
     def record(self) -> ChangeRecord | None:
-        """The record; None if the change has not changed anything yet."""
-        path = f"{self.path}/{self.kind.record}"
+        """The record of the edits; None if the change has not changed anything yet."""
+        return self._read(self.kind.record)
+
+    def is_shared(self, begun: ChangeRecord) -> bool:
+        """Return True if the checkpoint was copied or moved after the change began. The new state
+        in an object store may then be the state of another copy, whose query has gone on."""
+        return begun.checkpoint != self.files.url
+
+    @property
+    def is_done(self) -> bool:
+        """True after the end of the whole change."""
+        return self.files.exists(f"{self.path}/{AS_LEFT}")
+
+    def delete_record(self) -> None:
+        """Delete the record of the edits: there are none, or they are undone."""
+        self.files.delete(f"{self.path}/{self.kind.record}")
+
+    def _write(self, name: str, record: ChangeRecord) -> None:
+        self.files.write_text(f"{self.path}/{name}", json.dumps(record.content(), indent=1))
+
+    def _read(self, name: str) -> ChangeRecord | None:
+        path = f"{self.path}/{name}"
         if not self.files.exists(path):
             return None
-        return ChangeRecord.of(json.loads(self.files.read_text(path)))
+        content = json.loads(self.files.read_text(path))
+        return ChangeRecord.of(content, Source(self.files.url, path))
 
     def has_own_text(self, record: ChangeRecord, path: str) -> bool:
         """Return True if an edited file has its text from before the change, or a text of the
@@ -78,17 +133,18 @@ class ChangeFolder:
         return digest(self.files.read_text(path)) in allowed
 
     def forget(self) -> None:
-        """Delete the remains of killed edits, then the record, then the folder."""
+        """Delete the remains of killed edits, then the records, then the folder."""
         record = self.record()
         if record is not None:
             _delete_unfinished(self.files, record)
-        self.files.delete(f"{self.path}/{self.kind.record}")
+        self.delete_record()
+        self.files.delete(f"{self.path}/{self.kind.begun}")
         self.files.delete(self.path)
         if not self.files.folders(self.kind.root):
             self.files.delete(self.kind.root)
 
 
-def _changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
+def changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
     """The folders of all changes, oldest first."""
     folders = [
         ChangeFolder(files, kind, f"{kind.root}/{name}")
@@ -98,10 +154,17 @@ def _changes_of(files: CheckpointFiles) -> list[ChangeFolder]:
     return sorted(folders, key=lambda folder: folder.time)
 
 
+def has_run_since(record: ChangeRecord, planned: int | None, committed: int | None) -> bool:
+    """Return True if the query has planned or committed a batch since a change. `planned`,
+    `committed`: the last batches now."""
+    then, *now = (-1 if n is None else n for n in (record.committed, planned, committed))
+    return now[0] > record.planned or now[1] > then
+
+
 def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
     """The last change of a kind, to undo. Raises ConfigurationError if there is no such change, or
     if a change of another kind is later."""
-    changes = _changes_of(files)
+    changes = changes_of(files)
     if not any(change.kind == kind for change in changes):
         raise ConfigurationError(f"{files.url} has no {kind.noun} to revert: none was applied")
     newest = changes[-1]
@@ -118,28 +181,41 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
     if record.moved:
         return not files.exists(record.moved[-1])
     if not record.edited:
-        # The change only moved the state into the checkpoint.
-        return STATE_PLACE in record.removed and not files.exists(STATE_PLACE)
+        return bool(record.removed_last) and not files.exists(record.removed_last[0])
     path = record.last_edit
     return files.exists(path) and digest(files.read_text(path)) == record.edited[path]
 
 
-def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
+def restore_lost(folder: ChangeFolder) -> None:
+    """Write edited files again that a killed edit has lost: not every file system replaces a file
+    in one step. Without remains of a killed edit, Spark has deleted the file."""
+    files, record = folder.files, folder.record()
+    if record is None:
+        return
+    for path in record.replaced:
+        if not files.exists(path) and files.unfinished(path):
+            text = files.read_text(folder.saved(path))
+            if took_effect(files, record):
+                text = record.finishing.get(path, text)
+            files.write_text(path, text)
+
+
+def check_finished(files: CheckpointFiles) -> None:
     """Raise ConfigurationError unless the last change took effect, or no longer matters.
 
-    The change took effect if its last edit is still there, or if the query has planned later
-    batches. A rescale no longer matters if the query went back and planned its batch again with the
-    former number.
+    The change took effect if its last edit is still there. The change no longer matters if the
+    query has run since, with the former state or with the new state. A rescale no longer matters if
+    the query went back and planned its batch again with the former number.
     """
-    changes = _changes_of(files)
+    changes = changes_of(files)
     if not changes:
         return
     newest = changes[-1]
     record = newest.record()
     if record is not None and (
-        checkpoint.planned > record.planned
+        has_run_since(record, *last_batches(files))
         or took_effect(files, record)
-        or _planned_anew(newest, record, checkpoint)
+        or _planned_anew(newest, record)
     ):
         return
     kind = newest.kind
@@ -149,26 +225,27 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     )
 
 
-def _planned_anew(folder: ChangeFolder, record: ChangeRecord, checkpoint: QueryCheckpoint) -> bool:
+def _planned_anew(folder: ChangeFolder, record: ChangeRecord) -> bool:
     """Return True if another run of the query has written the file with the last edit of a
     rescale."""
-    if (
-        folder.kind != RESCALE
-        or not record.edited
-        or checkpoint.partitions != record.own["from"]
-        or not folder.files.exists(record.last_edit)
-    ):
+    if folder.kind != RESCALE or not record.edited or not folder.files.exists(record.last_edit):
         return False
-    return not folder.has_own_text(record, record.last_edit)
+    last = partitions_of_last_batch(folder.files)
+    return (
+        last is not None
+        and last[1] == record.own["from"]
+        and not folder.has_own_text(record, record.last_edit)
+    )
 
 
 def finish_last(files: CheckpointFiles) -> None:
     """Finish the last change if the change took effect and was killed before its end."""
-    changes = _changes_of(files)
+    changes = changes_of(files)
     record = changes[-1].record() if changes else None
-    if record is not None and (
-        took_effect(files, record) or _took_effect_long_ago(changes[-1], record)
-    ):
+    if record is None or changes[-1].is_done:
+        return
+    restore_lost(changes[-1])
+    if took_effect(files, record) or _took_effect_long_ago(changes[-1], record):
         finish(files, record)
 
 
@@ -182,8 +259,10 @@ def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
 
 
 def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
-    """Make the edits that follow after a change took effect, in files that still have the change's
-    `between` text. Safe to call again."""
+    """Make the removals and edits that follow after a change took effect, the edits in files that
+    still have the change's `between` text. Safe to call again."""
+    for path in record.removed_last:
+        files.delete(path)
     for path, text in record.finishing.items():
         if files.exists(path) and files.read_text(path) == record.between[path] != text:
             files.write_text(path, text)
@@ -192,5 +271,6 @@ def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
 
 def _delete_unfinished(files: CheckpointFiles, record: ChangeRecord) -> None:
     """Delete the remains of killed commands beside the files that a change edits."""
-    for path in record.edited:
-        files.delete_unfinished(path)
+    for path in (*record.edited, *record.removed_last):
+        for unfinished in files.unfinished(path):
+            files.delete(unfinished)

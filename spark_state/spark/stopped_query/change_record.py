@@ -1,5 +1,5 @@
-"""The record of a change of a stopped query's checkpoint: JSON, written before the checkpoint is
-changed."""
+"""The records of a change of a stopped query's checkpoint: JSON, written before the new state and
+before the edits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from checkpoint_store.errors import UnsupportedFormatError
+from checkpoint_store.files.document import Source
 
 _FORMAT = 1
 
@@ -29,8 +32,13 @@ class ChangeKind:
 
     @property
     def record(self) -> str:
-        """The name of the file with the record."""
+        """The name of the file with the record of a change that may edit files."""
         return f"{self.noun}.json"
+
+    @property
+    def begun(self) -> str:
+        """The name of the file with the record of a change that writes new state."""
+        return f"{self.noun}-begun.json"
 
 
 ADOPTION = ChangeKind("adopt", "an", "adoption")
@@ -42,6 +50,7 @@ KINDS = (ADOPTION, RESCALE)
 class ChangeRecord:
     """The record of a change.
 
+    checkpoint           the URL of the checkpoint; a copy of the checkpoint has another URL
     planned, committed   the last batches of the query before the change
     changed              for the report of `revert`
     own                  JSON values of the kind: `from` and `to`, and the way to the new state. All
@@ -50,11 +59,14 @@ class ChangeRecord:
                          `moved` has a folder
     between, finishing   by path, the texts of some edited files until the change takes effect, and
                          the texts to write after the change took effect
-    removed              paths, in the order of removal
+    removed              paths, in the order of removal; no query reads them
+    removed_last         paths that the query may need until the change takes effect, in the order
+                         of removal after the last edit; without edits, the first takes effect
     created              paths of new files; may be in `edited`, too
     moved                folders that move into the folder of the change; the last takes effect
     """
 
+    checkpoint: str
     planned: int
     committed: int | None
     changed: Changed
@@ -63,6 +75,7 @@ class ChangeRecord:
     between: Mapping[str, str] = field(default_factory=dict)
     finishing: Mapping[str, str] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
+    removed_last: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
@@ -70,6 +83,11 @@ class ChangeRecord:
     def replaced(self) -> tuple[str, ...]:
         """The edited files that existed before, in the order of the edits."""
         return tuple(path for path in self.edited if path not in self.created)
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The files with a copy in the folder of the change."""
+        return (*self.replaced, *self.removed, *self.removed_last)
 
     @property
     def last_edit(self) -> str:
@@ -81,10 +99,12 @@ class ChangeRecord:
         return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> ChangeRecord:
-        """The record from the JSON values of `content`."""
+    def of(cls, content: Mapping[str, Any], source: Source) -> ChangeRecord:
+        """The record from the JSON values of `content`. Raises UnsupportedFormatError."""
+        if content["format"] != _FORMAT:
+            raise UnsupportedFormatError(source.url, source.name, content["format"], _FORMAT)
         values = {key: value for key, value in content.items() if key != "format"}
-        for key in ("removed", "created", "moved"):
+        for key in ("removed", "removed_last", "created", "moved"):
             values[key] = tuple(values[key])
         return cls(**values)
 

@@ -89,7 +89,7 @@ def reverted_as_json(reverted: RevertedChange) -> dict[str, Any]:
         "checkpoint": reverted.url,
         "reverted": reverted.folder,
         "changed": _changed_as_json(_changed_back(reverted)),
-        "restored": [*record.replaced, *record.removed, *record.moved] if record else [],
+        "restored": [*record.saved, *record.moved] if record else [],
         "deleted": list(record.created) if record else [],
         "left": reverted.left,
     }

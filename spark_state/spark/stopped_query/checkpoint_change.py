@@ -2,6 +2,7 @@
 
     checks               no unfinished change; the query can be changed in this way
     next batch           taken away from a driver that may still run the query, see next_batch
+    claim                no other command changes the checkpoint, see change_folder
     new state            written beside the present state, which alone counts; read back
     copies and record    in the folder of the change, see change_folder
     check                the query has not run since the checkpoint was read
@@ -31,10 +32,13 @@ from spark_state.spark.provider.query_checkpoint import (
 )
 from spark_state.spark.stopped_query.change_folder import (
     ChangeFolder,
+    changes_of,
     check_finished,
     finish,
     finish_last,
+    has_run_since,
     last_change,
+    restore_lost,
     took_effect,
 )
 from spark_state.spark.stopped_query.change_record import Changed, ChangeKind, ChangeRecord
@@ -109,8 +113,9 @@ class Change(Protocol[TargetT, PlanT]):
     """A kind of change of a stopped query's checkpoint.
 
     `plan` and `planned_change` change nothing. `write_state` writes new state, and no file that a
-    query reads. Before the first file, it notes in the folder where `delete_state` finds the files:
-    so `delete_state` can clean up whenever the command was killed, and can be called again.
+    query reads. Before the first file, it calls `begin` of the folder with a record that says where
+    `delete_state` finds the files: so `delete_state` can clean up whenever the command was killed,
+    and can be called again.
     """
 
     @property
@@ -133,9 +138,9 @@ class Change(Protocol[TargetT, PlanT]):
         """Raise ConfigurationError if the query has run since the change, or if files were edited.
         Unless `force` says that the query is stopped, also if it may have been started."""
 
-    def delete_state(self, folder: ChangeFolder, record: ChangeRecord | None) -> str | None:
-        """Delete the new state, without files in `created`. Return the URL of a store that cannot
-        be used, in which files may be left."""
+    def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
+        """Delete the new state, without files in `created`. Return the URL of a store in which
+        files may be left: the store cannot be used, or `is_shared` is True."""
 
 
 def apply(
@@ -153,21 +158,27 @@ def apply(
     another change is not finished. After an error the query continues as before, or a note of the
     error says how to undo the change.
     """
-    finish_last(files)
+    end_last(files)
+    earlier = changes_of(files)
     checkpoint = read_checkpoint(files)
-    check_finished(files, checkpoint)
     plan = change.plan(files, checkpoint, target)
     if not force:
         take_next_batch(files, checkpoint)
         checkpoint = read_checkpoint(files)
         plan = change.plan(files, checkpoint, target)
     folder, planned = ChangeFolder.new(files, change.kind), change.planned_change(plan)
-    begun = ChangeRecord(checkpoint.planned, checkpoint.committed, planned.changed)
+    begun = ChangeRecord(checkpoint.url, checkpoint.planned, checkpoint.committed, planned.changed)
     try:
+        folder.claim(earlier)
         written = change.write_state(folder, plan, begun, progress)
-        _make_edits(folder, checkpoint, written)
+        _write_record(folder, checkpoint, written.record)
     except BaseException as error:
-        _undo_after(error, change, folder)
+        _undo_after(error, change, folder, is_edited=False)
+        raise
+    try:
+        _make_edits(folder, written)
+    except BaseException as error:
+        _undo_after(error, change, folder, is_edited=True)
         raise
     if written.moves:
         files.delete(f"{folder.path}/{NEW_STATE}")
@@ -175,6 +186,14 @@ def apply(
     next_batch = (checkpoint.version, f"{checkpoint.version}{first}")
     changed = {**planned.changed, "Next batch": next_batch}
     return AppliedChange(planned, folder.path, changed, written)
+
+
+def end_last(files: CheckpointFiles) -> None:
+    """Finish the last change, if it took effect and was killed before its end. Raises
+    ConfigurationError if the last change has to be undone first: such a checkpoint may be in a form
+    that `read_checkpoint` refuses."""
+    finish_last(files)
+    check_finished(files)
 
 
 def revert(
@@ -185,6 +204,7 @@ def revert(
     Raises the errors of `last_change` and `check_revert`.
     """
     folder = last_change(files, change.kind)
+    restore_lost(folder)
     record, had_effect = folder.record(), False
     if record is not None:
         had_effect = took_effect(files, record)
@@ -193,21 +213,24 @@ def revert(
     return RevertedChange(files.url, folder.path, record, had_effect, left)
 
 
-def _make_edits(folder: ChangeFolder, checkpoint: QueryCheckpoint, written: WrittenState) -> None:
-    """Make the edits that the query sees, after their copies and record."""
-    files, record = folder.files, written.record
-    folder.back_up((*record.replaced, *record.removed))
+def _write_record(folder: ChangeFolder, checkpoint: QueryCheckpoint, record: ChangeRecord) -> None:
+    """Copy the files that will change, and write the record. Raises ConfigurationError if somebody
+    else has changed the checkpoint since the checkpoint was read."""
+    folder.back_up(record.saved)
     folder.write_record(record)
+    folder.check_claimed()
     check_unchanged(checkpoint, folder, record)
+
+
+def _make_edits(folder: ChangeFolder, written: WrittenState) -> None:
+    """Make the edits that the query sees."""
+    files, record = folder.files, written.record
     for path in record.removed:
-        if path != STATE_PLACE:
-            files.delete(path)
+        files.delete(path)
     for path, url in written.moves.items():
         files.move(url, path)
     for path, text in written.texts.items():
         _write(folder, record, path, record.between.get(path, text))
-    if STATE_PLACE in record.removed:
-        files.delete(STATE_PLACE)
     for path in record.moved:
         files.move(files.url_of(path), f"{folder.path}/{path}")
     finish(files, record)
@@ -220,9 +243,15 @@ def _write(folder: ChangeFolder, record: ChangeRecord, path: str, text: str) -> 
         folder.files.write_text(path, text)
 
 
-def _undo_after(error: BaseException, change: Change[TargetT, PlanT], folder: ChangeFolder) -> None:
-    """Undo a failed change. The cause of the failure may also make the undo fail."""
+def _undo_after(
+    error: BaseException, change: Change[TargetT, PlanT], folder: ChangeFolder, *, is_edited: bool
+) -> None:
+    """Undo a failed change. The cause of the failure may also make the undo fail. If the change has
+    not edited any file, only its own files are deleted: somebody else may have edited the same
+    files."""
     try:
+        if not is_edited:
+            folder.delete_record()
         left = _undo(change, folder)
     except Exception as second:
         reason = str(second)
@@ -240,26 +269,38 @@ def _undo_after(error: BaseException, change: Change[TargetT, PlanT], folder: Ch
 
 
 def left_files(store: str) -> str:
-    """The advice about files that could not be deleted."""
+    """The advice about files that were not deleted."""
     return (
-        f"Files may be left in {store}, which could not be emptied. Nothing names them: delete them"
+        f"Files may be left in {store}, because it could not be emptied, or because this "
+        "checkpoint is a copy. Delete them if no copy of this checkpoint needs them"
     )
 
 
 def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
     """Put back all files. At any moment the query continues as before the change, or as after the
     change. Safe to call again. Return the result of `delete_state`."""
-    files, record = folder.files, folder.record()
+    files, record, begun = folder.files, folder.record(), folder.begun()
     if record is not None:
+        _put_back_removed(folder, record.removed_last)
         _put_back_edited(folder, record)
-    left = change.delete_state(folder, record)
-    if record is not None:
-        for path in record.created:
+    left = None if begun is None else change.delete_state(folder, begun)
+    whole = record or begun
+    if whole is not None:
+        for path in whole.created:
             files.delete(path)
-        for path in record.removed:
-            files.copy(folder.saved(path), path)
+        _put_back_removed(folder, whole.removed)
     folder.forget()
     return left
+
+
+def _put_back_removed(folder: ChangeFolder, paths: tuple[str, ...]) -> None:
+    """Put back removed files. The marker of a store has an effect, so it appears as a whole."""
+    files = folder.files
+    for path in paths:
+        if path == STATE_PLACE:
+            files.write_text(path, files.read_text(folder.saved(path)))
+        else:
+            files.copy(folder.saved(path), path)
 
 
 def _put_back_edited(folder: ChangeFolder, record: ChangeRecord) -> None:
@@ -304,8 +345,7 @@ def check_unchanged(
 def check_not_run_since(checkpoint: QueryCheckpoint, record: ChangeRecord, otherwise: str) -> None:
     """Raise ConfigurationError with the message `otherwise` if the query has run batches since a
     change."""
-    then, now = (-1 if n is None else n for n in (record.committed, checkpoint.committed))
-    if checkpoint.planned > record.planned or now > then:
+    if has_run_since(record, checkpoint.planned, checkpoint.committed):
         raise ConfigurationError(otherwise)
 
 

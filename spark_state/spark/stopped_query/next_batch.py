@@ -24,10 +24,8 @@ from spark_state.spark.provider.query_checkpoint import (
     last_batches,
     list_files,
 )
-from spark_state.spark.stopped_query.change_folder import ChangeFolder, took_effect
+from spark_state.spark.stopped_query.change_folder import AS_LEFT, ChangeFolder, took_effect
 from spark_state.spark.stopped_query.change_record import digest
-
-_AS_LEFT = "as-left"
 
 
 def take_next_batch(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
@@ -63,7 +61,7 @@ def empty_batch(last: LogEntry, commit: LogEntry) -> str:
 
 def note_as_left(folder: ChangeFolder) -> None:
     """Write the digest of the checkpoint's listing at the end of a change."""
-    folder.files.write_text(f"{folder.path}/{_AS_LEFT}", _listing(folder.files))
+    folder.files.write_text(f"{folder.path}/{AS_LEFT}", _listing(folder.files))
 
 
 def check_not_started(folder: ChangeFolder) -> None:
@@ -72,9 +70,9 @@ def check_not_started(folder: ChangeFolder) -> None:
     files, record = folder.files, folder.record()
     if record is None or not took_effect(files, record):
         return
-    path = f"{folder.path}/{_AS_LEFT}"
+    path = f"{folder.path}/{AS_LEFT}"
     planned, committed = last_batches(files)
-    if not files.exists(path):
+    if not folder.is_done:
         reason = "but the command was killed before it was done"
     elif files.read_text(path) != _listing(files):
         reason = "and files have changed since: the query seems to have been started"

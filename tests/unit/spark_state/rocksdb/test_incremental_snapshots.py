@@ -340,8 +340,10 @@ def test_rows_of_a_later_release_are_refused(
     stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_reader, "ROWS_VERSION", 0)
-    with pytest.raises(StateHostError, match="rows of version 1, and this release reads version 0"):
+    message = "rows of version 1, and this release reads version 0"
+    with pytest.raises(StateHostError, match=message) as told:
         [*stored.databases.read(handle, KEY_GROUPS)]
+    assert f"{handle.name} in {stored.databases.store.url} is a database" in str(told.value)
 
 
 def test_contents_are_read_as_they_were_written(

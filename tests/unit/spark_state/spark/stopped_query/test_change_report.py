@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
+from checkpoint_store.errors import UnsupportedFormatError
+from checkpoint_store.files.document import Source
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint
 from spark_state.spark.stopped_query.change_record import RESCALE, ChangeRecord
@@ -44,6 +48,7 @@ PLANNED = PlannedChange(
     advice=("Look at the sources.",),
 )
 RECORD = ChangeRecord(
+    checkpoint="file:/q",
     planned=2,
     committed=2,
     changed=PLANNED.changed,
@@ -139,13 +144,19 @@ def test_a_change_that_was_killed_before_it_took_effect_says_so_and_what_may_be_
     told = reverted_as_text(RESCALE, killed)
     assert "Undone      _cowstate_rescale/t, which had not taken effect\n" in told
     assert "Partitions  2               2\n" in told
-    assert "Files may be left in s3://b/d, which" in told
+    assert "Files may be left in s3://b/d, because" in told
     assert "had changed nothing yet; the folder" in reverted_as_text(
         RESCALE, replace(killed, record=None)
     )
 
 
 def test_a_record_is_read_back_as_it_was_written() -> None:
-    read = ChangeRecord.of(json.loads(json.dumps(RECORD.content())))
+    read = ChangeRecord.of(json.loads(json.dumps(RECORD.content())), Source("file:/q", "record"))
     assert replace(read, changed=RECORD.changed) == RECORD
     assert {name: tuple(values) for name, values in read.changed.items()} == RECORD.changed
+
+
+def test_a_record_of_a_later_release_is_refused_by_its_name() -> None:
+    content = {**RECORD.content(), "format": 2}
+    with pytest.raises(UnsupportedFormatError, match=r"t/rescale\.json in file:/q has format ver"):
+        ChangeRecord.of(content, Source("file:/q", "t/rescale.json"))
