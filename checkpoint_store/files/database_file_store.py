@@ -90,7 +90,7 @@ class DatabaseFileStore:
             checksum=described.checksum,
             key_groups=place.key_groups,
             epoch=place.epoch,
-            rows=sum(sum(state.entries.values()) for state in contents.states),
+            rows=sum(count for state in contents.states for _, count in state.entries),
             parts=tuple(in_store[table] for table in contents.tables),
         )
 

@@ -51,7 +51,7 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.schema_text import schema_text
-from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.states.event_time import NO_WATERMARKS
 from checkpoint_store.tables import table_layout as layout
 from checkpoint_store.tables.late_commits import standing_of
 from checkpoint_store.tables.table_codec import (
@@ -414,7 +414,7 @@ class TableStore:
             batches[commit.writer] = commit.batch
         schema_json = commit.schema_json
         state: tuple[StateHandle, ...] = ()
-        watermarks = WriterWatermarks() if newest is None else newest.watermarks
+        watermarks = NO_WATERMARKS if newest is None else newest.watermarks
         if newest is not None:
             milliseconds = max(milliseconds, newest.timestamp_ms + 1)
             schema_json = evolved(

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
-from checkpoint_store.files.document import encode_handle
+from checkpoint_store.files.document_body import body_of
 from checkpoint_store.files.key_group_range import (
     KeyGroupRange,
     key_group_range_of_subtask,
@@ -113,7 +113,7 @@ def write_subtask(
             handle = checkpoints.files.written_by(by).write_snapshot(part, of_part)
             yield _written(
                 subtask=subtask,
-                handle=json.dumps(encode_handle(handle)),
+                handle=json.dumps(body_of(handle)),
                 next_timer_ms=next_timer_ms,
             )
 
