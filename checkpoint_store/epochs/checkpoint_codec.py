@@ -14,7 +14,6 @@ from checkpoint_store.epochs.operator_layout import (
     BegunName,
     parse_begun,
     parse_group,
-    parse_operator_state,
     parse_state_file,
 )
 from checkpoint_store.epochs.store_metadata import StoreMetadata
@@ -23,6 +22,7 @@ from checkpoint_store.files.document import Source, decode_document, encode_docu
 from checkpoint_store.files.document_body import (
     Body,
     body_of,
+    check_file_name,
     check_handle,
     check_name,
     decode_body,
@@ -138,7 +138,7 @@ def _check_names(barrier: Barrier) -> None:
     for handle in barrier.handles:
         check_handle(handle, parse_state_file)
     if barrier.operator_state is not None:
-        check_name(barrier.operator_state.name, parse_operator_state)
+        check_file_name(barrier.operator_state.name, "operator-state", parse_state_file)
 
 
 def _check_run(run: Run) -> None:

@@ -32,6 +32,7 @@ from checkpoint_store.files.working_directory import (
 from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.unique_names import unique_of_uuid
 
 # Each table is in memory during its transfer.
 _TABLES_AT_ONCE = 4
@@ -59,11 +60,9 @@ class DatabasePlace:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFileStore:
-    """The databases in `store`. Safe to use from several threads and processes. `unique`: see
-    StateFileStore."""
+    """The databases in `store`. Safe to use from several threads and processes."""
 
     store: ObjectStore
-    unique: Callable[[], str]
 
     def write(
         self,
@@ -95,9 +94,8 @@ class DatabaseFileStore:
         )
 
     def _upload(self, data: bytes, kind: NamedKind, place: DatabasePlace) -> FilePart:
-        name = str(
-            StateFileName(place.directory, kind, place.subtask, place.attempt, self.unique())
-        )
+        unique = unique_of_uuid()
+        name = str(StateFileName(place.directory, kind, place.subtask, place.attempt, unique))
         self.store.put(name, data)
         return FilePart(name, len(data), hashlib.sha256(data).hexdigest())
 

@@ -164,12 +164,12 @@ def decode_handle(body: Body, parse: ParseName) -> StateHandle:
 def check_handle(handle: StateHandle, parse: ParseName) -> None:
     """Raise ValueError unless the names of a handle are names of state files of its kind, in a
     directory that `parse` recognizes."""
-    _check_file_name(handle.name, handle.kind, parse)
+    check_file_name(handle.name, handle.kind, parse)
     for part in handle.parts:
-        _check_file_name(part.name, "table", parse)
+        check_file_name(part.name, "table", parse)
 
 
-def _check_file_name(name: str, kind: NamedKind, parse: ParseName) -> None:
+def check_file_name(name: str, kind: NamedKind, parse: ParseName) -> None:
     """Raise ValueError unless `name` is the name of a state file of this kind."""
     check_name(name, parse)
     file = parse_state_file_name(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -38,13 +38,9 @@ memory holds a decoded batch of each file with an index."""
 
 @dataclass(frozen=True, slots=True)
 class StateFileStore:
-    """The state files in `store`. Safe to use from several threads and processes.
-
-    `unique` draws the part of a name that belongs to one writer only: 12 hex digits.
-    """
+    """The state files in `store`. Safe to use from several threads and processes."""
 
     store: ObjectStore
-    unique: Callable[[], str] = unique_of_uuid
 
     def write(
         self,
@@ -58,7 +54,7 @@ class StateFileStore:
         columns whose least and greatest values the handle records."""
         encoded = encode_state_file(rows, header)
         data = encoded.data
-        name = StateFileName(directory, header.kind, header.subtask, attempt, self.unique())
+        name = StateFileName(directory, header.kind, header.subtask, attempt, unique_of_uuid())
         self.store.put(str(name), data)
         return StateHandle(
             kind=header.kind,
@@ -147,7 +143,7 @@ class StateFileStore:
         self, file: StateFile | None, handle: StateHandle, key_groups: KeyGroupRange
     ) -> Iterator[pa.RecordBatch]:
         if file is None:
-            return DatabaseFileStore(self.store, self.unique).read(handle, key_groups)
+            return DatabaseFileStore(self.store).read(handle, key_groups)
         return file.rows(handle, key_groups)
 
 

@@ -19,7 +19,6 @@ from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import HUNDREDS
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 from checkpoint_store.runs.checkpoint_location import location_of, owner_of
@@ -31,7 +30,7 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
     """The runs of an operator's store at this time: three listings. The checkpoint of a run at an
     epoch is read on demand."""
     published = PublishedObjects(store)
-    completion = CheckpointCompletion(store, published, unique_of_uuid, HUNDREDS)
+    completion = CheckpointCompletion(store, published, HUNDREDS)
     reader = CheckpointReader(store, published, completion)
     manifests = published.manifests()
 

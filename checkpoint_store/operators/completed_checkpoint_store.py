@@ -82,24 +82,21 @@ class CompletedCheckpointStore:
     processes.
 
     `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: the starts of runs.
-    `unique` draws the writer's own part of a name: 12 hex digits. `groups`: the sizes of groups of
-    subtasks.
+    `groups`: the sizes of groups of subtasks.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        unique: Callable[[], str] = unique_of_uuid,
         groups: SubtaskGroups = HUNDREDS,
     ) -> None:
         self._store = store
-        self._unique = unique
-        self.files = EpochFiles(store, unique)
+        self.files = EpochFiles(store)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self.starts = RunStarts(store)
         self._retention = CheckpointRetention(store, self._published, readable, self.starts)
-        self._completion = CheckpointCompletion(store, self._published, unique, groups)
+        self._completion = CheckpointCompletion(store, self._published, groups)
         self._reader = CheckpointReader(store, self._published, self._completion)
         self._bases = EpochBases(store, self._published, self._reader, self.starts)
         self.runs = RunRegistry(store, self._greatest_run_number)
@@ -149,7 +146,7 @@ class CompletedCheckpointStore:
             subtask=barrier.subtask,
             parallelism=barrier.parallelism,
             attempt=barrier.attempt,
-            unique=self._unique(),
+            unique=unique_of_uuid(),
         )
         self.starts.begin(barrier)
         self._store.put(str(name), encode_barrier(barrier))

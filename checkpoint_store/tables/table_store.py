@@ -41,7 +41,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
-from checkpoint_store.files.sign_of_life import SignOfLife
+from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
@@ -129,23 +129,20 @@ def pause_between_tries(number: int) -> None:
 class TableStore:
     """The table in `store`. Safe to use from several processes.
 
-    `unique`: draws the part of a name that belongs to one writer, 12 hex digits. `now`: tells the
-    time in seconds since 1970. `metadata`: the table's metadata, if known. `pause`: waits between
-    the tries of a commit; takes the number of the try.
+    `now`: tells the time in seconds since 1970. `metadata`: the table's metadata, if known.
+    `pause`: waits between the tries of a commit; takes the number of the try.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        unique: Callable[[], str] = unique_of_uuid,
         now: Callable[[], float] = time.time,
         metadata: TableMetadata | None = None,
         pause: Callable[[int], None] = pause_between_tries,
     ) -> None:
         self._store = store
         self._pause = pause
-        self._unique = unique
-        self._files = StateFileStore(store, unique)
+        self._files = StateFileStore(store)
         self._now = now
         self._metadata = metadata
         # A damaged compaction is None.
@@ -309,8 +306,7 @@ class TableStore:
         a task, until the commit begins; or, with `written_since`, the files of a commit."""
         directory = str(BatchDirectory(writer.writer, writer.batch))
         return shown_alive(
-            self._store,
-            lambda: SignOfLife(directory, writer.subtask, writer.attempt, self._unique()),
+            SignsOfLife(self._store, directory, writer.subtask, writer.attempt),
             until_commit=written_since is None,
             at_once=written_since is not None and self._now() - written_since > LOOK_AFTER_SECONDS,
         )
@@ -468,7 +464,7 @@ class TableStore:
         """Let readers, and the next commit, use other files for the same state. Raises
         LostFilesError if a file of the compaction is gone."""
         self._check_there(compaction.files, "the compaction")
-        name = CompactionName(compaction.version, self._unique())
+        name = CompactionName(compaction.version, unique_of_uuid())
         self._store.put(str(name), encode_compaction(compaction))
 
 
