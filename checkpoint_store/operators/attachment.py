@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
-from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
-from checkpoint_store.epochs.operator_layout import EpochDirectory
+from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import HUNDREDS
 from checkpoint_store.errors import CheckpointStoreError
@@ -34,17 +33,12 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
     reader = CheckpointReader(store, published, completion)
     manifests = published.manifests()
 
-    def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
-        names = [name for name in manifests if name.directory == key]
-        share = reader.share_of(key, names, None)
-        return None if share is None else share.whole
-
     written = {*(name.directory for name in manifests), *published.epoch_directories()}
     return StoredRuns(
         url=store.url,
         begun=RunStarts(store).names(),
         written=frozenset(written),
-        completed=completed,
+        completed=lambda key: reader.whole_of(key, manifests),
         are_same=RivalCheckpoints(store).are_same,
     )
 

@@ -221,11 +221,11 @@ class CompletedCheckpointStore:
             return share.whole
         key = EpochDirectory(share.epoch, share.run.number)
         names = self._published.manifests(key.epoch, key.run_number)
-        read = self._reader.share_of(key, names, None)
-        if read is None or read.whole is None:
+        whole = self._reader.whole_of(key, names)
+        if whole is None:
             text = layout.manifest_prefix(key.epoch, key.run_number)
             raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
-        return read.whole
+        return whole
 
     def newest_summaries(self) -> list[CheckpointSummary]:
         """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once

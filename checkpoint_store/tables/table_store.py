@@ -47,6 +47,7 @@ from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.created_once import put_if_absent, read_or_create
+from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.unique_names import unique_of_uuid
@@ -216,10 +217,7 @@ class TableStore:
 
     def versions(self) -> list[int]:
         """The numbers of the versions, oldest first: one listing."""
-        names = (
-            layout.parse_version(info.name) for info in self._store.list(object_names.VERSIONS)
-        )
-        return sorted(number for number in names if number is not None)
+        return sorted(list_named(self._store, object_names.VERSIONS, layout.parse_version))
 
     def read_version(self, number: int) -> TableVersion | None:
         """Read a version; None if the version is not there. Raises CorruptObjectError,
@@ -255,11 +253,8 @@ class TableStore:
     def compactions(self) -> tuple[TableCompaction, ...]:
         """All compactions: one listing, and a read of each new compaction. A damaged compaction is
         passed over, because versions themselves name every needed file."""
-        names = [
-            layout.parse_compaction(i.name) for i in self._store.list(object_names.COMPACTIONS)
-        ]
         compactions: dict[CompactionName, TableCompaction | None] = {}
-        for name in (name for name in names if name is not None):
+        for name in list_named(self._store, object_names.COMPACTIONS, layout.parse_compaction):
             if name in self._known_compactions:
                 compactions[name] = self._known_compactions[name]
                 continue
