@@ -44,10 +44,14 @@ from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, summar
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
 from checkpoint_store.files.state_file_name import parse_state_file_name
-from checkpoint_store.object_names import BEGUN, EPOCHS, MANIFESTS, RUNS
-
-BARRIER_PREFIX = "barrier-"
-GROUP_PREFIX = "group-"
+from checkpoint_store.object_names import (
+    BARRIER_PREFIX,
+    BEGUN,
+    EPOCHS,
+    GROUP_PREFIX,
+    MANIFESTS,
+    RUNS,
+)
 
 Way = Literal["forward", "back", "reached", "cut"]
 

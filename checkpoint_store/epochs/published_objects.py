@@ -100,7 +100,7 @@ class PublishedObjects:
     def barriers(self, directory: EpochDirectory, digits: str = "") -> list[BarrierName]:
         """The barriers of one epoch and run, of subtasks whose numbers begin with `digits`: one
         listing."""
-        prefix = f"{layout.BARRIER_PREFIX}{digits}"
+        prefix = f"{object_names.BARRIER_PREFIX}{digits}"
         return [*list_named(self._store, str(directory), layout.parse_barrier, prefix)]
 
     def groups(
@@ -108,7 +108,9 @@ class PublishedObjects:
     ) -> list[GroupName]:
         """The groups of barriers of one epoch and run, or the objects of one group: one listing."""
         prefix = (
-            layout.GROUP_PREFIX if group is None else f"{layout.GROUP_PREFIX}{group.first:05d}-"
+            object_names.GROUP_PREFIX
+            if group is None
+            else f"{object_names.GROUP_PREFIX}{group.first:05d}-"
         )
         return [*list_named(self._store, str(directory), layout.parse_group, prefix)]
 
@@ -141,31 +143,22 @@ class PublishedObjects:
         checkpoint: GroupedCheckpoint,
         groups: Sequence[tuple[SubtaskGroup, str]],
     ) -> tuple[Barrier, ...]:
-        try:
-            return self.barriers_in(checkpoint, groups)
-        except ObjectMissingError as error:
-            # Deletion takes a manifest before its groups. If both are gone, report the manifest.
-            read_named(self._store, str(name), name.epoch)
-            problem = f"it is missing, and {name} names it"
-            raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
-
-    def barriers_in(
-        self, checkpoint: GroupedCheckpoint, groups: Sequence[tuple[SubtaskGroup, str]]
-    ) -> tuple[Barrier, ...]:
-        """Read the barriers in some groups of a checkpoint.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
+        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
 
         def read(entry: tuple[SubtaskGroup, str]) -> tuple[Barrier, ...]:
             group, text = entry
-            directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
             barriers = self._group(text, directory, checkpoint.parallelism, group)
             if any(barrier.run != checkpoint.run for barrier in barriers):
                 raise self._not_of(group, text, checkpoint.epoch)
             return barriers
 
-        return tuple(chain.from_iterable(in_parallel(read, groups)))
+        try:
+            return tuple(chain.from_iterable(in_parallel(read, groups)))
+        except ObjectMissingError as error:
+            # Deletion takes a manifest before its groups. If both are gone, report the manifest.
+            read_named(self._store, str(name), name.epoch)
+            problem = f"it is missing, and {name} names it"
+            raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
 
     def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
         """Read the barriers of a group.

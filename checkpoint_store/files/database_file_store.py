@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.database_contents import (
     DatabaseContents,
     decode_database,
@@ -108,7 +107,7 @@ class DatabaseFileStore:
         contents = decode_database(data, source)
         if len(contents.tables) != len(handle.parts):
             problem = f"{len(contents.tables)} tables, but its handle has {len(handle.parts)}"
-            raise CorruptObjectError(source.url, source.name, problem, source.epoch)
+            raise source.corrupt(problem)
         return contents
 
     def fetch(

@@ -32,6 +32,10 @@ class Source:
     name: str
     epoch: int | None = None
 
+    def corrupt(self, problem: str) -> CorruptObjectError:
+        """Build the error for damaged bytes."""
+        return CorruptObjectError(self.url, self.name, problem, self.epoch)
+
 
 def encode_document(kind: str, body: Any) -> bytes:
     """Encode a document of this kind. `body`: a dataclass or a mapping, see document_body."""
@@ -45,33 +49,29 @@ def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Bod
 
     Raises CorruptObjectError, UnsupportedFormatError.
     """
-
-    def corrupt(problem: str) -> CorruptObjectError:
-        return CorruptObjectError(source.url, source.name, problem, source.epoch)
-
     try:
         document = json.loads(data)
         canonical = _canonical(document)
     except (ValueError, RecursionError) as error:
-        raise corrupt(f"{len(data)} bytes that are not JSON") from error
+        raise source.corrupt(f"{len(data)} bytes that are not JSON") from error
     if not isinstance(document, dict) or canonical != data:
-        raise corrupt("not the canonical form that was written")
+        raise source.corrupt("not the canonical form that was written")
     if document.pop("checksum", None) != _checksum(document):
-        raise corrupt("checksum mismatch")
+        raise source.corrupt("checksum mismatch")
     if document.get("format") != f"cowstate/{kind}":
-        raise corrupt(f"format is {document.get('format')}, expected cowstate/{kind}")
+        raise source.corrupt(f"format is {document.get('format')}, expected cowstate/{kind}")
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
-        raise corrupt(f"format version is {version}")
+        raise source.corrupt(f"format version is {version}")
     if version > FORMAT_VERSION:
         raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
     body = document.get("body")
     if not isinstance(body, dict):
-        raise corrupt(f"unexpected content: the body is {body!r}")
+        raise source.corrupt(f"unexpected content: the body is {body!r}")
     try:
         return build(body)
     except (LookupError, TypeError, ValueError) as error:
-        raise corrupt(f"unexpected content: {error!r}") from error
+        raise source.corrupt(f"unexpected content: {error!r}") from error
 
 
 def _canonical(document: object) -> bytes:

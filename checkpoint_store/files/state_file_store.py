@@ -21,11 +21,10 @@ from checkpoint_store.files.state_file import (
     StateFile,
     StateFileHeader,
     encode_state_file,
-    verified_state_file,
 )
 from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.named_object import read_named
+from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 
@@ -135,8 +134,8 @@ class StateFileStore:
             return None
         wanted = [common for h in pieces if (common := h.key_groups.intersection(key_groups))]
         if handle.tail is None or sum(map(len, wanted)) == len(handle.tail.key_groups):
-            data = read_named(self.store, handle.name, handle.epoch)
-            return verified_state_file(data, handle, self.store.url)
+            verified = handle.name, handle.epoch, handle.length, handle.checksum
+            return StateFile(read_verified(self.store, *verified), handle, self.store.url)
         return read_partially(self.store, handle, handle.tail, wanted)
 
     def _rows(

@@ -7,7 +7,7 @@ of the writer, so no two writers share a name (I1).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,12 @@ from checkpoint_store.objects.unique_names import unique_of_uuid
 
 class EpochFiles:
     """The files in `store`. Call `open` before writing a state file. Safe to use from several
-    threads and processes."""
+    threads and processes. `states`: the rows of states; `databases`: the databases."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._states = StateFileStore(store)
         self._store_id: str | None = None
+        self.states = StateFileStore(store)
         self.databases = DatabaseFileStore(store)
 
     def open(self, store_id: str) -> None:
@@ -47,21 +47,6 @@ class EpochFiles:
         """The writer of an attempt's files. Call `open` before."""
         assert self._store_id is not None, "open the store first"
         return AttemptFiles(attempt, self._store, self._store_id)
-
-    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` in `key_groups`. The call reads and verifies the file before the
-        first row.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
-        return self._states.read(handle, key_groups)
-
-    def read_each(
-        self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
-    ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
-        """Read several handles, as `read`, each in its turn. A file is read once for consecutive
-        handles of the same file."""
-        return self._states.read_each(handles, key_groups)
 
     def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
         """The operator states of the handles, verified. Raises ObjectMissingError,
@@ -88,8 +73,7 @@ class AttemptFiles:
         key."""
         by = self.attempt
         header = StateFileHeader(kind, self._store_id, by.epoch, by.subtask, key_groups)
-        files = StateFileStore(self._store)
-        return files.write(rows, header, str(by.directory), by.attempt)
+        return StateFileStore(self._store).write(rows, header, str(by.directory), by.attempt)
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """Write rows as a snapshot file."""

@@ -199,7 +199,7 @@ def read_subtasks(
         for subtask in cast(list[int], batch.column(0).to_pylist()):
             key_groups = target.key_groups(subtask)
             handles = checkpoint.handles_for(key_groups)
-            for _, in_file in checkpoints.files.read_each(handles, key_groups):
+            for _, in_file in checkpoints.files.states.read_each(handles, key_groups):
                 yield from (_as_rows(target, rows) for rows in in_file)
 
 

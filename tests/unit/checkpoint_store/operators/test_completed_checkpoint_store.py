@@ -349,6 +349,6 @@ def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> No
 def test_a_reader_asks_for_any_range_of_each_file(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects, parallelism=1)
     files = operator.run_subtask(0, 0, {group: group for group in range(8)}, None).handles
-    read = operator.checkpoints.files.read_each(files, KeyGroupRange(3, 5))
+    read = operator.checkpoints.files.states.read_each(files, KeyGroupRange(3, 5))
     rows = [row["value"] for _, batches in read for batch in batches for row in batch.to_pylist()]
     assert rows == [3, 4, 5]

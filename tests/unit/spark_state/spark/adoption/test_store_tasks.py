@@ -87,7 +87,7 @@ def test_files_have_all_rows_in_order_and_all_key_groups_once(tmp_path: Path) ->
     checkpoints = CompletedCheckpointStore(LocalObjectStore(tmp_path))
     ids: list[int] = []
     for handle in handles:
-        for _, batches in checkpoints.files.read_each([handle], handle.key_groups):
+        for _, batches in checkpoints.files.states.read_each([handle], handle.key_groups):
             rows = pa.Table.from_batches(batches)
             places = rows.select([KEY_GROUP_COLUMN, "id"]).to_pylist()
             assert [tuple(place.values()) for place in places] == sorted(
