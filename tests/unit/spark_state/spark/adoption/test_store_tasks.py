@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import parse_state_file
 from checkpoint_store.epochs.store_metadata import StoreMetadata
-from checkpoint_store.files.document import decode_handle
+from checkpoint_store.files.document_body import decode_handle
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, STATE, STATE_METADATA
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
