@@ -25,8 +25,8 @@ STATE = "state"
 STATE_PLACE = f"{STATE}/cowstate-store.json"
 
 _NO_PART = ("", ".", "..")
-_BARRIER = "barrier-"
-_GROUP = "group-"
+BARRIER_PREFIX = "barrier-"
+GROUP_PREFIX = "group-"
 
 
 def parse_object_name(name: str) -> list[str] | None:
@@ -53,9 +53,9 @@ def is_compacted(name: str) -> bool:
 
 def is_group(name: str) -> bool:
     """Return True for the barriers of a group of subtasks in an operator's epoch."""
-    return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(_GROUP)
+    return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(GROUP_PREFIX)
 
 
 def is_barrier(name: str) -> bool:
     """Return True for a barrier of an operator's epoch."""
-    return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(_BARRIER)
+    return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(BARRIER_PREFIX)

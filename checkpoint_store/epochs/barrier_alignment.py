@@ -6,7 +6,7 @@ same epoch and run is from a zombie and does not count (I4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint, Run
@@ -50,6 +50,14 @@ def align(barriers: Iterable[Barrier], epoch: int, run: Run, parallelism: int) -
         if counted_base(barrier.base_epoch) == base_epoch:
             newest[barrier.subtask] = barrier
     return Alignment(epoch, run, parallelism, newest)
+
+
+def align_last_writer(barriers: Sequence[Barrier]) -> Alignment | None:
+    """Align the barriers of the last run, at its greatest parallelism. None without barriers. All
+    barriers are of one epoch."""
+    writers = ((barrier.epoch, barrier.run, barrier.parallelism) for barrier in barriers)
+    writer = max(writers, default=None)
+    return None if writer is None else align(barriers, *writer)
 
 
 def counted_base(base_epoch: int | None) -> int:

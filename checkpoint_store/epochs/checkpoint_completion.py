@@ -23,7 +23,7 @@ Then every subtask checks if its own barrier counts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from checkpoint_store.epochs.barrier_alignment import align, counted_base
 from checkpoint_store.epochs.checkpoint_codec import (
@@ -49,6 +49,7 @@ from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.unique_names import unique_of_uuid
 
 _log = logging.getLogger(__name__)
 
@@ -56,20 +57,14 @@ _log = logging.getLogger(__name__)
 class CheckpointCompletion:
     """The completion of epochs in `store`. Safe to use from several threads.
 
-    `published`: the objects of the store; `unique`: see CompletedCheckpointStore; `groups`: the
-    size of groups.
+    `published`: the objects of the store; `groups`: the size of groups.
     """
 
     def __init__(
-        self,
-        store: ObjectStore,
-        published: PublishedObjects,
-        unique: Callable[[], str],
-        groups: SubtaskGroups,
+        self, store: ObjectStore, published: PublishedObjects, groups: SubtaskGroups
     ) -> None:
         self._store = store
         self._published = published
-        self._unique = unique
         self._groups = groups
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
@@ -260,7 +255,7 @@ class CheckpointCompletion:
             epoch=checkpoint.epoch,
             run_number=checkpoint.run.number,
             attempts=attempts,
-            unique=self._unique(),
+            unique=unique_of_uuid(),
             summary_text="" if summary is None else summary.to_text(),
         )
         self._store.put(str(name), data)
@@ -282,7 +277,7 @@ class CheckpointCompletion:
             parallelism=barriers[0].parallelism,
             base_epoch=barriers[0].base_epoch,
             attempts=sum(barrier.attempt for barrier in barriers),
-            unique=self._unique(),
+            unique=unique_of_uuid(),
             summary_text=summary.to_text(),
         )
         self._store.put(str(name), data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkpoint_store.epochs.barrier_alignment import Alignment, align
+from checkpoint_store.epochs.barrier_alignment import Alignment, align, align_last_writer
 from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_share import (
     AskedKeyGroups,
@@ -44,20 +44,26 @@ class CheckpointReader:
         """The checkpoint that one run completed at one epoch, None if the run published nothing
         there.
 
-        `manifests`: the manifests of the epoch and run. Writes nothing. Raises PartialEpochError
-        (I5) and CorruptObjectError.
+        `manifests`: at least the manifests of the epoch and run. Writes nothing. Raises
+        PartialEpochError (I5) and CorruptObjectError.
         """
-        share, damage = self.latest(manifests, asked)
+        names = [name for name in manifests if name.directory == key]
+        share, damage = self.latest(names, asked)
         if share is not None:
             return share
         assembled = None if asked is None else self._completion.assembled(key, asked)
         if assembled is not None:
             return assembled
         barriers = self._published.read_barriers(self._published.barriers(key))
-        writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
-        alignment = None if writer is None else align(barriers, key.epoch, *writer)
-        rebuilt = self.rebuilt(alignment, damage, write=False)
+        rebuilt = self.rebuilt(align_last_writer(barriers), damage, write=False)
         return None if rebuilt is None else share_of_all(rebuilt)
+
+    def whole_of(
+        self, key: EpochDirectory, manifests: Sequence[ManifestName]
+    ) -> CompletedCheckpoint | None:
+        """As share_of, but the whole checkpoint."""
+        share = self.share_of(key, manifests, None)
+        return None if share is None else share.whole
 
     def alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
         """The alignment of the published barriers, None if there are no barriers."""

@@ -56,7 +56,7 @@ class SubtaskTime:
     watermark_ms: int
     reached_ms: tuple[int | None, ...]
     next_timer_ms: int | None
-    batch_ms: int | None = None
+    batch_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class OperatorStateHandle:
     length: int
     checksum: str
     epoch: int
-    broadcast: tuple[tuple[str, str], ...] = ()
+    broadcast: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,15 @@ from typing import Literal, cast
 from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, summary_of_text
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
-from checkpoint_store.files.sign_of_life import directory_of_sign
 from checkpoint_store.files.state_file_name import parse_state_file_name
-from checkpoint_store.object_names import BEGUN, EPOCHS, MANIFESTS, RUNS
-
-BARRIER_PREFIX = "barrier-"
-GROUP_PREFIX = "group-"
+from checkpoint_store.object_names import (
+    BARRIER_PREFIX,
+    BEGUN,
+    EPOCHS,
+    GROUP_PREFIX,
+    MANIFESTS,
+    RUNS,
+)
 
 Way = Literal["forward", "back", "reached", "cut"]
 
@@ -72,9 +75,6 @@ _DIRECTORY = re.compile(r"epochs/(?P<epoch>\d{19})-(?P<run>\d{10})")
 _BARRIER = re.compile(
     r"barrier-(?P<subtask>\d{5})-of-(?P<parallelism>\d{5})-(?P<attempt>\d{19})"
     rf"-{_UNIQUE}\.json"
-)
-_OPERATOR_STATE = re.compile(
-    rf"operator-state-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
 )
 
 
@@ -222,22 +222,6 @@ def manifest_prefix(epoch: int, run_number: int | None = None) -> str:
     return f"{epoch:019d}-{run}"
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorStateName:
-    """The name of the object with a subtask's operator state."""
-
-    directory: EpochDirectory
-    subtask: int
-    attempt: int
-    unique: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.directory}/operator-state-{self.subtask:05d}-{self.attempt:019d}"
-            f"-{self.unique}.arrow"
-        )
-
-
 def parse_run(name: str) -> RunName | None:
     """Parse a name under `runs/`; None for any other name. A run id may contain '-'."""
     match = _RUN.fullmatch(name)
@@ -320,19 +304,9 @@ def parse_state_file(name: str) -> EpochDirectory | None:
     """The directory of a state file, of keyed state or of operator state; None for any other
     name."""
     file = parse_state_file_name(name)
-    return parse_operator_state(name) if file is None else parse_epoch_directory(file.directory)
-
-
-def parse_operator_state(name: str) -> EpochDirectory | None:
-    """The directory of a subtask's operator state; None for any other name."""
-    parent, _, file = name.rpartition("/")
-    return None if _OPERATOR_STATE.fullmatch(file) is None else parse_epoch_directory(parent)
-
-
-def is_sign_of_life(name: str) -> bool:
-    """True for the name of a sign of life in the directory of an epoch."""
-    directory = directory_of_sign(name)
-    return directory is not None and parse_epoch_directory(directory) is not None
+    if file is None or file.kind == "alive":
+        return None
+    return parse_epoch_directory(file.directory)
 
 
 def _suffix(summary_text: str) -> str:

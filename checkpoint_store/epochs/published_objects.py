@@ -40,7 +40,7 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.document import Source
-from checkpoint_store.objects.named_object import read_named
+from checkpoint_store.objects.named_object import list_named, read_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
@@ -76,12 +76,12 @@ class PublishedObjects:
     ) -> list[ManifestName]:
         """The names of all manifests, or of an epoch's manifests, or of a run's manifests of an
         epoch: one listing."""
-        prefix = "" if epoch is None else layout.manifest_prefix(epoch, run_number)
-        return [
-            name
-            for info in self._store.list(object_names.MANIFESTS, prefix)
-            if (name := layout.parse_manifest(info.name))
-        ]
+        return self._manifests_with(
+            "" if epoch is None else layout.manifest_prefix(epoch, run_number)
+        )
+
+    def _manifests_with(self, prefix: str) -> list[ManifestName]:
+        return [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
 
     def manifests_until(self, epoch: int) -> list[ManifestName]:
         """The manifests of an epoch and of the epoch before: one listing, and two for every tenth
@@ -89,11 +89,8 @@ class PublishedObjects:
         epochs = {max(epoch - 1, 0), epoch}
         # Nine times of ten the names of both epochs share the first 18 digits. Few other names do.
         prefixes = {layout.manifest_prefix(number)[:-2] for number in epochs}
-        listed = chain.from_iterable(
-            self._store.list(object_names.MANIFESTS, prefix) for prefix in sorted(prefixes)
-        )
-        names = (layout.parse_manifest(info.name) for info in listed)
-        return [name for name in names if name is not None and name.epoch in epochs]
+        names = chain.from_iterable(map(self._manifests_with, sorted(prefixes)))
+        return [name for name in names if name.epoch in epochs]
 
     def epoch_directories(self) -> list[EpochDirectory]:
         """The directories of all epochs and runs, published or not: one listing."""
@@ -103,22 +100,19 @@ class PublishedObjects:
     def barriers(self, directory: EpochDirectory, digits: str = "") -> list[BarrierName]:
         """The barriers of one epoch and run, of subtasks whose numbers begin with `digits`: one
         listing."""
-        return [
-            name
-            for info in self._store.list(str(directory), f"{layout.BARRIER_PREFIX}{digits}")
-            if (name := layout.parse_barrier(info.name))
-        ]
+        prefix = f"{object_names.BARRIER_PREFIX}{digits}"
+        return [*list_named(self._store, str(directory), layout.parse_barrier, prefix)]
 
     def groups(
         self, directory: EpochDirectory, group: SubtaskGroup | None = None
     ) -> list[GroupName]:
         """The groups of barriers of one epoch and run, or the objects of one group: one listing."""
-        digits = "" if group is None else f"{group.first:05d}-"
-        return [
-            name
-            for info in self._store.list(str(directory), f"{layout.GROUP_PREFIX}{digits}")
-            if (name := layout.parse_group(info.name))
-        ]
+        prefix = (
+            object_names.GROUP_PREFIX
+            if group is None
+            else f"{object_names.GROUP_PREFIX}{group.first:05d}-"
+        )
+        return [*list_named(self._store, str(directory), layout.parse_group, prefix)]
 
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
         """Read the checkpoint of a manifest, with all barriers.
@@ -149,31 +143,22 @@ class PublishedObjects:
         checkpoint: GroupedCheckpoint,
         groups: Sequence[tuple[SubtaskGroup, str]],
     ) -> tuple[Barrier, ...]:
-        try:
-            return self.barriers_in(checkpoint, groups)
-        except ObjectMissingError as error:
-            # Deletion takes a manifest before its groups. If both are gone, report the manifest.
-            read_named(self._store, str(name), name.epoch)
-            problem = f"it is missing, and {name} names it"
-            raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
-
-    def barriers_in(
-        self, checkpoint: GroupedCheckpoint, groups: Sequence[tuple[SubtaskGroup, str]]
-    ) -> tuple[Barrier, ...]:
-        """Read the barriers in some groups of a checkpoint.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
+        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
 
         def read(entry: tuple[SubtaskGroup, str]) -> tuple[Barrier, ...]:
             group, text = entry
-            directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
             barriers = self._group(text, directory, checkpoint.parallelism, group)
             if any(barrier.run != checkpoint.run for barrier in barriers):
                 raise self._not_of(group, text, checkpoint.epoch)
             return barriers
 
-        return tuple(chain.from_iterable(in_parallel(read, groups)))
+        try:
+            return tuple(chain.from_iterable(in_parallel(read, groups)))
+        except ObjectMissingError as error:
+            # Deletion takes a manifest before its groups. If both are gone, report the manifest.
+            read_named(self._store, str(name), name.epoch)
+            problem = f"it is missing, and {name} names it"
+            raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
 
     def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
         """Read the barriers of a group.

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.database_contents import (
     DatabaseContents,
     decode_database,
@@ -32,6 +31,7 @@ from checkpoint_store.files.working_directory import (
 from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.unique_names import unique_of_uuid
 
 # Each table is in memory during its transfer.
 _TABLES_AT_ONCE = 4
@@ -59,11 +59,9 @@ class DatabasePlace:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFileStore:
-    """The databases in `store`. Safe to use from several threads and processes. `unique`: see
-    StateFileStore."""
+    """The databases in `store`. Safe to use from several threads and processes."""
 
     store: ObjectStore
-    unique: Callable[[], str]
 
     def write(
         self,
@@ -90,14 +88,13 @@ class DatabaseFileStore:
             checksum=described.checksum,
             key_groups=place.key_groups,
             epoch=place.epoch,
-            rows=sum(sum(state.entries.values()) for state in contents.states),
+            rows=sum(count for state in contents.states for _, count in state.entries),
             parts=tuple(in_store[table] for table in contents.tables),
         )
 
     def _upload(self, data: bytes, kind: NamedKind, place: DatabasePlace) -> FilePart:
-        name = str(
-            StateFileName(place.directory, kind, place.subtask, place.attempt, self.unique())
-        )
+        unique = unique_of_uuid()
+        name = str(StateFileName(place.directory, kind, place.subtask, place.attempt, unique))
         self.store.put(name, data)
         return FilePart(name, len(data), hashlib.sha256(data).hexdigest())
 
@@ -110,7 +107,7 @@ class DatabaseFileStore:
         contents = decode_database(data, source)
         if len(contents.tables) != len(handle.parts):
             problem = f"{len(contents.tables)} tables, but its handle has {len(handle.parts)}"
-            raise CorruptObjectError(source.url, source.name, problem, source.epoch)
+            raise source.corrupt(problem)
         return contents
 
     def fetch(

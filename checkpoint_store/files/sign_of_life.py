@@ -1,51 +1,30 @@
 """Signs of life: objects that keep the orphan sweep away from files that nothing names yet (I8).
 
-    <directory>/alive-<subtask>-<attempt>-<unique>.json
+    <directory>/alive-<subtask>-<attempt>-<unique>.json    see state_file_name
 
 The sweep counts an unnamed file as old as the newest object of the file's directory. A writer that
-takes long puts signs of life into the directory until its files are named. The numbers in a sign's
-name are the numbers in a state file's name, see state_file_name.
+takes long puts signs of life into the directory until its files are named.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
+from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
-
-_NAME = re.compile(r"alive-\d{5}-\d{19}-[0-9a-f]{12}\.json")
-
-
-@dataclass(frozen=True, slots=True)
-class SignOfLife:
-    """The name of an object that shows that a task still writes into a directory."""
-
-    directory: str
-    subtask: int
-    attempt: int
-    unique: str
-
-    def __str__(self) -> str:
-        return f"{self.directory}/alive-{self.subtask:05d}-{self.attempt:019d}-{self.unique}.json"
-
-
-def directory_of_sign(name: str) -> str | None:
-    """Return the directory of a sign; None if `name` is not a sign's name."""
-    directory, _, file = name.rpartition("/")
-    return directory if _NAME.fullmatch(file) else None
+from checkpoint_store.objects.unique_names import unique_of_uuid
 
 
 class SignsOfLife:
-    """The signs of life of one task in `store`. `next_sign` draws a new name each time."""
+    """The signs of life of one attempt of a task in a directory of `store`."""
 
-    def __init__(self, store: ObjectStore, next_sign: Callable[[], SignOfLife]) -> None:
+    def __init__(self, store: ObjectStore, directory: str, subtask: int, attempt: int) -> None:
         self._store = store
-        self._next_sign = next_sign
+        self._place = directory, subtask, attempt
         self._put: list[str] = []
 
     @property
@@ -56,7 +35,8 @@ class SignsOfLife:
     def put(self) -> None:
         """Put a sign of life. The previous sign stays beside the new sign: a listing in several
         pages may miss both a new object and the replaced object."""
-        sign = str(self._next_sign())
+        directory, subtask, attempt = self._place
+        sign = str(StateFileName(directory, "alive", subtask, attempt, unique_of_uuid()))
         self._store.put(sign, encode_document("sign-of-life", {}))
         replaced, self._put = self._put[:-1], [*self._put[-1:], sign]
         self._delete(replaced)

@@ -40,7 +40,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
-from checkpoint_store.files.document import Source
 from checkpoint_store.files.entry_growth import noted_growth
 from checkpoint_store.files.file_index import INDEX_METADATA, index_of
 from checkpoint_store.files.ipc_options import read_options, write_options
@@ -202,22 +201,10 @@ class StateFile:
         return bool(entry.rows) and _is_of(entry, key_groups)
 
 
-def verified_state_file(data: bytes, handle: StateHandle, url: str) -> StateFile:
-    """Return the file of a handle after a check of all bytes. Raises CorruptObjectError,
-    UnsupportedFormatError."""
-    source = Source(url, handle.name, handle.epoch)
-    if len(data) != handle.length:
-        raise _corrupt(source, f"{len(data)} bytes instead of {handle.length}")
-    checksum = hashlib.sha256(data).hexdigest()
-    if checksum != handle.checksum:
-        raise _corrupt(source, f"sha256 {checksum} instead of {handle.checksum}")
-    return StateFile(data, handle, url)
-
-
 def not_ours(handle: StateHandle, url: str, error: Exception) -> CorruptObjectError:
     """Return the error for a file without the metadata of a state file."""
-    source = Source(url, handle.name, handle.epoch)
-    return _corrupt(source, f"not a state file of ours: {error!r}")
+    problem = f"not a state file of ours: {error!r}"
+    return CorruptObjectError(url, handle.name, problem, handle.epoch)
 
 
 def _batches(
@@ -282,7 +269,3 @@ def _check_metadata(
         raise ValueError(f"kind, epoch, rows, rows, batches are {stated}, expected {expected}")
     if handle.key_groups.intersection(KeyGroupRange(start, end)) != handle.key_groups:
         raise ValueError(f"key groups are [{start}, {end}], expected {handle.key_groups}")
-
-
-def _corrupt(source: Source, problem: str) -> CorruptObjectError:
-    return CorruptObjectError(source.url, source.name, problem, source.epoch)

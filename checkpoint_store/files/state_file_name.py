@@ -1,4 +1,4 @@
-"""The names of state files. Pure.
+"""The names of the files that tasks write. Pure.
 
     <directory>/<kind>-<subtask>-<attempt>-<unique>.<ending>
 
@@ -6,6 +6,8 @@
     changelog, snapshot    arrow    an Arrow file of rows
     database               json     the description of a database
     table                  sst      one of a database's tables of sorted rows
+    operator-state         arrow    the operator state of a subtask
+    alive                  json     a sign of life, see sign_of_life
 
 Subtask and attempt are decimal, padded with zeros to 5 and 19 digits. `unique` is 12 hex digits
 that the writer draws, so two writers never use one name (I1). The directory tells the epoch or
@@ -18,22 +20,24 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-NamedKind = Literal["changelog", "snapshot", "database", "table"]
+NamedKind = Literal["changelog", "snapshot", "database", "table", "operator-state", "alive"]
 _ENDINGS: dict[NamedKind, str] = {
     "changelog": "arrow",
     "snapshot": "arrow",
     "database": "json",
     "table": "sst",
+    "operator-state": "arrow",
+    "alive": "json",
 }
 _NAME = re.compile(
-    r"(?P<kind>changelog|snapshot|database|table)-(?P<subtask>\d{5})-(?P<attempt>\d{19})"
+    rf"(?P<kind>{'|'.join(_ENDINGS)})-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})"
     r"-(?P<unique>[0-9a-f]{12})\.(?P<ending>[a-z]+)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StateFileName:
-    """The name of an object of a state file."""
+    """The name of a file in the directory of an epoch or of a batch."""
 
     directory: str
     kind: NamedKind
@@ -49,7 +53,7 @@ class StateFileName:
 
 
 def parse_state_file_name(name: str) -> StateFileName | None:
-    """Parse a state file's name, in any directory. Return None for another name."""
+    """Parse a file's name, in any directory. Return None for another name."""
     directory, _, file = name.rpartition("/")
     match = _NAME.fullmatch(file)
     if match is None:
@@ -64,3 +68,9 @@ def parse_state_file_name(name: str) -> StateFileName | None:
         attempt=int(match["attempt"]),
         unique=match["unique"],
     )
+
+
+def is_sign_of_life(name: str) -> bool:
+    """Return True for the name of a sign of life."""
+    file = parse_state_file_name(name)
+    return file is not None and file.kind == "alive"

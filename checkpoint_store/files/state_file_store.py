@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,11 +21,10 @@ from checkpoint_store.files.state_file import (
     StateFile,
     StateFileHeader,
     encode_state_file,
-    verified_state_file,
 )
 from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.named_object import read_named
+from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 
@@ -38,13 +37,9 @@ memory holds a decoded batch of each file with an index."""
 
 @dataclass(frozen=True, slots=True)
 class StateFileStore:
-    """The state files in `store`. Safe to use from several threads and processes.
-
-    `unique` draws the part of a name that belongs to one writer only: 12 hex digits.
-    """
+    """The state files in `store`. Safe to use from several threads and processes."""
 
     store: ObjectStore
-    unique: Callable[[], str] = unique_of_uuid
 
     def write(
         self,
@@ -58,7 +53,7 @@ class StateFileStore:
         columns whose least and greatest values the handle records."""
         encoded = encode_state_file(rows, header)
         data = encoded.data
-        name = StateFileName(directory, header.kind, header.subtask, attempt, self.unique())
+        name = StateFileName(directory, header.kind, header.subtask, attempt, unique_of_uuid())
         self.store.put(str(name), data)
         return StateHandle(
             kind=header.kind,
@@ -139,15 +134,15 @@ class StateFileStore:
             return None
         wanted = [common for h in pieces if (common := h.key_groups.intersection(key_groups))]
         if handle.tail is None or sum(map(len, wanted)) == len(handle.tail.key_groups):
-            data = read_named(self.store, handle.name, handle.epoch)
-            return verified_state_file(data, handle, self.store.url)
+            verified = handle.name, handle.epoch, handle.length, handle.checksum
+            return StateFile(read_verified(self.store, *verified), handle, self.store.url)
         return read_partially(self.store, handle, handle.tail, wanted)
 
     def _rows(
         self, file: StateFile | None, handle: StateHandle, key_groups: KeyGroupRange
     ) -> Iterator[pa.RecordBatch]:
         if file is None:
-            return DatabaseFileStore(self.store, self.unique).read(handle, key_groups)
+            return DatabaseFileStore(self.store).read(handle, key_groups)
         return file.rows(handle, key_groups)
 
 

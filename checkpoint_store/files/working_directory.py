@@ -9,7 +9,6 @@ free, and removes the old folder, see held_folder.
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkpoint_store.errors import CheckpointStoreError
-from checkpoint_store.files.held_folder import LOCK, remove_if_free
+from checkpoint_store.files.held_folder import LOCK, held, remove_if_free
 
 _PREFIX = "cowstate-work-"
 
@@ -63,16 +62,11 @@ def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    try:
-        # The lock gets its name after it is held, so a process that looks for free locks never
-        # sees this lock free.
-        with (folder / "new").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            (folder / "new").rename(folder / LOCK)
+    with held(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX))) as folder:
+        try:
             yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_what_killed_processes_left() -> None:

@@ -88,8 +88,8 @@ def sweep_orphans(
     is kept. The sweep reads all versions, so the sweep is not for the hot path."""
     # List old objects before needed objects, so that a file named in between counts as needed.
     limit = now - grace_seconds
-    published = _modified_before(limit, objects.may_be_orphans())
-    unpublished = _modified_before(limit, store.list(UNPUBLISHED))
+    published = modified_before(limit, objects.may_be_orphans())
+    unpublished = modified_before(limit, store.list(UNPUBLISHED))
     is_needed = objects.needed()
     orphans = sorted([*unpublished, *(name for name in published if not is_needed(name))])
     groups = [name for name in orphans if is_group(name)]
@@ -99,5 +99,7 @@ def sweep_orphans(
     return orphans
 
 
-def _modified_before(limit: float, infos: Iterable[ObjectInfo]) -> list[str]:
+def modified_before(limit: float, infos: Iterable[ObjectInfo]) -> list[str]:
+    """Return the names of the objects last modified before a time. An object of unknown age is left
+    out."""
     return [info.name for info in infos if info.modified is not None and info.modified < limit]

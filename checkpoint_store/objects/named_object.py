@@ -1,11 +1,25 @@
-"""Reads of objects that an epoch or a version names."""
+"""Listings of objects by the form of their names, and reads of objects that an epoch or a version
+names."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import TypeVar
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
-from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+
+_Name = TypeVar("_Name")
+
+
+def list_named(
+    store: ObjectStore, directory: str, parse: Callable[[str], _Name | None], prefix: str = ""
+) -> dict[_Name, ObjectInfo]:
+    """List the objects whose names `parse` recognizes, by the parsed name: one listing. `prefix`:
+    see ObjectStore.list."""
+    named = ((parse(info.name), info) for info in store.list(directory, prefix))
+    return {name: info for name, info in named if name is not None}
 
 
 def read_named(store: ObjectStore, name: str, epoch: int) -> bytes:

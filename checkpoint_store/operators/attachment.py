@@ -13,13 +13,11 @@ from collections.abc import Sequence
 
 from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
-from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
-from checkpoint_store.epochs.operator_layout import EpochDirectory
+from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import HUNDREDS
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 from checkpoint_store.runs.checkpoint_location import location_of, owner_of
@@ -31,21 +29,16 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
     """The runs of an operator's store at this time: three listings. The checkpoint of a run at an
     epoch is read on demand."""
     published = PublishedObjects(store)
-    completion = CheckpointCompletion(store, published, unique_of_uuid, HUNDREDS)
+    completion = CheckpointCompletion(store, published, HUNDREDS)
     reader = CheckpointReader(store, published, completion)
     manifests = published.manifests()
-
-    def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
-        names = [name for name in manifests if name.directory == key]
-        share = reader.share_of(key, names, None)
-        return None if share is None else share.whole
 
     written = {*(name.directory for name in manifests), *published.epoch_directories()}
     return StoredRuns(
         url=store.url,
         begun=RunStarts(store).names(),
         written=frozenset(written),
-        completed=completed,
+        completed=lambda key: reader.whole_of(key, manifests),
         are_same=RivalCheckpoints(store).are_same,
     )
 

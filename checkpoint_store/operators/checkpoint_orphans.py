@@ -34,6 +34,7 @@ from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheck
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.sign_of_life import as_young_as_newest
+from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -127,7 +128,7 @@ class _Needs:
         if group := layout.parse_group(name):
             # A group that cannot be read may stand for other groups. Retention deletes all groups.
             return group.directory in self._with_manifest or self._is_waiting(group.directory)
-        if layout.is_sign_of_life(name):
+        if is_sign_of_life(name):
             return False
         barrier = layout.parse_barrier(name)
         return barrier is None or not self._is_replaced(barrier)

@@ -10,11 +10,10 @@ below the root. If a marker was deleted before its clock read the marker, the cl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.deletion import modified_before
+from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore
 
 CLOCKS = "_clocks"
 _MARKER = re.compile("[0-9a-f]{32}")
@@ -24,22 +23,11 @@ _GRACE_SECONDS = 3_600.0
 def sweep_markers(clocks: ObjectStore, now: float) -> None:
     """Delete the markers of dead processes in the directory `clocks`. `now`: the time of the store
     in seconds since 1970."""
-    sweep_orphans(clocks, _Markers(clocks), _GRACE_SECONDS, now)
-
-
-@dataclass(frozen=True, slots=True)
-class _Markers:
-    """The SweptObjects of clocks."""
-
-    store: ObjectStore
-
-    def may_be_orphans(self) -> Iterator[ObjectInfo]:
-        """See SweptObjects."""
-        for info in self.store.list(""):
-            name = info.name.lstrip("/")
-            if _MARKER.fullmatch(name):
-                yield replace(info, name=name)
-
-    def needed(self) -> IsNeeded:
-        """See SweptObjects."""
-        return lambda name: False
+    markers = [
+        replace(info, name=name)
+        for info in clocks.list("")
+        if _MARKER.fullmatch(name := info.name.lstrip("/"))
+    ]
+    old = modified_before(now - _GRACE_SECONDS, [*markers, *clocks.list(UNPUBLISHED)])
+    if old:
+        clocks.delete(old)

@@ -82,24 +82,21 @@ class CompletedCheckpointStore:
     processes.
 
     `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: the starts of runs.
-    `unique` draws the writer's own part of a name: 12 hex digits. `groups`: the sizes of groups of
-    subtasks.
+    `groups`: the sizes of groups of subtasks.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        unique: Callable[[], str] = unique_of_uuid,
         groups: SubtaskGroups = HUNDREDS,
     ) -> None:
         self._store = store
-        self._unique = unique
-        self.files = EpochFiles(store, unique)
+        self.files = EpochFiles(store)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self.starts = RunStarts(store)
         self._retention = CheckpointRetention(store, self._published, readable, self.starts)
-        self._completion = CheckpointCompletion(store, self._published, unique, groups)
+        self._completion = CheckpointCompletion(store, self._published, groups)
         self._reader = CheckpointReader(store, self._published, self._completion)
         self._bases = EpochBases(store, self._published, self._reader, self.starts)
         self.runs = RunRegistry(store, self._greatest_run_number)
@@ -149,7 +146,7 @@ class CompletedCheckpointStore:
             subtask=barrier.subtask,
             parallelism=barrier.parallelism,
             attempt=barrier.attempt,
-            unique=self._unique(),
+            unique=unique_of_uuid(),
         )
         self.starts.begin(barrier)
         self._store.put(str(name), encode_barrier(barrier))
@@ -224,11 +221,11 @@ class CompletedCheckpointStore:
             return share.whole
         key = EpochDirectory(share.epoch, share.run.number)
         names = self._published.manifests(key.epoch, key.run_number)
-        read = self._reader.share_of(key, names, None)
-        if read is None or read.whole is None:
+        whole = self._reader.whole_of(key, names)
+        if whole is None:
             text = layout.manifest_prefix(key.epoch, key.run_number)
             raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
-        return read.whole
+        return whole
 
     def newest_summaries(self) -> list[CheckpointSummary]:
         """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once

@@ -6,7 +6,8 @@ of the writer, so no two writers share a name (I1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,25 +18,26 @@ from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.sign_of_life import SignOfLife, SignsOfLife
+from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
+from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
+from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.operator_state_store import OperatorStateStore
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.unique_names import unique_of_uuid
 
 
 class EpochFiles:
     """The files in `store`. Call `open` before writing a state file. Safe to use from several
-    threads and processes. `unique`: see StateFileStore."""
+    threads and processes. `states`: the rows of states; `databases`: the databases."""
 
-    def __init__(self, store: ObjectStore, unique: Callable[[], str]) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._unique = unique
-        self._states = StateFileStore(store, unique)
-        self._operator_states = OperatorStateStore(store, unique)
         self._store_id: str | None = None
-        self.databases = DatabaseFileStore(store, unique)
+        self.states = StateFileStore(store)
+        self.databases = DatabaseFileStore(store)
 
     def open(self, store_id: str) -> None:
         """Remember the id of the store. Each state file contains the id."""
@@ -44,27 +46,18 @@ class EpochFiles:
     def written_by(self, attempt: SubtaskAttempt) -> AttemptFiles:
         """The writer of an attempt's files. Call `open` before."""
         assert self._store_id is not None, "open the store first"
-        return AttemptFiles(attempt, self._store, self._store_id, self._unique)
-
-    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of `handle` in `key_groups`. The call reads and verifies the file before the
-        first row.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
-        return self._states.read(handle, key_groups)
-
-    def read_each(
-        self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
-    ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
-        """Read several handles, as `read`, each in its turn. A file is read once for consecutive
-        handles of the same file."""
-        return self._states.read_each(handles, key_groups)
+        return AttemptFiles(attempt, self._store, self._store_id)
 
     def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
         """The operator states of the handles, verified. Raises ObjectMissingError,
         CorruptObjectError."""
-        return self._operator_states.read_all(handles)
+
+        def read(handle: OperatorStateHandle) -> bytes:
+            return read_verified(
+                self._store, handle.name, handle.epoch, handle.length, handle.checksum
+            )
+
+        return in_parallel(read, handles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +67,13 @@ class AttemptFiles:
     attempt: SubtaskAttempt
     _store: ObjectStore
     _store_id: str
-    _unique: Callable[[], str]
 
     def write(self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """Write a state file. `rows` belong to `key_groups` and are sorted by `_key_group`, then
         key."""
         by = self.attempt
         header = StateFileHeader(kind, self._store_id, by.epoch, by.subtask, key_groups)
-        files = StateFileStore(self._store, self._unique)
-        return files.write(rows, header, str(by.directory), by.attempt)
+        return StateFileStore(self._store).write(rows, header, str(by.directory), by.attempt)
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """Write rows as a snapshot file."""
@@ -98,23 +89,26 @@ class AttemptFiles:
         """Write a database from a local folder. See DatabaseFileStore."""
         by = self.attempt
         place = DatabasePlace(str(by.directory), by.epoch, by.subtask, by.attempt, key_groups)
-        databases = DatabaseFileStore(self._store, self._unique)
-        return databases.write(folder, contents, uploaded, place)
+        return DatabaseFileStore(self._store).write(folder, contents, uploaded, place)
 
     def write_operator_state(
         self, data: bytes, broadcast: Mapping[str, str]
     ) -> OperatorStateHandle:
-        """Write the operator state of the subtask. `broadcast`: see OperatorStateHandle."""
-        by = self.attempt
-        states = OperatorStateStore(self._store, self._unique)
-        return states.write(data, by.directory, by.subtask, by.attempt, broadcast)
+        """Write the operator state of the subtask. Only the writer knows the meaning of the bytes.
+        `broadcast`: see OperatorStateHandle."""
+        by, unique = self.attempt, unique_of_uuid()
+        name = StateFileName(str(by.directory), "operator-state", by.subtask, by.attempt, unique)
+        self._store.put(str(name), data)
+        return OperatorStateHandle(
+            name=str(name),
+            length=len(data),
+            checksum=hashlib.sha256(data).hexdigest(),
+            epoch=by.epoch,
+            broadcast=tuple(sorted(broadcast.items())),
+        )
 
     def signs_of_life(self) -> SignsOfLife:
         """The signs that keep the attempt's files from the orphan sweep until a barrier names the
         files. The sweep deletes the signs."""
         by = self.attempt
-
-        def next_sign() -> SignOfLife:
-            return SignOfLife(str(by.directory), by.subtask, by.attempt, self._unique())
-
-        return SignsOfLife(self._store, next_sign)
+        return SignsOfLife(self._store, str(by.directory), by.subtask, by.attempt)

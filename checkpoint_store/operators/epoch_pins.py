@@ -36,7 +36,6 @@ class EpochPins:
     """The pins in `store`. `now`: returns the seconds since 1970."""
 
     store: ObjectStore
-    unique: Callable[[], str] = unique_of_uuid
     now: Callable[[], float] = field(default=time.time)
 
     def oldest(self) -> int | None:
@@ -66,7 +65,7 @@ class EpochPins:
                 _log.warning("the pin of epoch %s cannot be removed", epoch, exc_info=True)
 
     def _put(self, epoch: int) -> str:
-        name = f"{PINS}/{epoch:019d}-{self.unique()}.json"
+        name = f"{PINS}/{epoch:019d}-{unique_of_uuid()}.json"
         self.store.put(name, encode_document("pin", {"epoch": epoch}))
         return name
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from checkpoint_store import object_names
 from checkpoint_store.epochs import operator_layout as layout
-from checkpoint_store.epochs.barrier_alignment import align
+from checkpoint_store.epochs.barrier_alignment import align_last_writer
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.epochs.operator_layout import (
     BarrierName,
@@ -44,6 +44,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
 from checkpoint_store.runs.run_errors import contradicting
@@ -121,17 +122,13 @@ class OperatorHistory:
         a minute has passed, several runs have the newest epoch, an epoch has no manifest (one for
         each such epoch). The newest epoch is left out as long as several runs completed the epoch
         with different changes and the store cannot tell which run Spark commits."""
-        times: dict[ManifestName, int] = {}
+        infos = list_named(self.store, object_names.MANIFESTS, layout.parse_manifest)
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
-        for info in self.store.list(object_names.MANIFESTS):
-            name = layout.parse_manifest(info.name)
-            if name is not None:
-                times[name] = info.modified_ms
-                names_of.setdefault(name.directory, []).append(name)
-        latest = {directory: latest_first(names) for directory, names in names_of.items()}
+        for name in latest_first(infos):
+            names_of.setdefault(name.directory, []).append(name)
         completed = {
-            directory: _WholeEpoch(directory, times[names[0]], tuple(names))
-            for directory, names in latest.items()
+            directory: _WholeEpoch(directory, infos[names[0]].modified_ms, tuple(names))
+            for directory, names in names_of.items()
         }
         self._epochs = dict(reversed([*self._timeline(completed)]))
         uncertain = self._uncertain()
@@ -198,12 +195,8 @@ class OperatorHistory:
 
     def barrier_times(self, directory: EpochDirectory) -> dict[BarrierName, int]:
         """The barriers of an epoch and run, each with its publication time (ms since 1970)."""
-        times: dict[BarrierName, int] = {}
-        for info in self.store.list(str(directory)):
-            name = layout.parse_barrier(info.name)
-            if name is not None:
-                times[name] = info.modified_ms
-        return times
+        infos = list_named(self.store, str(directory), layout.parse_barrier)
+        return {name: info.modified_ms for name, info in infos.items()}
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
@@ -291,12 +284,8 @@ class OperatorHistory:
         return None if checkpoint is None else replace(epoch, checkpoint=checkpoint)
 
     def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
-        barriers = self.published.read_barriers(names)
-        writer = max(
-            ((barrier.epoch, barrier.run, barrier.parallelism) for barrier in barriers),
-            default=None,
-        )
-        return None if writer is None else align(barriers, *writer).completed()
+        alignment = align_last_writer(self.published.read_barriers(names))
+        return None if alignment is None else alignment.completed()
 
     def _shape(self, schema: StateSchema) -> StateShape:
         keys = column_names(self.metadata.key_schema_json)

@@ -13,7 +13,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,22 +21,17 @@ import pyarrow as pa
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.dealt_partitions import DealtPartitions
 from checkpoint_store.provider.provider_errors import VersionNotFoundError
+from checkpoint_store.provider.provider_file_names import StateId
 from checkpoint_store.provider.provider_state import (
+    PartitionReader,
     StorePartition,
     missing_batch,
-    read_partition_changes,
-    read_partition_state,
 )
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
-from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.spark_checkpoint import committed_batches, committed_ids
 from checkpoint_store.provider.state_place import PlaceOpener, state_files
 
 __all__ = ["committed_batches", "read_changes", "read_state"]
-
-_ReadPartition = Callable[
-    [ObjectStore, StorePartition, int, Set[str] | None, QueryPartitions | None], pa.Table
-]
 
 
 def read_state(
@@ -53,11 +48,12 @@ def read_state(
     right-keyWithIndexToValue.
 
     Raises NotACheckpointError; StoreNotFoundError for an operator or a store that does not exist;
-    VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
+    VersionNotFoundError for a batch that is not there; ObjectMissingError and CorruptObjectError
+    for a file of the state; UnreadableStateError, UnsupportedFormatError.
     """
-    files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
-    after = _AfterBatch(checkpoint, files, batch, (operator, store_name))
-    return after.read(after.dealt.after(batch), read_partition_state)
+    after = _AfterBatch(checkpoint, batch, operator, store_name, store_options)
+    partitions = after.partitions(after.dealt.after(batch))
+    return pa.concat_tables([reader.state_table(state) for reader, state in partitions])
 
 
 def read_changes(
@@ -73,34 +69,40 @@ def read_changes(
     Raises the errors of `read_state`, and ChangesNotKnownError if only the state after the batch is
     there.
     """
-    files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
-    after = _AfterBatch(checkpoint, files, batch, (operator, store_name))
-    return after.read(after.dealt.during(batch), read_partition_changes)
+    after = _AfterBatch(checkpoint, batch, operator, store_name, store_options)
+    partitions = after.partitions(after.dealt.during(batch))
+    return pa.concat_tables([reader.changes_table(state) for reader, state in partitions])
 
 
 class _AfterBatch:
     def __init__(
-        self, checkpoint: ObjectStore, files: ObjectStore, batch: int, store: tuple[int, str]
+        self,
+        checkpoint: ObjectStore,
+        batch: int,
+        operator: int,
+        store_name: str,
+        store_options: Mapping[str, Any] | None,
     ) -> None:
-        self._checkpoint, self._files, self._batch = checkpoint, files, batch
-        self._operator, self._store_name = store
-        self._ids = committed_ids(checkpoint, batch, self._operator)
-        self.dealt = DealtPartitions.of(checkpoint, files, *store)
+        self._checkpoint, self._batch = checkpoint, batch
+        self._operator, self._store_name = operator, store_name
+        self._files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
+        self._ids = committed_ids(checkpoint, batch, operator)
+        self.dealt = DealtPartitions.of(checkpoint, self._files, operator, store_name)
 
-    def read(self, partitions: int, read: _ReadPartition) -> pa.Table:
-        """Read the first `partitions` partitions with `read`, and join the rows."""
+    def partitions(self, count: int) -> Iterator[tuple[PartitionReader, StateId]]:
+        """The first `count` partitions, each with its state after the batch."""
         named = self.dealt.after(self._batch)
-        parts = []
-        for number in range(partitions):
+        for number in range(count):
             where = StorePartition(self._operator, number, self._store_name)
+            reader = PartitionReader(self._files, where, self.dealt.query)
             # The commit log has ids of the partitions after a rescale, not of the former
             # partitions.
             ids = self._ids if number < named else None
             try:
-                parts.append(read(self._files, where, self._batch + 1, ids, self.dealt.query))
+                state = reader.state_at(self._batch + 1, ids)
             except VersionNotFoundError as error:
                 raise self._missed(where, error) from error
-        return pa.concat_tables(parts)
+            yield reader, state
 
     def _missed(self, where: StorePartition, error: VersionNotFoundError) -> Exception:
         # A committed batch wrote the version. If later committed versions are there, retention has

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.errors import (
-    CorruptObjectError,
     UnsupportedFormatError,
 )
 from checkpoint_store.files.document import Source
@@ -79,10 +78,9 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
     except UnsupportedSparkTypeError as error:
         raise UnreadableStateError(source.url, source.name, str(error)) from error
     except KeyError as error:
-        problem = f"its footer has no {error}"
-        raise CorruptObjectError(source.url, source.name, problem) from error
+        raise source.corrupt(f"its footer has no {error}") from error
     except (TypeError, ValueError) as error:
-        raise CorruptObjectError(source.url, source.name, str(error)) from error
+        raise source.corrupt(str(error)) from error
 
 
 def _footer(data: bytes) -> ArrowFooter:

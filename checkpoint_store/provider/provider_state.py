@@ -75,55 +75,6 @@ class StateSchemas:
         return self.key.layout, self.value.layout
 
 
-def read_partition_state(
-    files: ObjectStore,
-    where: StorePartition,
-    version: int,
-    uniques: Collection[str] | None = None,
-    query: QueryPartitions | None = None,
-) -> pa.Table:
-    """Read all entries of a version, with the columns of Spark's statestore reader:
-
-        key           struct of the key's columns
-        value         struct of the value's columns
-        partition_id  int32
-
-    `uniques`: contains the unique of the attempt that counts, from Spark's commit log in checkpoint
-    format 2. Without `uniques` the attempt of the highest generation counts. `query`: reads numbers
-    of partitions from the checkpoint, if the files are elsewhere.
-
-    Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file of the
-    lineage; UnreadableStateError, UnsupportedFormatError.
-    """
-    reader = PartitionReader(files, where, query)
-    return reader.table(reader.restored(reader.state_at(version, uniques)))
-
-
-def read_partition_changes(
-    files: ObjectStore,
-    where: StorePartition,
-    version: int,
-    uniques: Collection[str] | None = None,
-    query: QueryPartitions | None = None,
-) -> pa.Table:
-    """Read the changes of the batch that made a version, in their order. A key may occur
-    repeatedly.
-
-        change_type   string, "update" or "delete"
-        key           struct of the key's columns
-        value         struct of the value's columns, null for "delete"
-        partition_id  int32
-
-    Arguments and errors as in `read_partition_state`. Raises ChangesNotKnownError, too, if only the
-    state after the batch is there.
-    """
-    reader = PartitionReader(files, where, query)
-    changed = reader.changes(reader.state_at(version, uniques))
-    changes = reader.table([changed], keeps_all=True)
-    present = pc.is_valid(changes["value"])
-    return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
-
-
 def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
     """The error for a committed batch of which a partition has no file."""
     name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
@@ -133,13 +84,10 @@ def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> Obje
 class PartitionReader:
     """Reader of one directory, as listed when the reader was made."""
 
-    def __init__(
-        self, objects: ObjectStore, where: StorePartition, query: QueryPartitions | None = None
-    ) -> None:
-        """`query`: gives the number of partitions after a rescale. Without `query`, `objects` is
-        the query's checkpoint."""
+    def __init__(self, objects: ObjectStore, where: StorePartition, query: QueryPartitions) -> None:
+        """`query`: gives the number of partitions after a rescale."""
         self._objects = objects
-        self._query = query or QueryPartitions(objects)
+        self._query = query
         self._where = where
         self._lengths = self._listed(where)
         self._files = ProviderFiles(self._lengths)
@@ -257,7 +205,20 @@ class PartitionReader:
                 _LOG.warning("a %s file is passed over: %s", unusable.kind, error)
                 damaged[unusable] = error
 
-    def table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
+    def state_table(self, state: StateId) -> pa.Table:
+        """Read all entries of a state: `key` and `value` (structs), and `partition_id` (int32), as
+        Spark's statestore reader has them."""
+        return self._table(self.restored(state))
+
+    def changes_table(self, state: StateId) -> pa.Table:
+        """Read the changes of the batch that made a state, in their order: `change_type` ("update",
+        "delete"), and the columns of `state_table` with a null value for "delete". A key may occur
+        repeatedly."""
+        changes = self._table([self.changes(state)], keeps_all=True)
+        present = pc.is_valid(changes["value"])
+        return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
+
+    def _table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
         """The rows that count after all files are applied, or all rows, with the columns of the
         newest file."""
         newest = files[-1]

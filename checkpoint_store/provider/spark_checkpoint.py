@@ -170,8 +170,7 @@ def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Op
         stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
         return _Operator(str(noted["operatorInfo"]["operatorName"]), stores, partitions)
     except (LookupError, TypeError, ValueError) as error:
-        problem = f"not what Spark wrote of an operator: {error!r}"
-        raise CorruptObjectError(checkpoint.url, name, problem) from error
+        raise source.corrupt(f"not what Spark wrote of an operator: {error!r}") from error
 
 
 def _visible(paths: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.errors import UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import COMMITS, OFFSETS, STATE
 
@@ -38,7 +38,7 @@ def parse_log_entry(data: bytes, source: Source) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("its second line is not a JSON object")
     except (LookupError, ValueError) as error:
-        raise CorruptObjectError(source.url, source.name, _problem(error), source.epoch) from error
+        raise source.corrupt(_problem(error)) from error
     return content
 
 

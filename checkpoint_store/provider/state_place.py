@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint_store.errors import ObjectMissingError
-from checkpoint_store.files.document import Body, Source, decode_document, decode_name, decode_text
-from checkpoint_store.files.document import encode_document as encode
+from checkpoint_store.files.document import Source, decode_document, encode_document
+from checkpoint_store.files.document_body import Body, check_name, decode_body
 from checkpoint_store.object_names import STATE_PLACE, parse_object_name
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
@@ -46,15 +46,16 @@ class StatePlace:
 
     def encode(self) -> bytes:
         """The bytes of the checkpoint's object that names this place."""
-        return encode(_KIND, {"url": self.url, "directory": self.directory})
+        return encode_document(_KIND, self)
 
 
 def decode_state_place(data: bytes, source: Source) -> StatePlace:
     """Decode the object that names a place. Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: Body) -> StatePlace:
-        directory = decode_name(body["directory"], parse_object_name)
-        return StatePlace(decode_text(body["url"]), directory)
+        place = decode_body(StatePlace, body)
+        check_name(place.directory, parse_object_name)
+        return place
 
     return decode_document(_KIND, data, source, build)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import io
 import struct
 
-from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
 from checkpoint_store.provider.provider_errors import UnreadableStateError
 from checkpoint_store.provider.spark_log_entry import check_version
@@ -39,8 +38,7 @@ def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
         if content.read(1):
             raise ValueError("bytes after its end")
     except (ValueError, struct.error) as error:
-        problem = f"not a state schema of Spark: {error}"
-        raise CorruptObjectError(source.url, source.name, problem) from error
+        raise source.corrupt(f"not a state schema of Spark: {error}") from error
     return schemas
 
 

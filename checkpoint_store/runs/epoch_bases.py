@@ -21,7 +21,7 @@ from checkpoint_store.epochs.checkpoint_share import (
     share_of_all,
 )
 from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary
-from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects, latest_first
 from checkpoint_store.errors import EpochNotRetainedError
@@ -144,8 +144,7 @@ class EpochBases:
         for key in epochs:
             if key.epoch >= epoch:
                 continue
-            names = [name for name in manifests if name.directory == key]
-            share = self._reader.share_of(key, names, asked)
+            share = self._reader.share_of(key, manifests, asked)
             if share is not None:
                 return share
         if not _begins_anew(lineage, begun):
@@ -175,13 +174,9 @@ class EpochBases:
     ) -> list[EpochDirectory]:
         """The run that counts among several runs with the newest epoch; empty if no run published
         anything. Raises ContradictingRunsError if nothing tells which run Spark committed."""
-
-        def completed(key: EpochDirectory) -> CompletedCheckpoint | None:
-            names = [name for name in manifests if name.directory == key]
-            share = self._reader.share_of(key, names, None)
-            return None if share is None else share.whole
-
-        whole = whole_rivals(rivals, completed, self._rivals.are_same)
+        whole = whole_rivals(
+            rivals, lambda key: self._reader.whole_of(key, manifests), self._rivals.are_same
+        )
         if len(whole) > 1:
             newer, older = whole[:2]
             raise ContradictingRunsError(

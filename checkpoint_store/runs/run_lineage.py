@@ -52,10 +52,9 @@ from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory
 @dataclass(frozen=True, slots=True)
 class Contradiction:
     """Two runs of the same query that both went on from the same epoch. `newer` began at
-    `newer.first_epoch`, and `older_run` has reached epoch `older_epoch`."""
+    `newer.first_epoch`, and `older_run` is past this epoch."""
 
     older_run: int
-    older_epoch: int
     newer: BegunName
 
 
@@ -212,7 +211,7 @@ class _Scan:
     def _contradiction(self, older: int, newer: int, first: int) -> Contradiction:
         # Even if its start is lost, the run has gone past its first epoch.
         name = self._begun.get(newer) or BegunName(Run(newer, ""), first, None)
-        return Contradiction(older, self._reached(older), replace(name, first_epoch=first))
+        return Contradiction(older, replace(name, first_epoch=first))
 
     def _was_taken_back(self, number: int) -> bool:
         return number in self._begun and self._begun[number].way == "back"

@@ -50,11 +50,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from checkpoint_store import object_names
-from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.checkpoint_codec import encode_run
 from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.epochs.operator_layout import RunName
+from checkpoint_store.epochs.operator_layout import RunName, parse_run
 from checkpoint_store.objects.created_once import put_if_absent
+from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 
 
@@ -135,8 +135,7 @@ class RunRegistry:
         return {name.run for name in self._names()}
 
     def _names(self) -> list[RunName]:
-        names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
-        return [name for name in names if name is not None]
+        return [*list_named(self._store, object_names.RUNS, parse_run)]
 
 
 def _unique(mark: Mark) -> str:

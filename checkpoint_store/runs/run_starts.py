@@ -16,8 +16,9 @@ from checkpoint_store import object_names
 from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.checkpoint_codec import encode_begun
 from checkpoint_store.epochs.completed_checkpoint import Barrier, Run
-from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, Way, begun_prefix
+from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, Way
 from checkpoint_store.objects.created_once import put_if_absent
+from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.runs.checkpoint_location import check_location, digest_of
 from checkpoint_store.runs.run_errors import RunOverError
@@ -42,8 +43,7 @@ class RunStarts:
 
     def names(self) -> list[BegunName]:
         """The names of all objects under `begun/`: one listing."""
-        names = (layout.parse_begun(info.name) for info in self._store.list(object_names.BEGUN))
-        return [name for name in names if name is not None]
+        return [*list_named(self._store, object_names.BEGUN, layout.parse_begun)]
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
         """The names under `begun/`, for a caller that has seen epochs of the runs with these
@@ -62,9 +62,9 @@ class RunStarts:
 
     def has_begun(self, run: Run) -> bool:
         """True if a host of the run has begun to publish barriers: one listing."""
-        infos = self._store.list(object_names.BEGUN, begun_prefix(run.number))
-        names = (layout.parse_begun(info.name) for info in infos)
-        return any(name is not None and name.run == run for name in names)
+        prefix = layout.begun_prefix(run.number)
+        names = list_named(self._store, object_names.BEGUN, layout.parse_begun, prefix)
+        return any(name.run == run for name in names)
 
     def note_checkpoint(self, run: Run, checkpoint: str) -> None:
         """Note the location of the query's checkpoint, as the driver of a run told it. `begin`

@@ -20,8 +20,13 @@ from checkpoint_store.states.element_fold import (
     live_elements,
     whole_collections,
 )
-from checkpoint_store.states.key_codes import key_codes
-from checkpoint_store.states.row_fold import COMMIT_VERSION, FoldRules, distinct_keys, flat_schema
+from checkpoint_store.states.row_fold import (
+    COMMIT_VERSION,
+    FoldRules,
+    are_of_keys,
+    distinct_keys,
+    flat_schema,
+)
 from checkpoint_store.states.state_history import StateShape
 
 # The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
@@ -93,11 +98,8 @@ def _deletes(keys: pa.Table, elements: pa.Table, shape: StateShape) -> pa.Table:
 
 def _parted(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """Split `rows`: rows with a key in `keys`, and rows without."""
-    together = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
-    # Codes number keys in the order of appearance, so the keys of `keys` have the lowest codes.
-    codes = key_codes(together, key_names)
-    is_in = codes[keys.num_rows :] <= codes[: keys.num_rows].max(initial=-1)
-    return rows.filter(pa.array(is_in)), rows.filter(pa.array(~is_in))
+    are_in = are_of_keys(rows, keys, key_names)
+    return rows.filter(are_in), rows.filter(pc.invert(are_in))
 
 
 def _of_version(rows: pa.Table, version: int) -> pa.Table:

@@ -9,7 +9,7 @@ holds nobody back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class WriterWatermarks:
     """The watermarks of `parallelism` writers, by subtask, and the least watermark, in ms since
     1970; None if no writer has a watermark."""
 
-    parallelism: int = 0
-    by_subtask: Mapping[int, int] = field(default_factory=dict)
-    least_ms: int | None = None
+    parallelism: int
+    by_subtask: Mapping[int, int]
+    least_ms: int | None
 
     def advanced(self, parallelism: int, reported: Mapping[int, int]) -> WriterWatermarks:
         """The watermarks after `parallelism` writers have written. `reported`: new watermarks by
@@ -35,3 +35,6 @@ class WriterWatermarks:
             by_subtask[subtask] = max([watermark_ms, *before])
         least = [min(by_subtask.values())] if by_subtask else []
         return WriterWatermarks(parallelism, by_subtask, max([*least, *floor], default=None))
+
+
+NO_WATERMARKS = WriterWatermarks(0, {}, None)

@@ -246,11 +246,16 @@ def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
     """The rows whose key is in `keys`; both tables have the columns `key_names` and `_op`."""
+    return rows.filter(are_of_keys(rows, keys, key_names))
+
+
+def are_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> Any:
+    """For each row: True if the key of the row is in `keys`. See `rows_of_keys`."""
     keys_then_rows = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
     # Codes number keys in the order of appearance, so the keys of `keys` have the lowest codes.
     codes = key_codes(keys_then_rows, key_names)
     last_code = codes[: keys.num_rows].max(initial=-1)
-    return rows.filter(pa.array(codes[keys.num_rows :] <= last_code))
+    return pa.array(codes[keys.num_rows :] <= last_code)
 
 
 def distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> pa.Table:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow as pa
 from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.states.event_time import NO_WATERMARKS, WriterWatermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class StateVersion:
     shape: StateShape
     changes: tuple[StateHandle, ...]
     state: tuple[StateHandle, ...]
-    watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
+    watermarks: WriterWatermarks = NO_WATERMARKS
     base: int | None = None
     now_ms: int | None = None
     regroups: bool = False

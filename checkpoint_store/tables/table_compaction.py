@@ -31,9 +31,9 @@ from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, PUT
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import COMPACTED
 from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.states.file_rows import files_of, flatten
 from checkpoint_store.states.row_fold import (
     concat_rows,
-    flat_rows,
     flat_schema,
     fold_rules,
     fold_state,
@@ -122,13 +122,10 @@ def folded(
     """Fold the rows of files, and return rows in the form of a file. `whole`: nothing came before
     the files."""
     schema = flat_schema(shape)
-
-    def flat(file: StateHandle) -> pa.Table:
-        batches = table.read_rows(file, key_groups)
-        return concat_rows([flat_rows(batch, shape, schema) for batch in batches], shape, schema)
-
-    needed = [file for file in files if file.key_groups.intersection(key_groups) is not None]
-    rows = concat_rows(in_parallel(flat, needed), shape, schema)
+    flat = flatten(shape, schema)
+    needed = files_of(files, key_groups)
+    read = in_parallel(lambda file: flat(table.read_rows(file, key_groups)), needed)
+    rows = concat_rows(read, shape, schema)
     rows = fold_state(rows, fold_rules(shape, schema), keep_tombstones=True)
     if whole and not shape.sequenced:
         rows = rows.filter(pc.equal(rows[OP], PUT))

@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from checkpoint_store.files.sign_of_life import directory_of_sign
 from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 
@@ -89,13 +88,9 @@ def parse_batch_directory(name: str) -> BatchDirectory | None:
     return None if match is None else BatchDirectory(match["writer"], int(match["batch"]))
 
 
-def is_sign_of_life(name: str) -> bool:
-    """True for the name of a sign of life in the directory of a batch."""
-    directory = directory_of_sign(name)
-    return directory is not None and parse_batch_directory(directory) is not None
-
-
 def parse_table_file(name: str) -> BatchDirectory | None:
     """The batch directory in the name of a file of rows; None if the name is not a file of rows."""
     file = parse_state_file_name(name)
-    return None if file is None else parse_batch_directory(file.directory)
+    if file is None or file.kind == "alive":
+        return None
+    return parse_batch_directory(file.directory)

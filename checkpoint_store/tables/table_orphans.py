@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.sign_of_life import as_young_as_newest
+from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -65,7 +66,7 @@ class TableOrphans:
 
 
 def _is_ours(name: str) -> bool:
-    return layout.parse_table_file(name) is not None or layout.is_sign_of_life(name)
+    return layout.parse_table_file(name) is not None or is_sign_of_life(name)
 
 
 def _by_damaged(

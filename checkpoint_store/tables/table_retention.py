@@ -18,6 +18,7 @@ from itertools import pairwise
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
+from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.tables import table_layout as layout
@@ -57,12 +58,8 @@ class TableRetention:
         first = max(after_gaps, default=0)
         named = in_parallel(self._files_of, [number for number in expired if number >= first])
         unneeded = frozenset[str]().union(*named) - oldest_retained.object_names()
-        compactions = [
-            info.name
-            for info in self._store.list(object_names.COMPACTIONS)
-            if (name := layout.parse_compaction(info.name))
-            and name.version < oldest_retained.version
-        ]
+        listed = list_named(self._store, object_names.COMPACTIONS, layout.parse_compaction)
+        compactions = [str(name) for name in listed if name.version < oldest_retained.version]
         versions = ([layout.version_name(number)] for number in expired)
         return delete_in_turn(self._store, *versions, compactions, sorted(unneeded))
 

@@ -41,17 +41,18 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
-from checkpoint_store.files.sign_of_life import SignOfLife
+from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.created_once import put_if_absent, read_or_create
+from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.schema_text import schema_text
-from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.states.event_time import NO_WATERMARKS
 from checkpoint_store.tables import table_layout as layout
 from checkpoint_store.tables.late_commits import standing_of
 from checkpoint_store.tables.table_codec import (
@@ -129,23 +130,20 @@ def pause_between_tries(number: int) -> None:
 class TableStore:
     """The table in `store`. Safe to use from several processes.
 
-    `unique`: draws the part of a name that belongs to one writer, 12 hex digits. `now`: tells the
-    time in seconds since 1970. `metadata`: the table's metadata, if known. `pause`: waits between
-    the tries of a commit; takes the number of the try.
+    `now`: tells the time in seconds since 1970. `metadata`: the table's metadata, if known.
+    `pause`: waits between the tries of a commit; takes the number of the try.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        unique: Callable[[], str] = unique_of_uuid,
         now: Callable[[], float] = time.time,
         metadata: TableMetadata | None = None,
         pause: Callable[[int], None] = pause_between_tries,
     ) -> None:
         self._store = store
         self._pause = pause
-        self._unique = unique
-        self._files = StateFileStore(store, unique)
+        self._files = StateFileStore(store)
         self._now = now
         self._metadata = metadata
         # A damaged compaction is None.
@@ -219,10 +217,7 @@ class TableStore:
 
     def versions(self) -> list[int]:
         """The numbers of the versions, oldest first: one listing."""
-        names = (
-            layout.parse_version(info.name) for info in self._store.list(object_names.VERSIONS)
-        )
-        return sorted(number for number in names if number is not None)
+        return sorted(list_named(self._store, object_names.VERSIONS, layout.parse_version))
 
     def read_version(self, number: int) -> TableVersion | None:
         """Read a version; None if the version is not there. Raises CorruptObjectError,
@@ -258,11 +253,8 @@ class TableStore:
     def compactions(self) -> tuple[TableCompaction, ...]:
         """All compactions: one listing, and a read of each new compaction. A damaged compaction is
         passed over, because versions themselves name every needed file."""
-        names = [
-            layout.parse_compaction(i.name) for i in self._store.list(object_names.COMPACTIONS)
-        ]
         compactions: dict[CompactionName, TableCompaction | None] = {}
-        for name in (name for name in names if name is not None):
+        for name in list_named(self._store, object_names.COMPACTIONS, layout.parse_compaction):
             if name in self._known_compactions:
                 compactions[name] = self._known_compactions[name]
                 continue
@@ -309,8 +301,7 @@ class TableStore:
         a task, until the commit begins; or, with `written_since`, the files of a commit."""
         directory = str(BatchDirectory(writer.writer, writer.batch))
         return shown_alive(
-            self._store,
-            lambda: SignOfLife(directory, writer.subtask, writer.attempt, self._unique()),
+            SignsOfLife(self._store, directory, writer.subtask, writer.attempt),
             until_commit=written_since is None,
             at_once=written_since is not None and self._now() - written_since > LOOK_AFTER_SECONDS,
         )
@@ -414,7 +405,7 @@ class TableStore:
             batches[commit.writer] = commit.batch
         schema_json = commit.schema_json
         state: tuple[StateHandle, ...] = ()
-        watermarks = WriterWatermarks() if newest is None else newest.watermarks
+        watermarks = NO_WATERMARKS if newest is None else newest.watermarks
         if newest is not None:
             milliseconds = max(milliseconds, newest.timestamp_ms + 1)
             schema_json = evolved(
@@ -468,7 +459,7 @@ class TableStore:
         """Let readers, and the next commit, use other files for the same state. Raises
         LostFilesError if a file of the compaction is gone."""
         self._check_there(compaction.files, "the compaction")
-        name = CompactionName(compaction.version, self._unique())
+        name = CompactionName(compaction.version, unique_of_uuid())
         self._store.put(str(name), encode_compaction(compaction))
 
 

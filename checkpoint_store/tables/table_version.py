@@ -34,8 +34,8 @@ class TableMetadata:
     table_id: str
     key_schema_json: str
     max_parallelism: int
-    sequence_by: str | None = None
-    ignore_null_updates: bool = False
+    sequence_by: str | None
+    ignore_null_updates: bool
 
     @property
     def key_groups(self) -> KeyGroupRange:

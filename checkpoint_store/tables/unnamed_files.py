@@ -9,11 +9,11 @@ A writer does not know the grace of the sweeping writer, so both use the least g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from checkpoint_store.errors import CheckpointStoreError
-from checkpoint_store.files.sign_of_life import SignOfLife, SignsOfLife
+from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.repeated_call import repeated
@@ -25,8 +25,7 @@ _SIGN_SECONDS = LEAST_GRACE_SECONDS / 4
 
 @contextmanager
 def shown_alive(
-    store: ObjectStore,
-    next_sign: Callable[[], SignOfLife],
+    signs: SignsOfLife,
     every_seconds: float = _SIGN_SECONDS,
     *,
     until_commit: bool = False,
@@ -35,7 +34,6 @@ def shown_alive(
     """Put signs of life for the time of a `with`, and delete the signs at the end. `until_commit`:
     if a sign was needed, a last sign stays, so that the files are young when the commit begins. The
     orphan sweep deletes the last sign. `at_once`: put the first sign at the beginning."""
-    signs = SignsOfLife(store, next_sign)
     if at_once:
         with suppress(CheckpointStoreError):  # the commit looks for its files
             signs.put()

@@ -52,7 +52,7 @@ class RestoredDatabase:
         """Return the number of entries of a state that count, by key group."""
         return {
             key_group: entries
-            for key_group, entries in state.entries.items()
+            for key_group, entries in state.entries
             if any(key_group in key_groups for key_groups in self.key_groups)
         }
 

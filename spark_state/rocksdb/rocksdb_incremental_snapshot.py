@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
 from checkpoint_store.files.database_file_store import tables_of
 from checkpoint_store.files.state_handle import FilePart, StateHandle
@@ -71,7 +73,7 @@ def stored_state(descriptor: StateDescriptor, table: RocksDBTable) -> DatabaseSt
         kind=descriptor.kind,
         schema_json=descriptor.schema_json,
         ttl_ms=descriptor.ttl_ms,
-        value_type=descriptor.value_type,
+        value_schema=pa.schema(list(descriptor.value_type)),
         families=tuple(family.name for family in table.families()),
-        entries={key_group: count for key_group, count in table.sizes().items() if count},
+        entries=tuple(sorted((group, count) for group, count in table.sizes().items() if count)),
     )

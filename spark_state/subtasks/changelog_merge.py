@@ -40,7 +40,7 @@ class ChangelogMerge:
 
     def write(self) -> list[Written]:
         """Merge and write, see Writing. All rows are in memory at once."""
-        read = self.attempt.checkpoints.files.read_each(self.changelogs, self.key_groups)
+        read = self.attempt.checkpoints.files.states.read_each(self.changelogs, self.key_groups)
         changelogs = [
             pa.Table.from_batches(of_file) for _, batches in read if (of_file := [*batches])
         ]

@@ -118,7 +118,7 @@ class ResidentState:
     ) -> RowsOfFiles:
         """Apply files of the base; return for each file the number of rows in each key group."""
         rows: dict[str, Counts] = {}
-        for handle, batches in base.store.files.read_each(handles, self.key_groups):
+        for handle, batches in base.store.files.states.read_each(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             # Files without rows for this subtask get an entry, too.

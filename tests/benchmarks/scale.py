@@ -170,7 +170,7 @@ class Simulation:
             base = host.base(self._next_epoch)
             assert base.epoch == self._next_epoch - 1
             file = base.handles_for(host.asked.key_groups)[-1]
-            for _ in host.checkpoints.files.read(file, host.asked.key_groups):
+            for _ in host.checkpoints.files.states.read(file, host.asked.key_groups):
                 pass
 
         seconds = self._turns([partial(restore, number) for number in range(number_of_hosts)], 0)

@@ -87,7 +87,7 @@ def test_the_barriers_of_many_subtasks_are_read_from_groups() -> None:
         row
         for subtask in range(GROUPED.parallelism)
         for handle in checkpoint.handles_for(GROUPED.asked(subtask).key_groups)
-        for batch in checkpoints.files.read(handle, GROUPED.asked(subtask).key_groups)
+        for batch in checkpoints.files.states.read(handle, GROUPED.asked(subtask).key_groups)
         for row in batch.to_pylist()
     ]
     assert {row["key"]: row["value"] for row in rows} == OF_GROUPS

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store.objects.object_store import LocalObjectStore
-from checkpoint_store.provider.provider_state import StorePartition, read_partition_state
+from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
+from checkpoint_store.provider.query_partitions import QueryPartitions
 from tests.support.provider.provider_jvm import STEP, ProviderJvm, Value, shown
 
 pytestmark = pytest.mark.spark
@@ -198,7 +199,9 @@ def attempts_in(root: Path, store: str) -> list[str]:
 def value_without_spark(root: Path, store: str) -> int:
     """The value of the only row, as an unsigned number."""
     where = StorePartition(0, 0, store.removeprefix("0/"))
-    (row,) = read_partition_state(LocalObjectStore(root.parent), where, 1)["value"].to_pylist()
+    files = LocalObjectStore(root.parent)
+    reader = PartitionReader(files, where, QueryPartitions(files))
+    (row,) = reader.state_table(reader.state_at(1, None))["value"].to_pylist()
     return int(row["value"]) % (1 << 64)
 
 

@@ -35,7 +35,7 @@ from checkpoint_store.epochs.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.epochs.operator_layout import parse_state_file
 from checkpoint_store.epochs.store_metadata import StoreMetadata
-from checkpoint_store.files.document import decode_handle
+from checkpoint_store.files.document_body import decode_handle
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS

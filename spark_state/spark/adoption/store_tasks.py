@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
-from checkpoint_store.files.document import encode_handle
+from checkpoint_store.files.document_body import body_of
 from checkpoint_store.files.key_group_range import (
     KeyGroupRange,
     key_group_range_of_subtask,
@@ -113,7 +113,7 @@ def write_subtask(
             handle = checkpoints.files.written_by(by).write_snapshot(part, of_part)
             yield _written(
                 subtask=subtask,
-                handle=json.dumps(encode_handle(handle)),
+                handle=json.dumps(body_of(handle)),
                 next_timer_ms=next_timer_ms,
             )
 
@@ -199,7 +199,7 @@ def read_subtasks(
         for subtask in cast(list[int], batch.column(0).to_pylist()):
             key_groups = target.key_groups(subtask)
             handles = checkpoint.handles_for(key_groups)
-            for _, in_file in checkpoints.files.read_each(handles, key_groups):
+            for _, in_file in checkpoints.files.states.read_each(handles, key_groups):
                 yield from (_as_rows(target, rows) for rows in in_file)
 
 

@@ -168,6 +168,6 @@ def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int
             asked.key_groups, most
         )
         for handle in handles:
-            for batch in checkpoints.files.read(handle, asked.key_groups):
+            for batch in checkpoints.files.states.read(handle, asked.key_groups):
                 state |= {row["_key_group"]: row["value"] for row in batch.to_pylist()}
     return state

@@ -138,7 +138,7 @@ def restored(
         return state
     for key_groups in ranges:
         for handle in checkpoint.handles_for(key_groups):
-            for batch in checkpoints.files.read(handle, key_groups):
+            for batch in checkpoints.files.states.read(handle, key_groups):
                 for row in batch.to_pylist():
                     assert row["_key_group"] in key_groups
                     # A KeyedOperator has the value in the column of its state.

@@ -13,7 +13,6 @@ from checkpoint_store.files.database_file_store import DatabaseFileStore, Databa
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.rocksdb.database_restore import DatabaseRestore
@@ -39,7 +38,7 @@ class StoredDatabases(WrittenFiles):
     @property
     def databases(self) -> DatabaseFileStore:
         """The databases of the store."""
-        return DatabaseFileStore(LocalObjectStore(self.folder / "store"), unique_of_uuid)
+        return DatabaseFileStore(LocalObjectStore(self.folder / "store"))
 
     def write_database(
         self,

@@ -36,7 +36,7 @@ def schema_json(**types: Any) -> str:
 
 
 COLUMNS = schema_json(id="long", name="string", count="integer")
-METADATA = TableMetadata("table-1", schema_json(id="long"), MAX_PARALLELISM)
+METADATA = TableMetadata("table-1", schema_json(id="long"), MAX_PARALLELISM, None, False)
 SEQUENCED = replace(METADATA, sequence_by="at")
 
 

@@ -88,7 +88,7 @@ def progress_of(*barriers: Barrier, subtasks: bool = True) -> OperatorProgress:
 
 class TestNumbers:
     def test_those_of_an_operator_are_sums_of_its_subtasks(self) -> None:
-        times = SubtaskTime(50, (60,), 900), SubtaskTime(70, (60,), 800)
+        times = SubtaskTime(50, (60,), 900, None), SubtaskTime(70, (60,), 800, None)
         both = (
             replace(BARRIER, report=FIRST, time=times[0]),
             replace(OTHER, report=SECOND, time=times[1]),
@@ -120,7 +120,7 @@ class TestNumbers:
         progress = progress_of(BARRIER, subtasks=False)
         assert (progress.watermark_ms, progress.next_timer_ms) == (None, None)
         assert progress.subtasks == ()
-        in_processing_time = replace(BARRIER, time=SubtaskTime(0, (), 77))
+        in_processing_time = replace(BARRIER, time=SubtaskTime(0, (), 77, None))
         progress = progress_of(in_processing_time, subtasks=False)
         assert (progress.watermark_ms, progress.next_timer_ms) == (None, 77)
 

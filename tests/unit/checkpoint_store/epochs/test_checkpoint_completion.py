@@ -9,7 +9,7 @@ import pytest
 
 from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle, SubtaskTime
-from checkpoint_store.epochs.operator_layout import EpochDirectory, OperatorStateName
+from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroups
 from checkpoint_store.errors import CorruptObjectError, EpochNotRetainedError, PartialEpochError
@@ -29,7 +29,7 @@ FEW = Operator("run-a", 7, groups=TENS)
 MANY = Operator("run-a", 25, groups=TENS)
 CHANGES = {0: 1, 64: 1, 127: 1}
 
-OPERATOR_STATE = str(OperatorStateName(EpochDirectory(0, 1), 0, 0, "0123456789ab"))
+OPERATOR_STATE = f"{EpochDirectory(0, 1)}/operator-state-00000-{0:019d}-0123456789ab.arrow"
 
 
 pytestmark = pytest.mark.usefixtures("without_threads")

@@ -66,7 +66,7 @@ def test_barriers_are_those_of_the_subtasks_that_owned_the_range() -> None:
 
 
 def test_a_checkpoint_names_its_files_and_the_operator_state_of_each_subtask() -> None:
-    held = OperatorStateHandle("c", 1, "", 0)
+    held = OperatorStateHandle("c", 1, "", 0, ())
     completed = checkpoint(
         barrier(0, 2, handle("a", 0, 3), handle("b", 0, 3)),
         replace(barrier(1, 2, handle("a", 4, 7)), operator_state=held),

@@ -9,7 +9,6 @@ from checkpoint_store.epochs.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
-    OperatorStateName,
     RunName,
     parse_barrier,
     parse_epoch_directory,
@@ -40,7 +39,7 @@ def test_names_are_those_that_the_format_documents() -> None:
         "epochs/0000000000000000012-0000000003/"
         "changelog-00001-0000000000000000040-0123456789ab.arrow"
     )
-    assert str(OperatorStateName(DIRECTORY, 1, 40, UNIQUE)) == (
+    assert str(StateFileName(str(DIRECTORY), "operator-state", 1, 40, UNIQUE)) == (
         "epochs/0000000000000000012-0000000003/"
         "operator-state-00001-0000000000000000040-0123456789ab.arrow"
     )
@@ -58,12 +57,13 @@ def test_a_run_id_may_contain_dashes(run_id: str, level: int) -> None:
 def test_names_parse_into_their_parts() -> None:
     manifest = ManifestName(2**62, 10**9, 2**63 * 8, UNIQUE)
     barrier = BarrierName(DIRECTORY, 99_999, 99_999, 2**62, UNIQUE)
-    changelog = StateFileName(str(DIRECTORY), "changelog", 0, 0, UNIQUE)
-    snapshot = StateFileName(str(DIRECTORY), "snapshot", 0, 0, UNIQUE)
     assert parse_manifest(str(manifest)) == manifest
     assert parse_barrier(str(barrier)) == barrier
-    assert parse_state_file(str(OperatorStateName(DIRECTORY, 0, 0, UNIQUE))) == DIRECTORY
-    assert parse_state_file(str(changelog)) == parse_state_file(str(snapshot)) == DIRECTORY
+    for kind in ("changelog", "snapshot", "operator-state"):
+        file = StateFileName(str(DIRECTORY), kind, 0, 0, UNIQUE)
+        assert parse_state_file(str(file)) == DIRECTORY
+    sign = StateFileName(str(DIRECTORY), "alive", 0, 0, UNIQUE)
+    assert parse_state_file(str(sign)) is None
     assert parse_epoch_directory(str(DIRECTORY)) == DIRECTORY
 
 

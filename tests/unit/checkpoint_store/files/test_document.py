@@ -23,7 +23,8 @@ from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
-from checkpoint_store.files.document import Source, encode_document, encode_handle
+from checkpoint_store.files.document import Source, encode_document
+from checkpoint_store.files.document_body import body_of
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
@@ -92,7 +93,7 @@ FULL_BARRIER = replace(
         memory_bytes=9_000,
         last_publish_ms=11,
     ),
-    time=SubtaskTime(-5, (None, 1_000), 7),
+    time=SubtaskTime(-5, (None, 1_000), 7, None),
     deleted_states=(StateSchema("t", "list", "{}", ttl_ms=5),),
     restored=True,
 )
@@ -216,7 +217,7 @@ def test_a_checksum_does_not_excuse_another_body(document: Document, body: Any) 
         ("barrier", "barrier_id", 1),
         ("barrier", "base_epoch", "x"),
         ("barrier", "base", [1]),
-        ("barrier", "handles", [encode_handle(ONE) | {"kind": "rumour"}]),
+        ("barrier", "handles", [body_of(ONE) | {"kind": "rumour"}]),
         ("table", "max_parallelism", "128"),
         ("table", "ignore_null_updates", 1),
         ("table", "sequence_by", 3),

@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import zlib
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -19,11 +20,11 @@ from checkpoint_store.files.state_file import (
     MAX_BATCH_ROWS,
     StateFileHeader,
     encode_state_file,
-    verified_state_file,
 )
+from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
+from tests.support.stores.fake_object_store import DictObjectStore
 
-URL = "file:///store"
 HEADER = StateFileHeader("changelog", "store-1", 12, 3, KeyGroupRange(10, 19))
 
 
@@ -48,9 +49,14 @@ def handle_of(data: bytes, rows: int, header: StateFileHeader = HEADER) -> State
     )
 
 
+def read(data: bytes, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+    objects = DictObjectStore()
+    objects.put(handle.name, data)
+    return StateFileStore(objects).read(handle, key_groups)
+
+
 def decoded(data: bytes, handle: StateHandle, key_groups: KeyGroupRange) -> list[dict[str, object]]:
-    batches = verified_state_file(data, handle, URL).rows(handle, key_groups)
-    return [row for batch in batches for row in batch.to_pylist()]
+    return [row for batch in read(data, handle, key_groups) for row in batch.to_pylist()]
 
 
 def rewritten(data: bytes, **changes: str) -> bytes:
@@ -108,7 +114,7 @@ def test_large_tables_are_cut_where_key_groups_end_and_only_batches_needed_are_r
     data = encode_state_file(rows, HEADER).data
     assert batches_of(rows) == [*((group, group, 20_000) for group in range(10, 20)), (19, 19, 0)]
     handle = handle_of(data, 200_000)
-    batches = list(verified_state_file(data, handle, URL).rows(handle, KeyGroupRange(13, 13)))
+    batches = list(read(data, handle, KeyGroupRange(13, 13)))
     assert [batch.num_rows for batch in batches] == [20_000]
     assert decoded(data, handle, HEADER.key_groups) == rows.to_pylist()
     assert pa.ipc.open_file(data).read_all().to_pylist() == rows.to_pylist()
@@ -156,17 +162,11 @@ def test_every_changed_byte_and_every_truncation_is_found() -> None:
     for position in range(0, len(data), 7):
         damaged = bytearray(data)
         damaged[position] ^= 1
-        with pytest.raises(CorruptObjectError, match="sha256") as caught:
-            decoded(bytes(damaged), handle, HEADER.key_groups)
-        assert (caught.value.name, caught.value.epoch) == (handle.name, 12)
-        with pytest.raises(CorruptObjectError, match="bytes instead of"):
-            decoded(data[:position], handle, HEADER.key_groups)
-
-
-def test_damage_is_found_before_the_first_row_is_asked_for() -> None:
-    data = encode_state_file(table(10), HEADER).data
-    with pytest.raises(CorruptObjectError):
-        verified_state_file(data[:-1], handle_of(data, 1), URL)
+        for other in (bytes(damaged), data[:position]):
+            # Damage is found before the first row is asked for.
+            with pytest.raises(CorruptObjectError, match="bytes with SHA-256") as caught:
+                read(other, handle, HEADER.key_groups)
+            assert (caught.value.name, caught.value.epoch) == (handle.name, 12)
 
 
 def test_a_newer_format_is_told_from_damage() -> None:
@@ -229,9 +229,7 @@ def test_a_file_notes_how_much_states_grow() -> None:
     growth = {"count": {10: 2, 12: -1}, "place": {}}
     data = encode_state_file(with_growth(table(10, 10, 12), growth), HEADER).data
     assert noted_growth(pa.ipc.open_file(data).schema) == growth
-    (batch,) = verified_state_file(data, handle_of(data, 3), URL).rows(
-        handle_of(data, 3), HEADER.key_groups
-    )
+    (batch,) = read(data, handle_of(data, 3), HEADER.key_groups)
     assert noted_growth(batch.schema) == growth
     assert noted_growth(table().schema) == {}
 

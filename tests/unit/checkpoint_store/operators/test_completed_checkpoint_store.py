@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from checkpoint_store.epochs import checkpoint_completion
 from checkpoint_store.epochs.checkpoint_codec import encode_metadata
 from checkpoint_store.epochs.checkpoint_share import share_of_all
 from checkpoint_store.epochs.completed_checkpoint import CompletedBarriers, Run
@@ -116,12 +117,13 @@ def test_the_last_barrier_completes_the_epoch(objects: DictObjectStore) -> None:
     assert start_of(objects, 1) == (0, "run-a")
 
 
-def test_the_latest_attempts_make_the_winning_manifest(objects: DictObjectStore) -> None:
+def test_the_latest_attempts_make_the_winning_manifest(
+    objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     operator = ScriptedOperator(objects)
     # Names drawn later sort first, so only the attempt can decide.
     uniques = (f"{number:012x}" for number in range(99, 0, -1))
-    operator.checkpoints = CompletedCheckpointStore(objects, lambda: next(uniques))
-    operator.checkpoints.open(METADATA)
+    monkeypatch.setattr(checkpoint_completion, "unique_of_uuid", lambda: next(uniques))
     operator.run_epoch(0, {0: 1, 7: 1}, attempt=1)
     # The epoch runs again; meanwhile a manifest of old and new barriers is written.
     operator.run_subtask(0, 1, {7: 2}, None, attempt=4)
@@ -347,6 +349,6 @@ def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> No
 def test_a_reader_asks_for_any_range_of_each_file(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects, parallelism=1)
     files = operator.run_subtask(0, 0, {group: group for group in range(8)}, None).handles
-    read = operator.checkpoints.files.read_each(files, KeyGroupRange(3, 5))
+    read = operator.checkpoints.files.states.read_each(files, KeyGroupRange(3, 5))
     rows = [row["value"] for _, batches in read for batch in batches for row in batch.to_pylist()]
     assert rows == [3, 4, 5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
@@ -22,11 +23,8 @@ from checkpoint_store.provider.provider_errors import (
     VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_file_names import ProviderFileName
-from checkpoint_store.provider.provider_state import (
-    StorePartition,
-    read_partition_changes,
-    read_partition_state,
-)
+from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
+from checkpoint_store.provider.query_partitions import QueryPartitions
 from tests.support.provider.provider_file_bytes import (
     Row,
     changelog,
@@ -87,8 +85,18 @@ def flipped(store: ObjectStore, name: ProviderFileName) -> bytes:
     return bytes(data)
 
 
+def state_table(store: ObjectStore, version: int, where: StorePartition = WHERE) -> pa.Table:
+    reader = PartitionReader(store, where, QueryPartitions(store))
+    return reader.state_table(reader.state_at(version, None))
+
+
+def changes_of(store: ObjectStore, version: int) -> pa.Table:
+    reader = PartitionReader(store, WHERE, QueryPartitions(store))
+    return reader.changes_table(reader.state_at(version, None))
+
+
 def state(store: ObjectStore, version: int) -> dict[int, str]:
-    table = read_partition_state(store, WHERE, version)
+    table = state_table(store, version)
     table.validate(full=True)
     assert table.column_names == ["key", "value", "partition_id"]
     rows = table.to_pylist()
@@ -105,7 +113,7 @@ def test_each_version_has_what_its_lineage_leads_to(store: ObjectStore) -> None:
 def test_changes_are_those_of_one_version_in_order(store: ObjectStore) -> None:
     fill(store)
     for version, rows in CHANGES.items():
-        changes = read_partition_changes(store, WHERE, version).to_pylist()
+        changes = changes_of(store, version).to_pylist()
         assert [
             (row["change_type"], row["key"]["number"], row["value"] and row["value"]["text"])
             for row in changes
@@ -123,7 +131,7 @@ def test_a_merged_file_stands_for_the_changes_of_several_versions(store: ObjectS
         version: STATES[version] for version in (1, 3, 4)
     }
     with pytest.raises(ChangesNotKnownError, match=r"version 3, .* known from batch 3 on"):
-        read_partition_changes(store, WHERE, 3)
+        changes_of(store, 3)
 
 
 def test_a_damaged_merged_file_is_passed_over_for_the_changelogs_if_they_are_there(
@@ -184,7 +192,7 @@ def test_a_damaged_changelog_is_an_error_that_names_it(store: ObjectStore) -> No
     with pytest.raises(CorruptObjectError, match=str(changelog(4))):
         state(store, 4)
     with pytest.raises(CorruptObjectError, match=str(changelog(4))):
-        read_partition_changes(store, WHERE, 4)
+        changes_of(store, 4)
     assert state(store, 3) == STATES[3]
 
 
@@ -193,23 +201,23 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are(store: ObjectSt
     with pytest.raises(VersionNotFoundError, match=r"version 5 \(batch 4\); it has 1 to 4"):
         state(store, 5)
     with pytest.raises(VersionNotFoundError, match="it has none"):
-        read_partition_state(store, StorePartition(store_name="left-keyToNumValues"), 1)
+        state_table(store, 1, StorePartition(store_name="left-keyToNumValues"))
 
 
 def test_changes_of_a_version_that_is_a_snapshot_alone_are_not_known(store: ObjectStore) -> None:
     put(store, snapshot(3), file_bytes(snapshot(3), [(1, "a")]))
     assert state(store, 3) == {1: "a"}
     with pytest.raises(ChangesNotKnownError, match="known of no batch yet"):
-        read_partition_changes(store, WHERE, 3)
+        changes_of(store, 3)
     put(store, changelog(4), file_bytes(changelog(4), [(2, "b")]))
     with pytest.raises(ChangesNotKnownError, match="known from batch 3 on"):
-        read_partition_changes(store, WHERE, 3)
+        changes_of(store, 3)
 
 
 def test_the_changes_of_a_version_whose_state_is_lost_are_missing(store: ObjectStore) -> None:
     put(store, merged(4, 2), file_bytes(merged(4, 2), MERGED))
     with pytest.raises(ObjectMissingError, match=rf"{2:019}-\*-{unique(2)}"):
-        read_partition_changes(store, WHERE, 4)
+        changes_of(store, 4)
 
 
 def test_files_of_spark_below_ours_are_refused_with_the_way_out(store: ObjectStore) -> None:
@@ -220,8 +228,8 @@ def test_files_of_spark_below_ours_are_refused_with_the_way_out(store: ObjectSto
     with pytest.raises(UnreadableStateError, match=told):
         state(store, 8)
     with pytest.raises(UnreadableStateError, match=told):
-        read_partition_changes(store, WHERE, 7)
-    assert read_partition_changes(store, WHERE, 8).num_rows == 1
+        changes_of(store, 7)
+    assert changes_of(store, 8).num_rows == 1
 
 
 @pytest.mark.parametrize("name", ["7.zip", "7.changelog", "7_ab-cd.zip", "7_ab_ef.changelog"])
@@ -251,7 +259,7 @@ def test_a_column_may_have_another_name_since(store: ObjectStore) -> None:
     fill(store)
     forged = {"cowstate.value_schema": schema_json("renamed", "string")}
     replace(store, changelog(4), file_bytes(changelog(4), [], forged))
-    rows = read_partition_state(store, WHERE, 4).to_pylist()
+    rows = state_table(store, 4).to_pylist()
     assert {row["value"]["renamed"] for row in rows} == {"aaa", "cc"}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.states.event_time import NO_WATERMARKS, WriterWatermarks
 
-NOTHING = WriterWatermarks()
+NOTHING = NO_WATERMARKS
 
 
 def test_the_least_of_the_writers_counts() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 
@@ -10,14 +9,14 @@ import pytest
 
 from checkpoint_store.errors import CorruptObjectError, LostFilesError, StoreAccessError
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.sign_of_life import SignOfLife
+from checkpoint_store.files.sign_of_life import SignsOfLife
+from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects import passed_over
 from checkpoint_store.objects.deletion import sweep_orphans
-from checkpoint_store.objects.object_store import UNPUBLISHED
+from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import (
     BatchDirectory,
-    is_sign_of_life,
     parse_compaction,
     parse_table_file,
     version_name,
@@ -326,7 +325,7 @@ class TestSweepingOrphans:
         query = ScriptedTable(objects, "killed-job")
         file = query.write(0, [put(7, "a", 7)])
         objects.now = 86_000.0
-        sign = str(SignOfLife(str(BatchDirectory("killed-job", 0)), 0, 0, "0123456789ab"))
+        sign = f"{BatchDirectory('killed-job', 0)}/alive-00000-{0:019d}-0123456789ab.json"
         objects.put(sign, b"")
         assert sweep(objects, 86_400.0, now=172_400.0) == []
         assert sweep(objects, 86_400.0, now=172_401.0) == [sign, file.name]
@@ -344,10 +343,9 @@ def test_a_gap_among_the_retained_versions_keeps_no_files_of_expired_versions() 
     assert {name for name in objects.objects if name.startswith("data/")} <= named
 
 
-def signs() -> Callable[[], SignOfLife]:
-    """Return a function that makes the next sign of life of a task."""
-    directory, uniques = str(BatchDirectory("job", 3)), itertools.count()
-    return lambda: SignOfLife(directory, 1, 2, f"{next(uniques):012x}")
+def signs(objects: ObjectStore) -> SignsOfLife:
+    """The signs of life of a task."""
+    return SignsOfLife(objects, str(BatchDirectory("job", 3)), 1, 2)
 
 
 class TestFilesThatNoVersionNames:
@@ -358,31 +356,32 @@ class TestFilesThatNoVersionNames:
             def delete(self, names: Sequence[str]) -> None:
                 super().delete(names)
                 assert len(self.objects) <= 2
-                if any(name.endswith("002.json") for name in self.objects):
-                    third.set()
+                third.set()  # the third sign replaces the first
 
         objects = Watched()
-        with shown_alive(objects, signs(), 0.001):
+        with shown_alive(signs(objects), 0.001):
             third.wait()
             assert all(is_sign_of_life(name) for name in list(objects.objects))
         assert objects.objects == {}
 
     def test_signs_reach_from_a_task_to_the_commit(self) -> None:
         """A long task wrote its file early, and the commit takes long, too."""
-        objects, put_once, next_of = DictObjectStore(), threading.Event(), signs()
+        put_once = threading.Event()
 
-        def next_sign() -> SignOfLife:
-            put_once.set()
-            return next_of()
+        class Watched(DictObjectStore):
+            def put(self, name: str, data: bytes) -> None:
+                super().put(name, data)
+                put_once.set()
 
-        with shown_alive(objects, next_sign, 900.0, until_commit=True):
+        objects = Watched()
+        with shown_alive(signs(objects), 900.0, until_commit=True):
             pass
         assert objects.objects == {}, "a short task needs none"
-        with shown_alive(objects, next_sign, 0.001, until_commit=True):
+        with shown_alive(signs(objects), 0.001, until_commit=True):
             put_once.wait()
             objects.now = 3_500.0
         assert max(time or 0 for time in objects.modified.values()) == 3_500.0
-        with shown_alive(objects, next_sign, 900.0, at_once=True):
+        with shown_alive(signs(objects), 900.0, at_once=True):
             assert len(objects.objects) == 3
         assert len(objects.objects) == 2
 
@@ -392,13 +391,13 @@ class TestFilesThatNoVersionNames:
         class Watched(DictObjectStore):
             def put(self, name: str, data: bytes) -> None:
                 super().put(name, data)
-                if name.endswith("002.json"):
+                if len(self.objects) == 3:
                     third.set()
 
             def delete(self, names: Sequence[str]) -> None:
                 raise StoreAccessError(self.url, "no right to delete")
 
-        with shown_alive(Watched(), signs(), 0.001):
+        with shown_alive(signs(Watched()), 0.001):
             third.wait()
 
     def test_a_task_goes_on_when_a_sign_cannot_be_put(self) -> None:
@@ -409,7 +408,7 @@ class TestFilesThatNoVersionNames:
             return StoreAccessError("dict://store", "no right")
 
         objects = RefusingObjectStore(DictObjectStore(), refuse)
-        with shown_alive(objects, signs(), 0.001):
+        with shown_alive(signs(objects), 0.001):
             tried.wait()
 
     def test_a_commit_of_files_that_are_gone_fails_and_leaves_the_table_as_it_was(self) -> None:

@@ -35,7 +35,8 @@ COLUMNS = schema_json(id="long", at="integer", name="string", total="double")
 
 
 def metadata(columns: str, *keys: str, **more: Any) -> TableMetadata:
-    return TableMetadata("t", selected(columns, keys), more.pop("max_parallelism", 8), **more)
+    fixed = {"max_parallelism": 8, "sequence_by": None, "ignore_null_updates": False} | more
+    return TableMetadata("t", selected(columns, keys), **fixed)
 
 
 def plan(columns: str = COLUMNS, keys: tuple[str, ...] = ("id",), **more: Any) -> RowPlan:
@@ -67,7 +68,7 @@ def written(planned: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
 
 
 def test_a_policy_for_duplicates_of_a_table_that_has_a_sequence_is_refused() -> None:
-    metadata = TableMetadata("t", schema_json(id="long"), 4, sequence_by="at")
+    metadata = TableMetadata("t", schema_json(id="long"), 4, "at", False)
     options = parse_sink_options({"path": "/t", "onDuplicate": "first"})
     told = r"onDuplicate is 'first', but /t was created with sequenceBy 'at'"
     with pytest.raises(ConfigurationError, match=told):

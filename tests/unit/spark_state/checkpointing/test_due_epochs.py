@@ -23,7 +23,7 @@ NOW = 1_000
 def test_in_processing_time_a_timer_is_due_at_its_time(
     timers: list[int | None], is_due: bool
 ) -> None:
-    times = [SubtaskTime(0, (), timer) for timer in timers]
+    times = [SubtaskTime(0, (), timer, None) for timer in timers]
     assert DueInProcessingTime()(times, NOW, after_tick=True) is is_due
 
 
@@ -31,12 +31,12 @@ def test_in_processing_time_a_timer_is_due_at_its_time(
     ("times", "is_due"),
     [
         ([], False),
-        ([SubtaskTime(40, (90,), None)], True),
-        ([SubtaskTime(40, (90,), 91)], True),
-        ([SubtaskTime(40, (None,), None), SubtaskTime(40, (90,), None)], True),
-        ([SubtaskTime(90, (90,), 50)], False),
-        ([SubtaskTime(90, (80,), None)], False),
-        ([SubtaskTime(40, (90, None), 41)], False),
+        ([SubtaskTime(40, (90,), None, None)], True),
+        ([SubtaskTime(40, (90,), 91, None)], True),
+        ([SubtaskTime(40, (None,), None, None), SubtaskTime(40, (90,), None, None)], True),
+        ([SubtaskTime(90, (90,), 50, None)], False),
+        ([SubtaskTime(90, (80,), None, None)], False),
+        ([SubtaskTime(40, (90, None), 41, None)], False),
     ],
     ids=[
         "no epoch yet",
@@ -55,12 +55,12 @@ def test_in_event_time_after_a_tick_an_epoch_is_due_if_its_watermark_is_a_new_on
 
 
 def test_in_event_time_the_policy_of_several_watermarks_counts() -> None:
-    times = [SubtaskTime(50, (90, 50), None)]
+    times = [SubtaskTime(50, (90, 50), None, None)]
     assert not DueInEventTime("min")(times, NOW, after_tick=True)
     assert DueInEventTime("max")(times, NOW, after_tick=True)
 
 
 def test_in_event_time_what_did_not_fire_for_want_of_a_tick_is_due() -> None:
-    times = [SubtaskTime(90, (90,), 90)]
+    times = [SubtaskTime(90, (90,), 90, None)]
     assert DueInEventTime("min")(times, NOW, after_tick=False)
-    assert not DueInEventTime("min")([SubtaskTime(90, (90,), 91)], NOW, after_tick=False)
+    assert not DueInEventTime("min")([SubtaskTime(90, (90,), 91, None)], NOW, after_tick=False)

@@ -11,7 +11,7 @@ Reached = tuple[int | None, ...]
 
 
 def barrier(watermark_ms: int, *reached_ms: int | None) -> SubtaskTime:
-    return SubtaskTime(watermark_ms, reached_ms, next_timer_ms=None)
+    return SubtaskTime(watermark_ms, reached_ms, next_timer_ms=None, batch_ms=None)
 
 
 def test_before_the_first_epoch_the_watermark_is_0() -> None:

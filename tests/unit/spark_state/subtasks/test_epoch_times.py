@@ -98,7 +98,7 @@ def test_the_watermark_follows_the_rows_by_an_epoch_and_late_rows_by_two(
     assert run(host, 0, [("a", 50), ("b", None), ("c", 0)]) == {"a": (1000, 0), "b": (1000, 0)}
     assert host.report is not None
     assert (host.report.rows_in, host.report.late_rows) == (2, 1)
-    assert barrier_times(host) == (SubtaskTime(0, (40,), None),)
+    assert barrier_times(host) == (SubtaskTime(0, (40,), None, None),)
     assert run(host, 1, [("a", 1), ("b", 100)]) == {"a": (1001, 40), "b": (1001, 40)}
     assert run(host, 2, [("a", 40), ("b", 41)]) == {"b": (1002, 90)}
     assert run(host, 3, [("a", 90), ("b", 91)]) == {"b": (1003, 90)}
@@ -107,7 +107,7 @@ def test_the_watermark_follows_the_rows_by_an_epoch_and_late_rows_by_two(
 def test_a_late_row_still_counts_for_its_watermark(opened: Callable[..., Host]) -> None:
     host = opened(events=replace(EVENTS, delays_ms=(-500,)))
     run(host, 0, [("a", 0)])
-    assert barrier_times(host) == (SubtaskTime(0, (500,), None),)
+    assert barrier_times(host) == (SubtaskTime(0, (500,), None, None),)
 
 
 def test_an_epoch_that_runs_again_has_the_watermark_that_it_had(
@@ -131,7 +131,7 @@ def test_a_subtask_without_rows_has_the_watermark_of_all_also_at_another_paralle
     assert barrier_times(hosts[0]) != barrier_times(hosts[0])[::-1]
     for host in hosts:
         run(host, 1, [])
-    assert barrier_times(hosts[0]) == (SubtaskTime(47, (47,), None),) * 2
+    assert barrier_times(hosts[0]) == (SubtaskTime(47, (47,), None, None),) * 2
     only = opened(parallelism=1, run_id="run-2")
     assert set(run(only, 2, [("a", 60)]).values()) == {(1002, 47)}
 
@@ -152,7 +152,7 @@ def test_without_event_times_the_watermark_stays_0(opened: Callable[..., Host]) 
     host = opened(events=EventTimes(None, (), "min", drops_late=False))
     assert run(host, 0, [("a", 50)]) == {"a": (1000, 0)}
     assert run(host, 1, [("a", 0)]) == {"a": (1001, 0)}
-    assert barrier_times(host) == (SubtaskTime(0, (), None),)
+    assert barrier_times(host) == (SubtaskTime(0, (), None, None),)
 
 
 def test_an_operator_that_knows_no_time_says_nothing_of_it(open_host: OpenHost) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.operators.epoch_files import AttemptFiles, EpochFiles
+from checkpoint_store.files.state_file_store import StateFileStore
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing import snapshot_policy
 from spark_state.subtasks import changelog_merge
@@ -145,7 +146,7 @@ def test_a_merge_of_many_bytes_is_several(
     monkeypatch.setattr(snapshot_policy, "MERGED_BYTES", 12_000)
     monkeypatch.setattr(snapshot_policy, "_LEAST_MERGED", 2)
     read: Counter[str] = Counter()
-    read_states = EpochFiles.read_each
+    read_states = StateFileStore.read_each
 
     def counting(store: Any, handles: Any, key_groups: Any) -> Any:
         read.update(handle.name for handle in handles)
@@ -153,7 +154,7 @@ def test_a_merge_of_many_bytes_is_several(
 
     host, expected = open_host(), Expected()
     with monkeypatch.context() as patch:
-        patch.setattr(EpochFiles, "read_each", counting)
+        patch.setattr(StateFileStore, "read_each", counting)
         for _ in expected.run(host, MANY + 6):
             pass
     assert chain(host)[1:4] == [12, 12, 3]

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import parse_state_file
 from checkpoint_store.epochs.store_metadata import StoreMetadata
-from checkpoint_store.files.document import decode_handle
+from checkpoint_store.files.document_body import decode_handle
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, STATE, STATE_METADATA
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
@@ -87,7 +87,7 @@ def test_files_have_all_rows_in_order_and_all_key_groups_once(tmp_path: Path) ->
     checkpoints = CompletedCheckpointStore(LocalObjectStore(tmp_path))
     ids: list[int] = []
     for handle in handles:
-        for _, batches in checkpoints.files.read_each([handle], handle.key_groups):
+        for _, batches in checkpoints.files.states.read_each([handle], handle.key_groups):
             rows = pa.Table.from_batches(batches)
             places = rows.select([KEY_GROUP_COLUMN, "id"]).to_pylist()
             assert [tuple(place.values()) for place in places] == sorted(

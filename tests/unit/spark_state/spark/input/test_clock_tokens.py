@@ -94,13 +94,13 @@ def test_a_clock_goes_by_the_times_of_all_runs_that_may_count(tmp_path: Path) ->
     """Two drivers have run an epoch, and a timer of either driver may be due."""
     store = LocalObjectStore(tmp_path / "query" / "counts")
     before = LoneSubtask(store, Operator("run-a", 1), 0)
-    before.publish(0, None, {0: 0}, time=SubtaskTime(0, (), 10))
+    before.publish(0, None, {0: 0}, time=SubtaskTime(0, (), 10, None))
     before.complete()
     reading = clock(tmp_path)
     assert [time.next_timer_ms for time in reading.newest_times("query")] == [10]
     base = before.base(1)
     drivers = [before, LoneSubtask(store, Operator("run-b", 1), 0)]
     for driver, timer_ms in zip(drivers, (20, 30), strict=True):
-        driver.publish(1, base, {0: timer_ms}, time=SubtaskTime(1, (), timer_ms))
+        driver.publish(1, base, {0: timer_ms}, time=SubtaskTime(1, (), timer_ms, None))
         driver.complete()
     assert {time.next_timer_ms for time in reading.newest_times("query")} == {20, 30}

@@ -35,7 +35,7 @@ class ScriptedStores:
         assert query_id == "query"
         self.reads += 1
         used, reached = self.watermarks
-        return [SubtaskTime(used, (reached,), self.timer_ms)]
+        return [SubtaskTime(used, (reached,), self.timer_ms, None)]
 
     def _check(self) -> None:
         if self.is_down:
