@@ -37,9 +37,7 @@ from spark_state.processor.handles import record_states
 from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     EpochInputs,
-    OneInput,
     SideInput,
-    UnitedInputs,
     control_key_group,
 )
 from spark_state.processor.input.epoch_time import both_times, no_time, time_mode_named
@@ -254,10 +252,7 @@ class ScriptedOperator:
         schemas = ParsedSchemas(schema_of)
         states = record_states(pickle.loads(pickled), schemas, self._time_mode, api.handle_type)
         has_time, initial = self._event_times is not None, self._initial
-        inputs: EpochInputs = OneInput(self._rows.layout)
-        if has_time or initial is not None:
-            sides = () if initial is None else (initial.input,)
-            inputs = UnitedInputs(self._rows.layout, sides, tells_time=has_time)
+        sides = () if initial is None else (initial.input,)
         first_steps = () if initial is None else (api.initial_step,)
         key_fields = self._rows.key_fields
         return OperatorSpec(
@@ -270,7 +265,7 @@ class ScriptedOperator:
             processor=ProcessorSpec(
                 pickled_processor=pickled,
                 run_plan=RunPlan(
-                    inputs,
+                    EpochInputs(self._rows.layout, sides, tells_time=has_time),
                     (*first_steps, *api.steps(self._time_mode, states.keyed)),
                     api.row_form,
                     api.serve,
