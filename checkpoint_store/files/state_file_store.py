@@ -147,7 +147,7 @@ class StateFileStore:
         self, file: StateFile | None, handle: StateHandle, key_groups: KeyGroupRange
     ) -> Iterator[pa.RecordBatch]:
         if file is None:
-            return DatabaseFileStore(self.store, self.unique).read(handle, key_groups)
+            return DatabaseFileStore(self.store).read(handle, key_groups)
         return file.rows(handle, key_groups)
 
 

@@ -47,11 +47,12 @@ def key_group_of(key: int) -> int:
 
 @dataclass
 class WrittenFiles:
-    """SnapshotFiles in memory."""
+    """AttemptFiles in memory."""
 
     files: list[tuple[pa.Table, KeyGroupRange]] = field(default_factory=list)
 
-    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+    def write(self, kind: str, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        assert kind == "snapshot"
         self.files.append((rows, key_groups))
         name = f"snapshot-{len(self.files)}"
         return StateHandle("snapshot", name, 1, "00", key_groups, 0, rows.num_rows)

@@ -9,8 +9,9 @@ from itertools import count
 from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
+from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
@@ -39,18 +40,17 @@ class StoredDatabases(WrittenFiles):
     @property
     def databases(self) -> DatabaseFileStore:
         """The databases of the store."""
-        return DatabaseFileStore(LocalObjectStore(self.folder / "store"), unique_of_uuid)
+        return DatabaseFileStore(LocalObjectStore(self.folder / "store"))
 
     def write_database(
-        self,
-        folder: Path,
-        contents: DatabaseContents,
-        uploaded: Mapping[str, FilePart],
-        key_groups: KeyGroupRange,
+        self, folder: Path, contents: DatabaseContents, uploaded: Mapping[str, FilePart]
     ) -> StateHandle:
-        """See SnapshotFiles."""
-        place = DatabasePlace("epochs", self.epoch, 0, 0, key_groups)
-        return self.databases.write(folder, contents, uploaded, place)
+        """See AttemptFiles."""
+
+        def new_name(kind: NamedKind) -> str:
+            return str(StateFileName("epochs", kind, 0, 0, unique_of_uuid()))
+
+        return self.databases.write(folder, contents, uploaded, self.epoch, new_name)
 
     def tables(self) -> set[str]:
         """The names of the uploaded tables."""
