@@ -89,7 +89,7 @@ class ResidentState:
                 self._backend, self._settings = backend, attempt.spec.backend
             case Extend(handles):
                 for state in _announced(base, attempt.spec):
-                    self.backend.restore_descriptor(state.descriptor)
+                    self.backend.open_table(state.descriptor)
                 rows = self._apply(self.backend, base, handles, attempt)
             case UndoSealed():
                 self.backend.undo_sealed()

@@ -370,7 +370,7 @@ class KeyedStateBackendContract:
         states.backend.snapshot().write(written)
         other = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
         for descriptor in (VALUE, LIST, MAP):
-            other.restore_descriptor(descriptor)
+            other.open_table(descriptor)
         for rows, _ in written.files:
             other.apply(rows.to_batches())
         assert other.descriptors == (VALUE, LIST, MAP)
@@ -417,7 +417,7 @@ class KeyedStateBackendContract:
         other_type = pa.struct([pa.field("n", pa.string())])
         other = StateDescriptor("totals", "value", other_type, schema.replace("long", "string"))
         backend = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
-        backend.restore_descriptor(stored)
+        backend.open_table(stored)
         backend.state(stored)
         with pytest.raises(StateMigrationError, match="'totals'"):
             backend.state(other)

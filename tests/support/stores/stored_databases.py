@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
-from spark_state.rocksdb.database_restore import DatabaseRestore
+from spark_state.rocksdb.database_restore import restored_backend
 from spark_state.rocksdb.local_copies import DatabaseHome, LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
@@ -79,6 +78,4 @@ class StoredDatabases(WrittenFiles):
         home = DatabaseHome(self.folder / f"backend-{next(self.numbers)}", copies=self.copies)
         states = [StoredState(descriptor, 0) for descriptor in descriptors]
         files = BackendRestore(tuple(handles), states, self.databases, nobody_minds)
-        restore = DatabaseRestore(files, home)
-        new = partial(RocksDBKeyedStateBackend, key_groups, KEYS, PLAIN_FORMS, home)
-        return restore.backend(new), restore.rest
+        return restored_backend(key_groups, KEYS, PLAIN_FORMS, home, files)
