@@ -52,8 +52,7 @@ from spark_state.processor.processor_api import (
 )
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import ParsedSchemas, arrow_schema, key_columns
-from spark_state.processor.timed_steps import timers_of
-from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
+from spark_state.processor.timed_steps import DUE_TIMERS, timers_of
 from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
@@ -68,7 +67,6 @@ from spark_state.testing.ddl_schemas import schema_of
 from spark_state.testing.scripted_rows import KeyedRows
 
 MAX_PARALLELISM = 16
-_TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
 _BLOCK = BlockSize(rows=10_000, bytes=64 << 20)
 _OPERATOR, _QUERY = "operator-0", "scripted"
 _INITIAL_COLUMN = "_cowstate_initial"
@@ -208,7 +206,7 @@ class ScriptedOperator:
         if self._time_mode == "None":
             return {}
         held: dict[Any, list[int]] = {}
-        url, name = self._request(0).store_url, _TIMERS[self._time_mode]
+        url, name = self._request(0).store_url, DUE_TIMERS[self._time_mode][0]
         for row in open_store(url, state=name).read().to_pylist():
             expiry_ms = row.pop("expiry_ms")
             key = frozen(tuple(row.values()))
