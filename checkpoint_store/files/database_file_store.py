@@ -22,7 +22,7 @@ from checkpoint_store.files.database_contents import (
 from checkpoint_store.files.database_readers import database_reader
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_file_name import NamedKind, StateFileName
+from checkpoint_store.files.state_file_name import NamedKind
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.files.working_directory import (
     telling_what_the_disk_refuses,
@@ -31,7 +31,6 @@ from checkpoint_store.files.working_directory import (
 from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 # Each table is in memory during its transfer.
 _TABLES_AT_ONCE = 4
@@ -46,18 +45,6 @@ def no_local_copy(part: FilePart) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabasePlace:
-    """The place of a database in a store, and the numbers in the names of its objects.
-    `key_groups`: the key groups whose rows count."""
-
-    directory: str
-    epoch: int
-    subtask: int
-    attempt: int
-    key_groups: KeyGroupRange
-
-
-@dataclass(frozen=True, slots=True)
 class DatabaseFileStore:
     """The databases in `store`. Safe to use from several threads and processes."""
 
@@ -68,33 +55,32 @@ class DatabaseFileStore:
         folder: Path,
         contents: DatabaseContents,
         uploaded: Mapping[str, FilePart],
-        place: DatabasePlace,
+        epoch: int,
+        new_name: Callable[[NamedKind], str],
     ) -> StateHandle:
         """Write the database in `folder`, durable on return. `contents.tables` names the tables.
-        `uploaded`: the tables that are already in the store, by their local names. Raises OSError
-        if a local file cannot be read."""
+        `uploaded`: the tables that are already in the store, by their local names. `new_name`:
+        makes the name of an object. Raises OSError if a local file cannot be read."""
         missing = [table for table in contents.tables if table not in uploaded]
         parts = in_parallel(
-            lambda table: self._upload((folder / table).read_bytes(), "table", place),
+            lambda table: self._upload((folder / table).read_bytes(), new_name("table")),
             missing,
             _TABLES_AT_ONCE,
         )
         in_store = {**uploaded, **dict(zip(missing, parts, strict=True))}
-        described = self._upload(encode_database(contents), "database", place)
+        described = self._upload(encode_database(contents), new_name("database"))
         return StateHandle(
             kind="database",
             name=described.name,
             length=described.length,
             checksum=described.checksum,
-            key_groups=place.key_groups,
-            epoch=place.epoch,
+            key_groups=contents.key_groups,
+            epoch=epoch,
             rows=sum(count for state in contents.states for _, count in state.entries),
             parts=tuple(in_store[table] for table in contents.tables),
         )
 
-    def _upload(self, data: bytes, kind: NamedKind, place: DatabasePlace) -> FilePart:
-        unique = unique_of_uuid()
-        name = str(StateFileName(place.directory, kind, place.subtask, place.attempt, unique))
+    def _upload(self, data: bytes, name: str) -> FilePart:
         self.store.put(name, data)
         return FilePart(name, len(data), hashlib.sha256(data).hexdigest())
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
+from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
-from checkpoint_store.files.state_file_name import StateFileName
+from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.objects.named_object import read_verified
@@ -75,21 +75,18 @@ class AttemptFiles:
         header = StateFileHeader(kind, self._store_id, by.epoch, by.subtask, key_groups)
         return StateFileStore(self._store).write(rows, header, str(by.directory), by.attempt)
 
-    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """Write rows as a snapshot file."""
-        return self.write("snapshot", rows, key_groups)
-
     def write_database(
-        self,
-        folder: Path,
-        contents: DatabaseContents,
-        uploaded: Mapping[str, FilePart],
-        key_groups: KeyGroupRange,
+        self, folder: Path, contents: DatabaseContents, uploaded: Mapping[str, FilePart]
     ) -> StateHandle:
         """Write a database from a local folder. See DatabaseFileStore."""
         by = self.attempt
-        place = DatabasePlace(str(by.directory), by.epoch, by.subtask, by.attempt, key_groups)
-        return DatabaseFileStore(self._store).write(folder, contents, uploaded, place)
+
+        def new_name(kind: NamedKind) -> str:
+            directory = str(by.directory)
+            return str(StateFileName(directory, kind, by.subtask, by.attempt, unique_of_uuid()))
+
+        databases = DatabaseFileStore(self._store)
+        return databases.write(folder, contents, uploaded, by.epoch, new_name)
 
     def write_operator_state(
         self, data: bytes, broadcast: Mapping[str, str]

@@ -50,9 +50,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Begin with an empty backend and apply `handles`."""
-
-    handles: Handles
+    """Begin with an empty backend and apply all files of the target."""
 
 
 RestorePlan = Keep | UndoSealed | Extend | Restore
@@ -72,7 +70,7 @@ def with_snapshot(handles: Handles, snapshot: Handles, key_groups: KeyGroupRange
 def plan_restore(resident: Resident | None, target: Handles) -> RestorePlan:
     """Return the cheapest way from `resident` (None: nothing in memory) to `target`."""
     if resident is None:
-        return Restore(target)
+        return Restore()
     if resident.handles == target:
         return Keep()
     if resident.before_sealed == target:
@@ -80,4 +78,4 @@ def plan_restore(resident: Resident | None, target: Handles) -> RestorePlan:
     length = len(resident.handles)
     if length and target[:length] == resident.handles:
         return Extend(target[length:])
-    return Restore(target)
+    return Restore()

@@ -36,19 +36,18 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
         )
 
     def memory_bytes(self) -> int:
-        return sum(table.memory_bytes() for table in self._tables.values())
+        return sum(table.memory_bytes() for table in self._tables)
 
     def bytes_on_heap(self, looked_at: int = FEW) -> int:
         return sum(
-            table.memory_bytes(looked_at) + table.undo_bytes(looked_at)
-            for table in self._tables.values()
+            table.memory_bytes(looked_at) + table.undo_bytes(looked_at) for table in self._tables
         )
 
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups
-        return heap_snapshot(self._key_columns, list(self._tables.values()), wanted)
+        return heap_snapshot(self._key_columns, self._tables, wanted)
 
     def check_invariants(self) -> None:
         """Assert the invariants of every table."""
-        for table in self._tables.values():
+        for table in self._tables:
             table.check_invariants()

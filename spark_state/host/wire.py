@@ -47,7 +47,7 @@ class Present:
 class Accepted:
     """The host accepts the request: send the input. `held`: the host's memory now."""
 
-    held: HeldMemory | None = None
+    held: HeldMemory
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,15 @@ ElementRow = tuple[E, Value | None] | None
 """An element and a value (None: deleted). None alone deletes all elements of the key."""
 
 
-class ListSerializer:
+class ElementSerializer:
+    """Base of the serializers whose rows are elements."""
+
+    def deletes(self, rows: Sequence[ElementRow[Any]]) -> list[bool]:
+        """See StateSerializer."""
+        return [row is None or row[1] is None for row in rows]
+
+
+class ListSerializer(ElementSerializer):
     """A serializer for the elements of a list state. `value_type`: from the state's descriptor."""
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
@@ -59,9 +67,6 @@ class ListSerializer:
             raise StateValueError(f"{self._owner}: {values!r} is not a list of tuples")
         return [*map(self.element.to_state, values)]
 
-    def deletes(self, rows: Sequence[ElementRow[int]]) -> list[bool]:
-        return _deletes(rows)
-
     def to_arrow(self, rows: Sequence[ElementRow[int]]) -> pa.StructArray:
         positions: Any = pa.array([None if row is None else row[0] for row in rows], pa.int64())
         values = self.element.to_arrow([None if row is None else row[1] for row in rows])
@@ -72,7 +77,7 @@ class ListSerializer:
         return _rows(positions.to_pylist(), self.element.from_arrow(values))
 
 
-class MapSerializer:
+class MapSerializer(ElementSerializer):
     """A serializer for the entries of a map state. `value_type`: from the state's descriptor."""
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
@@ -93,9 +98,6 @@ class MapSerializer:
         """Return a value as a row, with field names if the forms have names."""
         return self._make_row(self._value_names, value)
 
-    def deletes(self, rows: Sequence[ElementRow[Value]]) -> list[bool]:
-        return _deletes(rows)
-
     def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:
         thaw = self.keys.thaw
         keys = self.key.to_arrow([None if row is None else thaw(row[0]) for row in rows])
@@ -112,16 +114,13 @@ class MapSerializer:
         )
 
 
-class ValueSerializer:
+class ValueSerializer(ElementSerializer):
     """A serializer for values that expire. A value is the only element, (), of a key. The struct is
     the struct of the value."""
 
     def __init__(self, value: StructSerializer) -> None:
         self.value = value
         self.struct_type = pa.struct([field.with_nullable(True) for field in value.struct_type])
-
-    def deletes(self, rows: Sequence[ElementRow[tuple[()]]]) -> list[bool]:
-        return _deletes(rows)
 
     def to_arrow(self, rows: Sequence[ElementRow[tuple[()]]]) -> pa.StructArray:
         return self.value.to_arrow([None if row is None else row[1] for row in rows])
@@ -130,13 +129,10 @@ class ValueSerializer:
         return [None if value is None else ((), value) for value in self.value.from_arrow(array)]
 
 
-class TimerSerializer:
+class TimerSerializer(ElementSerializer):
     """A serializer for timers: times in milliseconds since 1970, without values."""
 
     struct_type = pa.struct([pa.field(EXPIRY, pa.int64())])
-
-    def deletes(self, rows: Sequence[ElementRow[int]]) -> list[bool]:
-        return _deletes(rows)
 
     def to_arrow(self, rows: Sequence[ElementRow[int]]) -> pa.StructArray:
         times: Any = pa.array([None if row is None else row[0] for row in rows], pa.int64())
@@ -145,10 +141,6 @@ class TimerSerializer:
     def from_arrow(self, array: Any) -> list[ElementRow[int]]:
         times = array.flatten()[0].to_pylist()
         return [None if time is None else (time, ()) for time in times]
-
-
-def _deletes(rows: Sequence[ElementRow[Any]]) -> list[bool]:
-    return [row is None or row[1] is None for row in rows]
 
 
 def _rows(elements: Sequence[Any], values: Sequence[Value | None]) -> list[Any]:

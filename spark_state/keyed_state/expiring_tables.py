@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from checkpoint_store.files.element_columns import EXPIRES
-from spark_state.keyed_state.element_serializers import Value
+from spark_state.keyed_state.element_serializers import ElementSerializer, Value
 from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -93,16 +93,13 @@ class ExpiringValues:
         self._elements.remove(())
 
 
-class ExpiringSerializer:
+class ExpiringSerializer(ElementSerializer):
     """A serializer for elements with an expiry time: the struct of `elements` and a column
     `_expires_ms`."""
 
     def __init__(self, elements: StateSerializer[Any]) -> None:
         self._elements = elements
         self.struct_type = pa.struct([*elements.struct_type, pa.field(EXPIRES, pa.int64())])
-
-    def deletes(self, rows: Sequence[Any]) -> list[bool]:
-        return self._elements.deletes(rows)
 
     def to_arrow(self, rows: Sequence[Any]) -> pa.StructArray:
         plain = [

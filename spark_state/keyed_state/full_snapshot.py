@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_state_snapshot import RowFiles
 from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -61,11 +61,11 @@ class FullSnapshot:
         self._states = states
         self._let_go = let_go
 
-    def write(self, files: RowFiles) -> tuple[StateHandle, ...]:
+    def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
         """Write all entries as puts. Without entries there is no file."""
         try:
             return tuple(
-                files.write_snapshot(rows, key_groups) for rows, key_groups in self._files()
+                files.write("snapshot", rows, key_groups) for rows, key_groups in self._files()
             )
         finally:
             self.release()

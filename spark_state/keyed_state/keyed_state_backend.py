@@ -81,8 +81,8 @@ Table = TypeVar("Table", bound=BackendTable)
 
 
 @dataclass(frozen=True, slots=True)
-class _Dropped(Generic[Table]):
-    """A state that an epoch dropped. The drop can still be undone."""
+class HeldState(Generic[Table]):
+    """A state of a backend, registered or only restored."""
 
     descriptor: StateDescriptor
     serializer: StateSerializer[Any]
@@ -103,20 +103,19 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._forms = forms
         self._clock = EpochClock()
         self._current = CurrentKey(key_groups.start)
-        self._tables: dict[str, Table] = {}
-        self._serializers: dict[str, StateSerializer[Any]] = {}
-        self._descriptors: dict[str, StateDescriptor] = {}
-        self._dropped: dict[str, _Dropped[Table]] = {}
-        self._sealed_dropped: dict[str, _Dropped[Table]] = {}
+        self._states: dict[str, HeldState[Table]] = {}
+        # States that an epoch dropped. The drop can still be undone.
+        self._dropped: dict[str, HeldState[Table]] = {}
+        self._sealed_dropped: dict[str, HeldState[Table]] = {}
 
     @property
     def descriptors(self) -> tuple[StateDescriptor, ...]:
         """All states, registered or only restored."""
-        return tuple(self._descriptors.values())
+        return tuple(state.descriptor for state in self._states.values())
 
-    def restore_descriptor(self, descriptor: StateDescriptor) -> None:
-        """Announce a state of the store, before the state's files are applied."""
-        self.state(descriptor)
+    @property
+    def _tables(self) -> list[Table]:
+        return [state.table for state in self._states.values()]
 
     def state(self, descriptor: StateDescriptor) -> State:
         """Register a state and return the state of the current key. Raises the errors of
@@ -124,34 +123,35 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return state_of_key(self.open_table(descriptor))
 
     def open_table(self, descriptor: StateDescriptor) -> OpenTable:
-        """Register a state and return the state's table. A change of `ttl_ms` does not change the
-        expiry time of values put before.
+        """Register a state and return the state's table. Register a state of the store before the
+        state's files are applied. A change of `ttl_ms` does not change the expiry time of values
+        put before.
 
         If the backend already has a state of the same name, both schemas must be equal: to restore
-        a state whose schema has changed, announce the new schema. Raises StateMigrationError if
+        a state whose schema has changed, register the new schema. Raises StateMigrationError if
         values of the old schema cannot be values of the new schema, see schema_evolution.
         """
         name = descriptor.name
         form = form_of(descriptor, self._forms, self._clock)
-        held = self._descriptors.get(name)
+        held = self._states.get(name)
         if held is not None:
-            check_evolution(held, descriptor)
-            assert held.value_type == descriptor.value_type, "values are held in the other form"
+            check_evolution(held.descriptor, descriptor)
+            same = held.descriptor.value_type == descriptor.value_type
+            assert same, "values are held in the other form"
+            table = held.table
         elif form.has_elements:
-            self._tables[name] = self._new_element_table(descriptor, form.serializer, form.due_time)
+            table = self._new_element_table(descriptor, form.serializer, form.due_time)
         else:
-            self._tables[name] = self._new_value_table(descriptor, form.serializer)
-        self._serializers[name] = form.serializer
-        self._descriptors[name] = descriptor
-        return OpenTable(descriptor.kind, form.seen(self._tables[name]), form.values)
+            table = self._new_value_table(descriptor, form.serializer)
+        self._states[name] = HeldState(descriptor, form.serializer, table)
+        return OpenTable(descriptor.kind, form.seen(table), form.values)
 
     def drop(self, name: str) -> bool:
         """Delete a state with all entries, and return True if the state was there. Changes of the
         state in the current epoch are lost, too, so drop states before any other change."""
-        if name not in self._descriptors:
+        if name not in self._states:
             return False
-        descriptor, serializer = self._descriptors.pop(name), self._serializers.pop(name)
-        self._dropped[name] = _Dropped(descriptor, serializer, self._tables.pop(name))
+        self._dropped[name] = self._states.pop(name)
         return True
 
     def begin(self, now_ms: int) -> None:
@@ -161,21 +161,20 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
     def timers(self, name: str) -> Timers:
         """Return the timers of the current key in a state."""
-        table: Any = self._tables[name]
+        table: Any = self._states[name].table
         return Timers(table)
 
     def next_timer_ms(self) -> int | None:
         """Return the time of the next timer, None if there is no timer."""
-        of_timers = [name for name, held in self._descriptors.items() if held.kind == "timers"]
-        times = [self.next_due_ms(name) for name in of_timers]
+        times = [table.next_due_ms() for table in self._timer_tables()]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def number_of_timers(self) -> int:
         """Return the number of registered timers."""
-        tables: list[Any] = [
-            self._tables[name] for name, held in self._descriptors.items() if held.kind == "timers"
-        ]
-        return sum(map(len, tables))
+        return sum(map(len, self._timer_tables()))
+
+    def _timer_tables(self) -> list[Any]:
+        return [state.table for state in self._states.values() if state.descriptor.kind == "timers"]
 
     def memory_bytes(self) -> int | None:
         """Estimate the bytes of memory of the entries, at a cost that does not grow with the
@@ -211,10 +210,10 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def remove_expired(self, most: int) -> int:
         """Remove up to `most` expired values. Returns the number of removed values."""
         removed = 0
-        for name, descriptor in self._descriptors.items():
-            if descriptor.ttl_ms is None:
+        for name, state in self._states.items():
+            if state.descriptor.ttl_ms is None:
                 continue
-            table: Any = self._tables[name]
+            table: Any = state.table
             for expired in [*islice(self._due(name, self._clock.now_ms), most - removed)]:
                 self.set_current_key(expired.key, expired.key_group)
                 table.remove(expired.element)
@@ -239,28 +238,22 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def _due(self, name: str, until_ms: int) -> Iterator[Due]:
         """Yield the elements of a state due at `until_ms` or before, the earliest first. The state
         must not change during the iteration."""
-        table: Any = self._tables[name]
+        table: Any = self._states[name].table
         for time_ms, (key_group, key, element) in table.due(until_ms):
             yield Due(time_ms, key, key_group, element)
 
-    def next_due_ms(self, name: str) -> int | None:
-        """Return the earliest due time of a state's elements, None if no element becomes due."""
-        table: Any = self._tables[name]
-        next_ms: int | None = table.next_due_ms()
-        return next_ms
-
     def number_of_changes(self) -> int:
         """Upper bound of the number of values and elements that the current epoch changed."""
-        return sum(table.number_of_changes() for table in self._tables.values())
+        return sum(table.number_of_changes() for table in self._tables)
 
     def __len__(self) -> int:
         """Return the number of entries of all states."""
-        return sum(map(len, self._tables.values()))
+        return sum(map(len, self._tables))
 
     def entries_by_key_group(self) -> Sequence[int]:
         """Return the number of entries of each key group, in the order of the key groups."""
         entries = [0] * len(self.key_groups)
-        for table in self._tables.values():
+        for table in self._tables:
             for key_group, size in table.sizes().items():
                 entries[key_group - self.key_groups.start] += size
         return entries
@@ -286,11 +279,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def changes(self) -> pa.Table:
         """Return the changes of the current epoch as rows of a changelog file. Raises
         StateHostError if a read failed."""
-        return to_table(self._key_columns, [table.changes() for table in self._tables.values()])
+        return to_table(self._key_columns, [table.changes() for table in self._tables])
 
     def seal(self) -> None:
         """End the current epoch. The epoch can be undone until the next seal."""
-        for table in self._tables.values():
+        for table in self._tables:
             table.seal()
         for state in self._sealed_dropped.values():
             self._delete(state.table)
@@ -298,30 +291,24 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
     def rollback(self) -> None:
         """Undo the changes of the current epoch."""
-        for table in self._tables.values():
+        for table in self._tables:
             table.rollback()
-        dropped, self._dropped = self._dropped, {}
-        self._take_back(dropped)
+        self._states |= self._dropped
+        self._dropped = {}
 
     def undo_sealed(self) -> None:
         """Undo the last sealed epoch."""
-        for table in self._tables.values():
+        for table in self._tables:
             table.undo_sealed()
-        dropped, self._sealed_dropped = self._sealed_dropped, {}
-        self._take_back(dropped)
-
-    def _take_back(self, dropped: dict[str, _Dropped[Table]]) -> None:
-        for name, state in dropped.items():
-            self._descriptors[name] = state.descriptor
-            self._serializers[name] = state.serializer
-            self._tables[name] = state.table
+        self._states |= self._sealed_dropped
+        self._sealed_dropped = {}
 
     def apply(
         self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
     ) -> None:
         """Apply the rows of a file to `states` (None: to all states), in the order of the file.
 
-        The states are announced, and the current epoch has no changes. `batches` are all rows of
+        The states are registered, and the current epoch has no changes. `batches` are all rows of
         the file for some key groups.
         """
         growth: Growth | None = None
@@ -330,11 +317,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 growth = noted_growth(batch.schema)
             in_file = {column.name for column in state_columns(batch.schema)}
             applied = in_file if states is None else in_file.intersection(states)
-            unknown = applied - self._serializers.keys()
-            assert not unknown, f"states {unknown} were not announced"
-            serializers = {name: self._serializers[name] for name in applied}
+            unknown = applied - self._states.keys()
+            assert not unknown, f"states {unknown} are not registered"
+            serializers = {name: self._states[name].serializer for name in applied}
             for entries in from_batch(self._key_columns, serializers, batch):
-                self._tables[entries.name].apply(_with_growth(entries, growth))
+                self._states[entries.name].table.apply(_with_growth(entries, growth))
 
     def close(self) -> None:
         """Give up all resources other than memory. Snapshots not yet written stay."""

@@ -71,21 +71,28 @@ class OpenTable:
 
 def form_of(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> StateForm:
     """Return the form of a state. `clock` says which values have expired."""
-    owner = f"state {descriptor.name!r}"
+    owner, ttl_ms = f"state {descriptor.name!r}", descriptor.ttl_ms
+    is_value = descriptor.kind == "value"
+    values: Any
     match descriptor.kind:
         case "value":
-            return _form_of_value(
-                StructSerializer(descriptor.value_type, owner, forms), descriptor, clock
-            )
+            values = StructSerializer(descriptor.value_type, owner, forms)
         case "list":
-            lists = ListSerializer(descriptor.value_type, owner, forms)
-            return _form_of_elements(lists, descriptor, clock)
+            values = ListSerializer(descriptor.value_type, owner, forms)
         case "map":
-            maps = MapSerializer(descriptor.value_type, owner, forms)
-            return _form_of_elements(maps, descriptor, clock)
+            values = MapSerializer(descriptor.value_type, owner, forms)
         case "timers":
-            timers = TimerSerializer()
-            return StateForm(timers, timers, True, lambda time_ms, _: time_ms, _as_it_is)
+            values = TimerSerializer()
+            return StateForm(values, values, True, lambda time_ms, _: time_ms, _as_it_is)
+    if ttl_ms is None:
+        return StateForm(values, values, not is_value, None, _as_it_is)
+
+    def seen(table: Any) -> Any:
+        elements: ExpiringElements[Any] = ExpiringElements(table, ttl_ms, clock)
+        return ExpiringValues(elements) if is_value else elements
+
+    elements = ExpiringSerializer(ValueSerializer(values) if is_value else values)
+    return StateForm(elements, values, True, expiry_of, seen)
 
 
 def state_of_key(opened: OpenTable) -> State:
@@ -99,36 +106,6 @@ def state_of_key(opened: OpenTable) -> State:
             return MapState(opened.table, opened.values)
         case "timers":
             return Timers(opened.table)
-
-
-def _form_of_value(
-    values: StructSerializer, descriptor: StateDescriptor, clock: EpochClock
-) -> StateForm:
-    ttl_ms = descriptor.ttl_ms
-    if ttl_ms is None:
-        return StateForm(values, values, False, None, _as_it_is)
-    return StateForm(
-        ExpiringSerializer(ValueSerializer(values)),
-        values,
-        True,
-        expiry_of,
-        lambda table: ExpiringValues(ExpiringElements(table, ttl_ms, clock)),
-    )
-
-
-def _form_of_elements(
-    elements: StateSerializer[Any], descriptor: StateDescriptor, clock: EpochClock
-) -> StateForm:
-    ttl_ms = descriptor.ttl_ms
-    if ttl_ms is None:
-        return StateForm(elements, elements, True, None, _as_it_is)
-    return StateForm(
-        ExpiringSerializer(elements),
-        elements,
-        True,
-        expiry_of,
-        lambda table: ExpiringElements(table, ttl_ms, clock),
-    )
 
 
 def _as_it_is(table: Any) -> Any:

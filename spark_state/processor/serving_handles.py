@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 from spark_state.errors import ConfigurationError
@@ -49,61 +48,45 @@ class _UndeclaredState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ServedStates:
-    """States that a handle returns. `states`: states of keys by name, each with its kind. `drop`:
-    deletes a state."""
-
-    states: Mapping[str, tuple[StateKind, Any]]
-    timers: Any
-    operator_states: OperatorStates
-    drop: Callable[[str], None]
-
-
-def serving_handle(served: ServedStates, handle_type: type[DeclaringHandle]) -> DeclaringHandle:
-    """Return a handle for the served states."""
-    states = served.states
-
+def serving_handle(
+    states: Sequence[StateDescriptor],
+    opened: Callable[[StateDescriptor], Any],
+    operator_states: OperatorStates,
+    drop: Callable[[str], None],
+    handle_type: type[DeclaringHandle],
+) -> DeclaringHandle:
+    """Return a handle for these states. `opened`: opens a state, or the timers, in the form of the
+    API. `drop`: deletes a state."""
+    by_name = {state.name: (state.kind, opened(state)) for state in states}
+    timers = [state for kind, state in by_name.values() if kind == "timers"]
     dropped: set[str] = set()
 
     def look_up(kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None) -> Any:
-        if name not in states:
-            return _UndeclaredState(kind, name, states, dropped)
-        if states[name][0] != kind:
+        if name not in by_name:
+            return _UndeclaredState(kind, name, by_name, dropped)
+        if by_name[name][0] != kind:
             raise ConfigurationError(
                 f"state {name!r} was no {kind} state when the query was planned; init must declare "
                 "the same states always"
             )
-        return states[name][1]
+        return by_name[name][1]
 
     def drop_state(name: str) -> None:
-        if name in states:
+        if name in by_name:
             raise ConfigurationError(
                 f"init deletes state {name!r}, which it did not delete when the query was planned; "
                 "init must declare and delete the same states always"
             )
         dropped.add(name)
-        served.drop(name)
+        drop(name)
 
     def look_up_operator_state(
         mode: OperatorStateMode, name: str, _schemas: tuple[Any, ...]
     ) -> Any:
-        return served.operator_states.look_up(mode, name)
+        return operator_states.look_up(mode, name)
 
-    return handle_type(look_up, served.timers, drop_state, look_up_operator_state)
-
-
-def served_states(
-    states: Sequence[StateDescriptor],
-    opened: Callable[[StateDescriptor], Any],
-    operator_states: OperatorStates,
-    drop: Callable[[str], None],
-) -> ServedStates:
-    """Collect the states that a handle returns. `opened`: opens a state, or the timers, in the form
-    of the API."""
-    by_name = {state.name: (state.kind, opened(state)) for state in states}
-    timers = [state for kind, state in by_name.values() if kind == "timers"]
-    return ServedStates(by_name, timers[0] if timers else WITHOUT_TIME, operator_states, drop)
+    of_handle = timers[0] if timers else WITHOUT_TIME
+    return handle_type(look_up, of_handle, drop_state, look_up_operator_state)
 
 
 def serve_by_key(
@@ -113,5 +96,4 @@ def serve_by_key(
     drop: Callable[[str], None],
 ) -> DeclaringHandle:
     """Return the handle of PySpark's processors, for states of the current key. See Serve."""
-    served = served_states(states, backend.state, operator_states, drop)
-    return serving_handle(served, ProcessorHandle)
+    return serving_handle(states, backend.state, operator_states, drop, ProcessorHandle)

@@ -19,19 +19,36 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from checkpoint_store.files.database_file_store import no_local_copy, tables_of
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from spark_state.codecs.codec import Forms
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.backend_restore import BackendRestore
+from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.rocksdb.database import IF_THE_DISK_IS_FULL, ReadOnlyDatabase, files_below
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.restored_database import RestoredDatabase, has_same_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 
 NewBackend = Callable[[RestoredDatabase | None], RocksDBKeyedStateBackend]
+
+
+def restored_backend(
+    key_groups: KeyGroupRange,
+    key_columns: KeyColumns,
+    forms: Forms,
+    home: DatabaseHome,
+    restore: BackendRestore,
+) -> tuple[RocksDBKeyedStateBackend, tuple[StateHandle, ...]]:
+    """Return a backend with all states registered and all entries of the databases, and the files
+    still to apply. Raises the errors of DatabaseRestore.backend."""
+    databases = DatabaseRestore(restore, home)
+    new = partial(RocksDBKeyedStateBackend, key_groups, key_columns, forms, home)
+    return databases.backend(new), databases.rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +112,7 @@ class DatabaseRestore:
             raise
         try:
             for state in self._restore.states:
-                backend.restore_descriptor(state.descriptor)
+                backend.open_table(state.descriptor)
             backend.forget_others()
             with closing(self._others()) as others:
                 for database, files in others:

@@ -108,7 +108,7 @@ class RocksDBElementTable(Generic[E, V]):
         self._found: _OfKey[E, V] | None = None
 
     def __len__(self) -> int:
-        return len(self.counts) + sum(of_key.more() for of_key in self._of_keys.values())
+        return self.counts.total() + sum(of_key.more() for of_key in self._of_keys.values())
 
     def exists(self) -> bool:
         return self._exists(self._find())
@@ -269,7 +269,7 @@ class RocksDBElementTable(Generic[E, V]):
 
     def sizes(self) -> dict[int, int]:
         """Return the number of elements by key group, after the last sealed epoch."""
-        return self.counts.by_key_group()
+        return self.counts
 
     def number_of_changes(self) -> int:
         """Upper bound of the number of elements that the current epoch changed."""
@@ -305,7 +305,7 @@ class RocksDBElementTable(Generic[E, V]):
         batch, sealed = Batch(), self._sealed
         self._sealed = {}
         for of_key in sealed.values():
-            self.counts.add(of_key.key_group, -of_key.more())
+            self.counts[of_key.key_group] -= of_key.more()
             for element, before, now in of_key.changed():
                 self._write_element(batch, of_key, element, (now, before))
         self._database.write(batch)
@@ -335,7 +335,7 @@ class RocksDBElementTable(Generic[E, V]):
         for key, of_key in self._of_keys.items():
             if of_key.now or of_key.is_cleared:
                 changed[key] = of_key
-                self.counts.add(of_key.key_group, of_key.more())
+                self.counts[of_key.key_group] += of_key.more()
                 for element, before, now in of_key.changed():
                     self._write_element(batch, of_key, element, (before, now))
         self._database.write(batch)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
 from checkpoint_store.files.database_file_store import tables_of
 from checkpoint_store.files.state_handle import FilePart, StateHandle
-from spark_state.keyed_state.keyed_state_snapshot import SnapshotFiles
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.rocksdb.database import DatabaseCheckpoint
 from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable
 from spark_state.state_descriptor import StateDescriptor
@@ -43,7 +43,7 @@ class RocksDBIncrementalSnapshot:
         self._uploaded = uploaded
         self._note_uploaded = note_uploaded
 
-    def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
+    def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
         """Upload the snapshot. A database without entries gives no file. Raises StateHostError if a
         new table is damaged."""
         try:
@@ -53,9 +53,7 @@ class RocksDBIncrementalSnapshot:
             tables, small_files = tuple(checkpoint.tables()), checkpoint.small_files()
             checkpoint.check([table for table in tables if table not in self._uploaded])
             contents = replace(self._contents, tables=tables, small_files=small_files)
-            handle = files.write_database(
-                checkpoint.folder, contents, self._uploaded, self.key_groups
-            )
+            handle = files.write_database(checkpoint.folder, contents, self._uploaded)
             self._note_uploaded(checkpoint.folder, tables_of(handle, contents))
             return (handle,)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from spark_state.rocksdb.rocksdb_incremental_snapshot import (
 from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable, rocksdb_snapshot
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
 from spark_state.rocksdb.state_rows_format import StateRowsFormat, state_rows_format
-from spark_state.rocksdb.stored_rows import EntryCounts, StoredRows
+from spark_state.rocksdb.stored_rows import StoredRows
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -86,11 +87,11 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         held = None if self._restored is None else self._restored.state(descriptor)
         if held is None:
             times = database.new_column_family() if has_times else None
-            return StoredRows(database.new_column_family(), times, EntryCounts({}))
+            return StoredRows(database.new_column_family(), times, Counter())
         assert self._restored is not None
         ranges = self._restored.ranges()
         families = [database.kept_column_family(name, ranges) for name in held.families]
-        counts = EntryCounts(self._restored.entries(held))
+        counts = Counter(self._restored.entries(held))
         return StoredRows(families[0], families[1] if has_times else None, counts)
 
     def copy(
@@ -99,14 +100,13 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         """Add the rows of another database, for key groups without entries in this backend. The
         states are registered with their stored schemas. `check`: see BackendRestore. Raises
         StateHostError."""
-        for name, table in self._tables.items():
-            held = restored.state(self._descriptors[name])
+        for state in self._states.values():
+            held, table = restored.state(state.descriptor), state.table
             if held is not None:
                 for own, theirs in zip(table.families(), held.families, strict=True):
                     for start, end in restored.ranges():
                         self._database.copy(other.rows(theirs, start, end), own, check)
-                for key_group, entries in restored.entries(held).items():
-                    table.counts.add(key_group, entries)
+                table.counts.update(restored.entries(held))
                 if isinstance(table, RocksDBElementTable):
                     table.expect_times()
 
@@ -120,7 +120,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
             self._database.drop(family)
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        for table in self._tables.values():
+        for table in self._tables:
             if isinstance(table, RocksDBStateTable):
                 table.read_ahead(keys, key_groups)
 
@@ -128,10 +128,10 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         return self._database.memory_bytes()
 
     def bytes_on_heap(self, looked_at: int = FEW) -> int:
-        return sum(table.bytes_on_heap(looked_at) for table in self._tables.values())
+        return sum(table.bytes_on_heap(looked_at) for table in self._tables)
 
     def forget_what_was_read(self) -> None:
-        for table in self._tables.values():
+        for table in self._tables:
             table.forget_what_was_read()
 
     def has_failed(self) -> bool:
@@ -144,8 +144,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
 
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups
-        tables = list(self._tables.values())
-        return rocksdb_snapshot(self._key_columns, tables, wanted, self._database)
+        return rocksdb_snapshot(self._key_columns, self._tables, wanted, self._database)
 
     def incremental_snapshot(self, held: Sequence[StateHandle]) -> RocksDBIncrementalSnapshot:
         contents = DatabaseContents(
@@ -157,7 +156,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
             ),
             key_type_names=self._key_columns.type_names,
             states=tuple(
-                stored_state(self._descriptors[name], table) for name, table in self._tables.items()
+                stored_state(state.descriptor, state.table) for state in self._states.values()
             ),
             tables=(),
             small_files={},

@@ -55,8 +55,7 @@ class RocksDBStateTable(Generic[S]):
         self._state: S | None = None
 
     def __len__(self) -> int:
-        opened = sum(_more(change) for change in self._changes.values())
-        return len(self.counts) + opened
+        return self.counts.total() + sum(_more(change) for change in self._changes.values())
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
         """Read the states of keys that the processor handles next, together and sorted, up to a
@@ -134,7 +133,7 @@ class RocksDBStateTable(Generic[S]):
 
     def sizes(self) -> dict[int, int]:
         """Return the number of entries by key group, after the last sealed epoch."""
-        return self.counts.by_key_group()
+        return self.counts
 
     def number_of_changes(self) -> int:
         """Return the number of keys that the current epoch changed."""
@@ -158,7 +157,7 @@ class RocksDBStateTable(Generic[S]):
         of_key = self.format.keys.of_key
         self._write((of_key(key, change.key_group), change.now) for key, change in changes.items())
         for change in changes.values():
-            self.counts.add(change.key_group, _more(change))
+            self.counts[change.key_group] += _more(change)
         self._forget()
         self._sealed = changes
 
@@ -175,7 +174,7 @@ class RocksDBStateTable(Generic[S]):
             (of_key(key, change.key_group), change.before) for key, change in sealed.items()
         )
         for change in sealed.values():
-            self.counts.add(change.key_group, -_more(change))
+            self.counts[change.key_group] -= _more(change)
         self._forget()
 
     def apply(self, entries: StateEntries) -> None:
@@ -184,14 +183,12 @@ class RocksDBStateTable(Generic[S]):
         assert not self._changes, "an epoch is running"
         self._forget()
         self._sealed = {}
-        add = self.counts.add
         rows = self.format.keys.of_keys(entries.keys, entries.key_groups)
         assert len(rows) == len(entries.states)
         if entries.growth is not None:
             # With a known growth, new keys need no look-up. The last entry of a key is written
             # last.
-            for key_group, more in entries.growth.items():
-                add(key_group, more)
+            self.counts.update(entries.growth)
             if None in entries.states:
                 self._write(zip(rows, entries.states, strict=True))
             else:
@@ -200,11 +197,10 @@ class RocksDBStateTable(Generic[S]):
         # Only the last entry of a key counts.
         states = dict(zip(rows, zip(entries.key_groups, entries.states, strict=True), strict=True))
         in_order = sorted(states)
-        is_empty = not len(self.counts)
-        held = repeat(None) if is_empty else self._held_at_once(in_order)
+        held = self._held_at_once(in_order) if self.counts.total() else repeat(None)
         for row, data in zip(in_order, held, strict=False):
             key_group, state = states[row]
-            add(key_group, (state is not None) - (data is not None))
+            self.counts[key_group] += (state is not None) - (data is not None)
         self._write((row, states[row][1]) for row in in_order)
 
     def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:

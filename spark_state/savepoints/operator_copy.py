@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
@@ -27,13 +25,12 @@ from checkpoint_store.operators.completed_checkpoint_store import (
 )
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.operators.operator_history import OperatorHistory
-from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
-from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import key_columns, state_descriptor
 from spark_state.processor.stored_schema import struct_from_json
+from spark_state.subtasks.subtask_backends import restored_on_heap
 
 ROWS_AT_ONCE = 1 << 20
 
@@ -106,14 +103,18 @@ class OperatorCopy:
         """Return a backend with all states registered, and the files still to apply."""
         columns = key_columns(struct_from_json(self.history.metadata.key_schema_json).fields)
         database = _first_database(restore.handles)
-        if database is not None:
-            folder = at_end.enter_context(working_directory(self.history.url, database.name))
-            of_backend = key_groups, columns
-            return _begun_in_rocksdb(self.history, restore, folder, of_backend)
-        backend = HeapKeyedStateBackend(key_groups, columns, STATE_FORMS)
-        for state in restore.states:
-            backend.restore_descriptor(state.descriptor)
-        return backend, restore.handles
+        if database is None:
+            return restored_on_heap(key_groups, columns, restore)
+        try:
+            from spark_state.rocksdb.database_restore import restored_backend
+            from spark_state.rocksdb.local_copies import DatabaseHome
+        except ImportError as error:
+            raise DatabaseReaderError(
+                self.history.url, database.name, "rocksdb", str(error)
+            ) from error
+        folder = at_end.enter_context(working_directory(self.history.url, database.name))
+        home = DatabaseHome(folder / "backend")
+        return restored_backend(key_groups, columns, STATE_FORMS, home, restore)
 
     def _operator_state(self, barrier: Barrier, files: AttemptFiles) -> Any:
         held = barrier.operator_state
@@ -121,26 +122,6 @@ class OperatorCopy:
             return None
         (data,) = self.source.files.read_operator_states([held])
         return files.write_operator_state(data, dict(held.broadcast))
-
-
-def _begun_in_rocksdb(
-    history: OperatorHistory,
-    restore: BackendRestore,
-    folder: Path,
-    of_backend: tuple[KeyGroupRange, KeyColumns],
-) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
-    try:
-        from spark_state.rocksdb.database_restore import DatabaseRestore
-        from spark_state.rocksdb.local_copies import DatabaseHome
-        from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-    except ImportError as error:
-        database = _first_database(restore.handles)
-        assert database is not None
-        raise DatabaseReaderError(history.url, database.name, "rocksdb", str(error)) from error
-    home = DatabaseHome(folder / "backend")
-    databases = DatabaseRestore(restore, home)
-    new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, home)
-    return databases.backend(new), databases.rest
 
 
 def _first_database(handles: Sequence[StateHandle]) -> StateHandle | None:

@@ -17,9 +17,10 @@ from typing import Protocol
 
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.checkpointing.kept_state import Counts, RowsOfFiles, rows_of_snapshot
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot, SnapshotFiles
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.subtasks.epoch_request import CheckpointSettings
 from spark_state.subtasks.unnamed_files import UnnamedFiles
 
@@ -150,7 +151,7 @@ class SnapshotWriting:
     of entries in each of the subtask's `key_groups`."""
 
     ranges: Sequence[KeyedStateSnapshot]
-    files: SnapshotFiles
+    files: AttemptFiles
     key_groups: KeyGroupRange
     entries: Counts
 

@@ -60,9 +60,9 @@ class ResidentState:
     def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
         """Return the way from the state in memory to `base`."""
         if self._backend is None or self._backend.has_failed():
-            return Restore(base.handles)
+            return Restore()
         if self._settings != spec.backend or not self._may_lead_to(base, spec):
-            return Restore(base.handles)
+            return Restore()
         return plan_restore(self._resident, base.handles)
 
     def bring_to(self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt) -> RowsOfFiles:
@@ -89,7 +89,7 @@ class ResidentState:
                 self._backend, self._settings = backend, attempt.spec.backend
             case Extend(handles):
                 for state in _announced(base, attempt.spec):
-                    self.backend.restore_descriptor(state.descriptor)
+                    self.backend.open_table(state.descriptor)
                 rows = self._apply(self.backend, base, handles, attempt)
             case UndoSealed():
                 self.backend.undo_sealed()

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from spark_state.errors import StateHostError
 from spark_state.executor import Executor, remove_directories_of_gone_executors, working_for
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.backend_restore import BackendRestore
+from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.subtasks.epoch_request import BackendSettings, EpochRequest
@@ -72,14 +72,10 @@ class SubtaskBackends:
         StateHostError if the local disk has no place for the backend."""
         key_columns = request.spec.processor.key_columns
         if request.spec.backend.kind == "heap":
-            backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
-            for state in restore.states:
-                backend.restore_descriptor(state.descriptor)
-            return backend, restore.handles
+            return restored_on_heap(key_groups, key_columns, restore)
         try:
-            from spark_state.rocksdb.database_restore import DatabaseRestore
+            from spark_state.rocksdb.database_restore import restored_backend
             from spark_state.rocksdb.local_copies import DatabaseHome
-            from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
         except ImportError as error:
             raise StateHostError(
                 f"spark.cowstate.backend is 'rocksdb', and {sys.executable} on this executor does "
@@ -90,9 +86,7 @@ class SubtaskBackends:
             memory = self._memory_of(request.spec.backend)
             copies = self._own_copies(request, key_groups)
             home = DatabaseHome(folder, memory, copies, request.spec.backend.database)
-        new = partial(RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, home)
-        databases = DatabaseRestore(restore, home)
-        return databases.backend(new), databases.rest
+        return restored_backend(key_groups, key_columns, STATE_FORMS, home, restore)
 
     def _own_copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
         """Return the place for copies that the executor's next host may use; None for no copies."""
@@ -180,6 +174,16 @@ class SubtaskBackends:
             self._held.close()
             for places in (self._folders, self._copies, self._of_executor):
                 places.clear()
+
+
+def restored_on_heap(
+    key_groups: KeyGroupRange, key_columns: KeyColumns, restore: BackendRestore
+) -> tuple[Backend, Handles]:
+    """Return a backend on the heap with all states registered, and the files still to apply."""
+    backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
+    for state in restore.states:
+        backend.open_table(state.descriptor)
+    return backend, restore.handles
 
 
 class _OwnCopies:

@@ -185,7 +185,7 @@ class SubtaskSession:
             if is_restored and self._published is None and not base.is_taken_over:
                 self.snapshots.begin_part(base.handles, attempt, self.state.backend)
                 if self.state.backend.has_failed():
-                    self.state.bring_to(base, Restore(base.handles), attempt)
+                    self.state.bring_to(base, Restore(), attempt)
             self.operator_state.bring_to(base, attempt)
         return base
 

@@ -37,9 +37,7 @@ from spark_state.processor.handles import record_states
 from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     EpochInputs,
-    OneInput,
     SideInput,
-    UnitedInputs,
     control_key_group,
 )
 from spark_state.processor.input.epoch_time import both_times, no_time, time_mode_named
@@ -54,8 +52,7 @@ from spark_state.processor.processor_api import (
 )
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import ParsedSchemas, arrow_schema, key_columns
-from spark_state.processor.timed_steps import timers_of
-from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
+from spark_state.processor.timed_steps import DUE_TIMERS, timers_of
 from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
@@ -70,7 +67,6 @@ from spark_state.testing.ddl_schemas import schema_of
 from spark_state.testing.scripted_rows import KeyedRows
 
 MAX_PARALLELISM = 16
-_TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
 _BLOCK = BlockSize(rows=10_000, bytes=64 << 20)
 _OPERATOR, _QUERY = "operator-0", "scripted"
 _INITIAL_COLUMN = "_cowstate_initial"
@@ -210,7 +206,7 @@ class ScriptedOperator:
         if self._time_mode == "None":
             return {}
         held: dict[Any, list[int]] = {}
-        url, name = self._request(0).store_url, _TIMERS[self._time_mode]
+        url, name = self._request(0).store_url, DUE_TIMERS[self._time_mode][0]
         for row in open_store(url, state=name).read().to_pylist():
             expiry_ms = row.pop("expiry_ms")
             key = frozen(tuple(row.values()))
@@ -254,10 +250,7 @@ class ScriptedOperator:
         schemas = ParsedSchemas(schema_of)
         states = record_states(pickle.loads(pickled), schemas, self._time_mode, api.handle_type)
         has_time, initial = self._event_times is not None, self._initial
-        inputs: EpochInputs = OneInput(self._rows.layout)
-        if has_time or initial is not None:
-            sides = () if initial is None else (initial.input,)
-            inputs = UnitedInputs(self._rows.layout, sides, tells_time=has_time)
+        sides = () if initial is None else (initial.input,)
         first_steps = () if initial is None else (api.initial_step,)
         key_fields = self._rows.key_fields
         return OperatorSpec(
@@ -270,7 +263,7 @@ class ScriptedOperator:
             processor=ProcessorSpec(
                 pickled_processor=pickled,
                 run_plan=RunPlan(
-                    inputs,
+                    EpochInputs(self._rows.layout, sides, tells_time=has_time),
                     (*first_steps, *api.steps(self._time_mode, states.keyed)),
                     api.row_form,
                     api.serve,

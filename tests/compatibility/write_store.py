@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from checkpoint_store.epochs.subtask_groups import SubtaskGroups
 from checkpoint_store.objects.object_store import open_object_store
-from spark_state.processor.input.epoch_inputs import UnitedInputs, control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout
@@ -93,7 +93,7 @@ def spec_of(folder: Path, backend: str, parallelism: int) -> OperatorSpec:
     )
     plan = replace(
         spec.processor.run_plan,
-        inputs=UnitedInputs(InputLayout(("key", "value"), (0,))),
+        inputs=EpochInputs(InputLayout(("key", "value"), (0,)), tells_time=True),
         shown_time=both_times,
         event_times=EventTimes(index=None, delays_ms=(), policy="min", drops_late=False),
     )

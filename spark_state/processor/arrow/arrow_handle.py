@@ -13,7 +13,7 @@ from spark_state.processor.arrow.calls_of_rows import ForManyKeys
 from spark_state.processor.arrow.keyed_batch import Keys
 from spark_state.processor.arrow.states import ArrowState, ArrowTimers, arrow_state
 from spark_state.processor.handles import DeclaringHandle, NoTimers
-from spark_state.processor.serving_handles import served_states, serving_handle
+from spark_state.processor.serving_handles import serving_handle
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -56,5 +56,4 @@ def serve_in_bulk(
     def opened(state: StateDescriptor) -> ArrowState | ArrowTimers:
         return arrow_state(backend.open_table(state), backend.set_current_key)
 
-    served = served_states(states, opened, operator_states, drop)
-    return serving_handle(served, ArrowProcessorHandle)
+    return serving_handle(states, opened, operator_states, drop, ArrowProcessorHandle)

@@ -60,44 +60,6 @@ class EpochInput:
             yield group_by_key(self.table, self.layout, key_columns)
 
 
-class EpochInputs(Protocol):
-    """Positions of the inputs in a subtask's table. Can be pickled.
-
-    `key_group_index`: column of the table with the key group, which decides the subtask of a row.
-    """
-
-    @property
-    def key_group_index(self) -> int: ...
-
-    def batch_ms(self, table: pa.Table) -> int | None:
-        """Return the batch's time from the rows; None if no row has the time."""
-
-    def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """Return the inputs by name. KEYED_ROWS: input that the operator was called on.
-        INITIAL_ROWS, and a `broadcast_input` for each broadcast stream: if the operator has such
-        inputs. A table without rows may have no columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class OneInput:
-    """A table with keyed rows only."""
-
-    layout: InputLayout
-
-    @property
-    def key_group_index(self) -> int:
-        """See EpochInputs."""
-        return self.layout.key_group_index
-
-    def batch_ms(self, table: pa.Table) -> int | None:
-        """Return None: no row has the time."""
-        return None
-
-    def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """See EpochInputs."""
-        return {KEYED_ROWS: EpochInput(table, self.layout)}
-
-
 @dataclass(frozen=True, slots=True)
 class SideInput:
     """An input beside the keyed rows. `column`: column with the input's rows as structs, null in
@@ -121,9 +83,10 @@ class SideInput:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitedInputs:
-    """Keyed rows, control rows, and the rows of other inputs in one table. `tells_time`: True if
-    the last column has the batch's time, which is the same in all rows of a batch.
+class EpochInputs:
+    """Positions of the inputs in a subtask's table: keyed rows, control rows, and the rows of other
+    inputs. Can be pickled. `tells_time`: True if the last column has the batch's time, which is the
+    same in all rows of a batch.
 
     A control row brings the batch's time to a subtask that may have no other row. The key group of
     a control row is negative, see `control_key_group`. All other columns are null.
@@ -131,26 +94,24 @@ class UnitedInputs:
 
     layout: InputLayout
     sides: tuple[SideInput, ...] = ()
-    tells_time: bool = True
-
-    @property
-    def key_group_index(self) -> int:
-        """See EpochInputs."""
-        return self.layout.key_group_index
+    tells_time: bool = False
 
     def batch_ms(self, table: pa.Table) -> int | None:
-        """See EpochInputs."""
+        """Return the batch's time from the rows; None if no row has the time."""
         if not (self.tells_time and table.num_rows):
             return None
         time: int = table.column(table.num_columns - 1)[0].as_py()
         return time
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """See EpochInputs."""
-        others = {side.name: side.of(table, self.key_group_index) for side in self.sides}
+        """Return the inputs by name. KEYED_ROWS: input that the operator was called on.
+        INITIAL_ROWS, and a `broadcast_input` for each broadcast stream: if the operator has such
+        inputs. A table without rows may have no columns."""
+        key_group_index = self.layout.key_group_index
+        others = {side.name: side.of(table, key_group_index) for side in self.sides}
         if table.num_rows:
             first = pa.scalar(0, pa.int32())
-            keyed = pc.greater_equal(table.column(self.key_group_index), first)
+            keyed = pc.greater_equal(table.column(key_group_index), first)
             for side in self.sides:
                 keyed = pc.and_(keyed, table.column(side.column).is_null())
             table = table if pc.all(keyed).as_py() else table.filter(keyed)

@@ -110,7 +110,7 @@ def write_subtask(
         )
         for part, of_part in _files(target, parts, own):
             by = SubtaskAttempt(target.run, target.epoch, subtask, context.taskAttemptId())
-            handle = checkpoints.files.written_by(by).write_snapshot(part, of_part)
+            handle = checkpoints.files.written_by(by).write("snapshot", part, of_part)
             yield _written(
                 subtask=subtask,
                 handle=json.dumps(body_of(handle)),

@@ -23,8 +23,6 @@ from spark_state.processor.broadcast_steps import HandleBroadcastRows
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.input.epoch_inputs import (
     EpochInputs,
-    OneInput,
-    UnitedInputs,
     control_key_group,
 )
 from spark_state.processor.input.event_times import EventTimes
@@ -88,9 +86,7 @@ def operator_input(
         keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
     if times is not None:
         keyed = with_batch_time(keyed)
-    inputs: EpochInputs = OneInput(layout)
-    if times is not None or sides:
-        inputs = UnitedInputs(layout, side_inputs, tells_time=times is not None)
+    inputs = EpochInputs(layout, side_inputs, tells_time=times is not None)
     by_subtask = _by_subtask(keyed, configuration)
     return OperatorInput(by_subtask, inputs, times, key_fields, first_steps)
 

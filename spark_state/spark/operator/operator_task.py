@@ -119,7 +119,7 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
 def _check_partition(
     batches: Iterator[pa.RecordBatch], spec: OperatorSpec, subtask: int
 ) -> Iterator[pa.RecordBatch]:
-    key_group_index = spec.processor.run_plan.inputs.key_group_index
+    key_group_index = spec.processor.run_plan.inputs.layout.key_group_index
     for batch in batches:
         if batch.num_rows:
             key_group = batch.column(key_group_index)[0].as_py()

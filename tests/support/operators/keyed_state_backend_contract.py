@@ -47,11 +47,12 @@ def key_group_of(key: int) -> int:
 
 @dataclass
 class WrittenFiles:
-    """SnapshotFiles in memory."""
+    """AttemptFiles in memory."""
 
     files: list[tuple[pa.Table, KeyGroupRange]] = field(default_factory=list)
 
-    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+    def write(self, kind: str, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        assert kind == "snapshot"
         self.files.append((rows, key_groups))
         name = f"snapshot-{len(self.files)}"
         return StateHandle("snapshot", name, 1, "00", key_groups, 0, rows.num_rows)
@@ -369,7 +370,7 @@ class KeyedStateBackendContract:
         states.backend.snapshot().write(written)
         other = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
         for descriptor in (VALUE, LIST, MAP):
-            other.restore_descriptor(descriptor)
+            other.open_table(descriptor)
         for rows, _ in written.files:
             other.apply(rows.to_batches())
         assert other.descriptors == (VALUE, LIST, MAP)
@@ -416,7 +417,7 @@ class KeyedStateBackendContract:
         other_type = pa.struct([pa.field("n", pa.string())])
         other = StateDescriptor("totals", "value", other_type, schema.replace("long", "string"))
         backend = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
-        backend.restore_descriptor(stored)
+        backend.open_table(stored)
         backend.state(stored)
         with pytest.raises(StateMigrationError, match="'totals'"):
             backend.state(other)

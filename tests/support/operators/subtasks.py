@@ -22,7 +22,7 @@ from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.handles import record_states
-from spark_state.processor.input.epoch_inputs import OneInput
+from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import no_time
 from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
@@ -110,7 +110,7 @@ def operator(
         processor=ProcessorSpec(
             pickled_processor=pickled_processor,
             run_plan=RunPlan(
-                OneInput(InputLayout(("key", "value"), (0,))),
+                EpochInputs(InputLayout(("key", "value"), (0,))),
                 api.steps(time_mode, states.keyed),
                 api.row_form,
                 api.serve,

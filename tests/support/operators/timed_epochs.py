@@ -41,7 +41,7 @@ class TimedEpochs:
     def new_backend(self) -> HeapKeyedStateBackend:
         backend = HeapKeyedStateBackend(GROUPS, KEY_COLUMNS, STATE_FORMS)
         for state in self.spec.states:
-            backend.restore_descriptor(state)
+            backend.open_table(state)
         return backend
 
     def run(self, rows: Sequence[tuple[str, int]], now_ms: int) -> Output:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
+from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.unique_names import unique_of_uuid
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
-from spark_state.rocksdb.database_restore import DatabaseRestore
+from spark_state.rocksdb.database_restore import restored_backend
 from spark_state.rocksdb.local_copies import DatabaseHome, LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
@@ -41,15 +42,14 @@ class StoredDatabases(WrittenFiles):
         return DatabaseFileStore(LocalObjectStore(self.folder / "store"))
 
     def write_database(
-        self,
-        folder: Path,
-        contents: DatabaseContents,
-        uploaded: Mapping[str, FilePart],
-        key_groups: KeyGroupRange,
+        self, folder: Path, contents: DatabaseContents, uploaded: Mapping[str, FilePart]
     ) -> StateHandle:
-        """See SnapshotFiles."""
-        place = DatabasePlace("epochs", self.epoch, 0, 0, key_groups)
-        return self.databases.write(folder, contents, uploaded, place)
+        """See AttemptFiles."""
+
+        def new_name(kind: NamedKind) -> str:
+            return str(StateFileName("epochs", kind, 0, 0, unique_of_uuid()))
+
+        return self.databases.write(folder, contents, uploaded, self.epoch, new_name)
 
     def tables(self) -> set[str]:
         """The names of the uploaded tables."""
@@ -78,6 +78,4 @@ class StoredDatabases(WrittenFiles):
         home = DatabaseHome(self.folder / f"backend-{next(self.numbers)}", copies=self.copies)
         states = [StoredState(descriptor, 0) for descriptor in descriptors]
         files = BackendRestore(tuple(handles), states, self.databases, nobody_minds)
-        restore = DatabaseRestore(files, home)
-        new = partial(RocksDBKeyedStateBackend, key_groups, KEYS, PLAIN_FORMS, home)
-        return restore.backend(new), restore.rest
+        return restored_backend(key_groups, KEYS, PLAIN_FORMS, home, files)

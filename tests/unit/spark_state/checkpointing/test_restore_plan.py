@@ -26,18 +26,18 @@ def handle(name: str, start: int = 0, end: int = 1) -> StateHandle:
 A, B, C, ZOMBIE, SNAPSHOT = (handle(name) for name in ("a", "b", "c", "zombie", "snapshot"))
 
 SCRIPT: list[tuple[str, Resident | None, Handles, RestorePlan]] = [
-    ("nothing in memory", None, (A,), Restore((A,))),
-    ("nothing in memory, empty state", None, (), Restore(())),
+    ("nothing in memory", None, (A,), Restore()),
+    ("nothing in memory, empty state", None, (), Restore()),
     ("the epoch before was mine", Resident((A, B), (A,)), (A, B), Keep()),
     ("this epoch runs again", Resident((A, B), (A,)), (A,), UndoSealed()),
     ("the first epoch runs again", Resident((A,), ()), (), UndoSealed()),
     ("another host ran epochs meanwhile", Resident((A,), ()), (A, B, C), Extend((B, C))),
-    ("a newer attempt replaced mine", Resident((A, ZOMBIE), (A,)), (A, B), Restore((A, B))),
-    ("it built on a newer attempt", Resident((A, ZOMBIE), ()), (A, B, C), Restore((A, B, C))),
+    ("a newer attempt replaced mine", Resident((A, ZOMBIE), (A,)), (A, B), Restore()),
+    ("it built on a newer attempt", Resident((A, ZOMBIE), ()), (A, B, C), Restore()),
     ("an empty epoch runs again", Resident((A,), (A,)), (A,), Keep()),
-    ("another host wrote a snapshot", Resident((A,), ()), (SNAPSHOT, C), Restore((SNAPSHOT, C))),
-    ("two epochs back", Resident((A, B, C), (A, B)), (A,), Restore((A,))),
-    ("empty and undone already", Resident((), None), (A,), Restore((A,))),
+    ("another host wrote a snapshot", Resident((A,), ()), (SNAPSHOT, C), Restore()),
+    ("two epochs back", Resident((A, B, C), (A, B)), (A,), Restore()),
+    ("empty and undone already", Resident((), None), (A,), Restore()),
 ]
 
 

@@ -30,7 +30,7 @@ def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend,
 
 def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any]]:
     """Return all entry objects of the maps."""
-    table: Any = backend._tables["state"]
+    table: Any = backend._states["state"].table
     maps = table._maps._maps if isinstance(table, HeapElementTable) else table._entries
     entries = []
     for key_group in range(4):

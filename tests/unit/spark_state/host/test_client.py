@@ -16,6 +16,7 @@ import pytest
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
+from spark_state.host.host_death import HeldMemory
 from spark_state.host.server import receive_input
 from spark_state.subtasks.received_input import ReceivedInput
 from tests.support.operators.epoch_reports import NOTHING_DONE
@@ -50,12 +51,13 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
         assert task.fileno() == -1
 
 
+HELD = HeldMemory(process_bytes=0, state_bytes=0)
 REPORT = replace(NOTHING_DONE, rows_in=1, rows_out=1, changed=1, entries=1, written_bytes=100)
 
 
 def output_cut_by(count: int) -> Answer:
     def answer(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted())
+        wire.send(stream, wire.Accepted(HELD))
         list(wire.receive_batches(stream))
         assert isinstance(wire.receive(stream), wire.EndOfInput)
         wire.send(stream, wire.Durable(1, REPORT))
@@ -85,7 +87,7 @@ def test_an_error_of_the_tasks_own_input_is_not_taken_for_the_hosts(
         raise pa.ArrowInvalid("upstream's own failure")
 
     def read_all(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted())
+        wire.send(stream, wire.Accepted(HELD))
         while stream.read(1):
             pass
 
@@ -113,7 +115,7 @@ def test_an_error_while_input_arrives_is_told_when_the_task_has_sent_all(
             raise error
 
     def answer(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted())
+        wire.send(stream, wire.Accepted(HELD))
         received = cast(ReceivedInput, Refuses())
         with socket.socket() as unused, pytest.raises(type(error)) as caught:
             receive_input(unused, stream, True, received)

@@ -325,7 +325,7 @@ def test_changing_elements_copies_none_until_a_snapshot_needs_them() -> None:
         backend.map.removeKey(("y", n))
 
     def copied() -> int:
-        held = [table._maps for table in backend.heap._tables.values()]  # type: ignore[union-attr]
+        held = [table._maps for table in backend.heap._tables]  # type: ignore[union-attr]
         before = [maps.get(("a",), 1) for maps in held]
         for n in range(20):
             change(n)

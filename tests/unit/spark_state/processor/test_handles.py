@@ -20,7 +20,7 @@ from spark_state.operator_state.operator_state_backend import OperatorStateBacke
 from spark_state.processor.condition_errors import ProcessorHandleError
 from spark_state.processor.handles import ProcessorHandle, record_states
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.serving_handles import WITHOUT_TIME, ServedStates, serving_handle
+from spark_state.processor.serving_handles import serving_handle
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.operators.subtasks import ParsedSchemas
 
@@ -55,7 +55,11 @@ def serving(
     states: dict[str, tuple[StateKind, Any]], drop: Callable[[str], None] = lambda name: None
 ) -> Any:
     none = OperatorStates(OperatorStateBackend(), (), STATE_FORMS.make_row)
-    return serving_handle(ServedStates(states, WITHOUT_TIME, none, drop), ProcessorHandle)
+    struct = pa.struct([("x", pa.int64())])
+    descriptors = [StateDescriptor(name, kind, struct, "") for name, (kind, _) in states.items()]
+    return serving_handle(
+        descriptors, lambda state: states[state.name][1], none, drop, ProcessorHandle
+    )
 
 
 def recorded(init: Init) -> tuple[StateDescriptor, ...]:

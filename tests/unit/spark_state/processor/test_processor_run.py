@@ -1,9 +1,9 @@
-"""Each part of a RunPlan (time, steps, inputs, form of rows) can be replaced alone."""
+"""Each part of a RunPlan (time, steps, form of rows) can be replaced alone."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,7 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
-from spark_state.processor.input.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.input.epoch_time import EpochTime, ShownTime, both_times, no_time
-from spark_state.processor.input.key_grouping import InputLayout, group_by_key
 from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
@@ -32,7 +30,6 @@ from tests.support.processors.processors import RunningTotals, SeesTime
 
 FRAMES = PandasFrames("UTC", BlockSize(3, 2**31 - 1))
 TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000, late_watermark_ms=3_000)
-INITIAL = "initial"
 Emitted = list[tuple[Any, ...]]
 
 
@@ -141,62 +138,6 @@ class TestSteps:
             ("b", 1, 2),
             ("a", 1, 1),
         ]
-
-
-@dataclass(frozen=True)
-class TaggedInputs:
-    """Inputs with the columns of the keyed rows; the column `_input` names the input of a row."""
-
-    layout: InputLayout
-
-    @property
-    def key_group_index(self) -> int:
-        return self.layout.key_group_index
-
-    def batch_ms(self, table: pa.Table) -> int | None:
-        return None
-
-    def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        tags = table.column("_input").to_pylist() if table.num_rows else []
-        return {
-            name: EpochInput(
-                table.filter(pa.array([tag == name for tag in tags], pa.bool_())), self.layout
-            )
-            for name in (KEYED_ROWS, INITIAL)
-        }
-
-
-def handle_initial_state(run: EpochRun) -> Iterator[Any]:
-    """Hand the rows of the initial state to the processor; a step without output."""
-    initial = run.inputs[INITIAL]
-    keyed = group_by_key(initial.table, initial.layout, run.key_columns)
-    rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
-    for key, key_group, rows in zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True):
-        run.backend.set_current_key(key, key_group)
-        for row in rows:
-            run.processor.handleInitialState(key, row, run.timer_values)
-    return iter(())
-
-
-class BeginsWithTotals(RunningTotals):
-    """Begins with a total of 1000 times the value of the initial state."""
-
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        self._totals.update((0, 1_000 * initialState.value))
-
-
-def test_a_second_input_reaches_the_processor_under_its_name_before_the_rows() -> None:
-    layout = InputLayout(("key", "value"), (0,))
-    steps = (handle_initial_state, handle_input_rows)
-    spec = spec_of(BeginsWithTotals(), inputs=TaggedInputs(layout), steps=steps)
-    rows = table_of([("a", 1), ("a", 5), ("b", 2), ("c", 9), ("a", 3)], 8)
-    tags = [KEYED_ROWS, INITIAL, KEYED_ROWS, INITIAL, KEYED_ROWS]
-    backend = new_backend()
-    tagged = rows.append_column("_input", pa.array(tags))
-    assert sorted(emitted(spec, backend, tagged)) == [("a", 2, 5_004), ("b", 1, 2)]
-    later = table_of([("c", 1)], 8).append_column("_input", pa.array([KEYED_ROWS]))
-    assert emitted(spec, backend, later) == [("c", 1, 9_001)]
-    assert emitted(spec, backend, pa.table({})) == []
 
 
 class TotalsOfFrames(RunningTotals):

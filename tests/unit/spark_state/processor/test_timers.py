@@ -143,7 +143,7 @@ def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> 
         assert epochs.run([("a", -10), ("c", 5)], 20) == [("c", 1, 5), ("b", 1, 10)]
         epochs.backend.rollback()
         epochs.backend.check_invariants()
-    assert epochs.backend.next_due_ms("$procTimers") == 10
+    assert epochs.backend.next_timer_ms() == 10
     assert epochs.epoch([], 20) == [("a", 1, 10), ("b", 1, 10)]
     epochs.backend.undo_sealed()
     assert epochs.epoch([], 20) == [("a", 1, 10), ("b", 1, 10)]
@@ -152,7 +152,7 @@ def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> 
 def test_looking_for_what_is_due_looks_at_no_other_timer() -> None:
     epochs = TimedEpochs(Sessions())
     epochs.epoch([(f"key {n}", 1000 + n) for n in range(2000)], 0)
-    index = epochs.backend._tables["$procTimers"]._maps.due
+    index = epochs.backend._states["$procTimers"].table._maps.due
     looked_at = 0
 
     class Counting(dict[Any, Any]):

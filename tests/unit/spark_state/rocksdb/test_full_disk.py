@@ -15,7 +15,7 @@ from spark_state.rocksdb.database import Database
 ROOT = Path(__file__).resolve().parents[4]
 pytestmark = pytest.mark.process
 
-_FILLS_THE_DISK = """
+_BEGIN = """
 import random, resource, signal, sys
 from pathlib import Path
 from spark_state.errors import StateHostError
@@ -29,6 +29,9 @@ database = Database(Path(sys.argv[1]), memory)
 family = database.new_column_family()
 # No file may be larger, so rows cannot leave the memory.
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+"""
+
+_WRITES = """
 try:
     for number in range(100):
         batch = Batch()
@@ -39,6 +42,23 @@ except StateHostError as error:
     print(error)
 database.close()
 print("closed")
+"""
+
+_COPIES = """
+copied = 0
+
+def rows():
+    global copied
+    for number in range(1000):
+        yield b"%d" % number, chance.randbytes(100_000)
+        copied += 1
+
+try:
+    database.copy(rows(), family, lambda: None)
+except StateHostError as error:
+    print(error)
+print(copied < 1000)
+database.close()
 """
 
 
@@ -76,42 +96,20 @@ def test_a_full_disk_fails_epochs_until_there_is_space(
         assert "a snapshot cannot be taken; changelogs are kept instead" in ended.stderr
 
 
-_COPIES = """
-import random, resource, signal, sys
-from pathlib import Path
-from spark_state.errors import StateHostError
-from spark_state.rocksdb.database import Database
-from spark_state.rocksdb.database_options import DatabaseMemory
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-memory, chance = DatabaseMemory(), random.Random(1)
-memory.allow(16 << 20)
-database = Database(Path(sys.argv[1]), memory)
-family = database.new_column_family()
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-copied = 0
-
-def rows():
-    global copied
-    for number in range(1000):
-        yield b"%d" % number, chance.randbytes(100_000)
-        copied += 1
-
-try:
-    database.copy(rows(), family, lambda: None)
-except StateHostError as error:
-    print(error)
-print(copied < 1000)
-database.close()
-"""
-
-
-def test_a_full_disk_fails_a_copy_before_all_rows_are_read(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _COPIES, str(tmp_path / "database")]
+@pytest.mark.parametrize(
+    ("script", "end"),
+    [(_WRITES, "closed"), (_COPIES, "True")],
+    ids=["a write", "a copy, before all rows are read"],
+)
+def test_a_full_disk_fails_what_puts_rows_and_names_the_setting(
+    tmp_path: Path, script: str, end: str
+) -> None:
+    command = [sys.executable, "-c", _BEGIN + script, str(tmp_path / "database")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    said, stopped = ended.stdout.splitlines()
+    said, at_end = ended.stdout.splitlines()
     assert "RocksDB failed below" in said
-    assert stopped == "True"
+    assert "spark.cowstate.rocksdb.localDirectory" in said
+    assert at_end == end
     assert not (tmp_path / "database").exists()
 
 
@@ -119,13 +117,3 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StateHostError, match=r"RocksDB failed below .*localDirectory"):
         Database(tmp_path / "file" / "database")
-
-
-def test_a_full_disk_fails_a_write_and_names_the_setting(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", _FILLS_THE_DISK, str(tmp_path / "database")]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
-    said, closed = ended.stdout.splitlines()
-    assert "RocksDB failed below" in said
-    assert "spark.cowstate.rocksdb.localDirectory" in said
-    assert closed == "closed"
-    assert not (tmp_path / "database").exists()

@@ -154,7 +154,7 @@ def test_values_are_read_ahead_while_somebody_looks_at_them(folder: Path) -> Non
     state: Any = backend.state(VALUE)
     keys = [(key,) for key in range(8)]
     groups = [KEY_GROUPS.start] * 8
-    family = backend._tables["value"].family
+    family = backend._states["value"].table.family
     with (
         mock.patch.object(family, "get_many", wraps=family.get_many) as together,
         mock.patch.object(family, "get", wraps=family.get) as alone,
@@ -182,7 +182,7 @@ def test_large_values_are_read_ahead_as_far_as_some_megabytes_go(folder: Path) -
     backend.seal()
     backend.read_ahead(keys, groups)
     assert 4 << 20 < backend.bytes_on_heap() - 400 * 50_000 < 9 << 20
-    family = backend._tables["text"].family
+    family = backend._states["text"].table.family
     with mock.patch.object(family, "get", wraps=family.get) as alone:
         for (key,) in keys:
             backend.set_current_key((key,), KEY_GROUPS.start)

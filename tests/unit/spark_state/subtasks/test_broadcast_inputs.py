@@ -18,8 +18,8 @@ from pyspark.sql.streaming import StatefulProcessor
 from spark_state.errors import BroadcastStateError, ConfigurationError, UnsupportedOperationError
 from spark_state.processor.broadcast_steps import HandleBroadcastRows
 from spark_state.processor.input.epoch_inputs import (
+    EpochInputs,
     SideInput,
-    UnitedInputs,
     broadcast_input,
     control_key_group,
 )
@@ -27,10 +27,9 @@ from spark_state.processor.input.key_grouping import InputLayout
 from tests.support.operators.subtasks import Host, OpenHost, Totals, table_of
 
 RULE = pa.struct([("name", pa.string()), ("most", pa.int64())])
-INPUTS = UnitedInputs(
+INPUTS = EpochInputs(
     InputLayout(("key", "value"), (0,)),
     (SideInput(broadcast_input("rules"), "side", InputLayout(("name", "most"), ())),),
-    tells_time=False,
 )
 Rules = list[tuple[str, int]]
 

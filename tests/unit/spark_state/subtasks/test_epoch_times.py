@@ -16,7 +16,7 @@ import pytest
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from spark_state.processor.input.epoch_inputs import UnitedInputs, control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout
@@ -34,7 +34,7 @@ EVENTS = EventTimes(index=1, delays_ms=(10,), policy="min", drops_late=True)
 def spec_fields(spec: OperatorSpec, events: EventTimes | None = EVENTS) -> dict[str, Any]:
     plan = replace(
         spec.processor.run_plan,
-        inputs=UnitedInputs(LAYOUT),
+        inputs=EpochInputs(LAYOUT, tells_time=True),
         shown_time=both_times,
         event_times=events,
     )
@@ -183,7 +183,9 @@ def test_spilled_rows_have_the_same_watermarks_and_late_rows(opened: Callable[..
     for epoch, rows in enumerate(scripts):
         table = timed(rows, 1_000 + epoch, control=(0,))
         expected = plain.run(epoch, table)
-        spilled = SpilledRows(UnitedInputs(LAYOUT), EVENTS, tempfile.gettempdir(), part_bytes=1)
+        spilled = SpilledRows(
+            EpochInputs(LAYOUT, tells_time=True), EVENTS, tempfile.gettempdir(), part_bytes=1
+        )
         for row in range(table.num_rows):
             spilled.spill(table.slice(row, 1))
         request = other.request(epoch, epoch + 1)

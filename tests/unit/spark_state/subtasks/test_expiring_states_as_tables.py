@@ -16,7 +16,7 @@ from checkpoint_store.state_reader import StateReader, open_store
 from checkpoint_store.states.state_memory import StateMemory
 from spark_state.live_state import live_view
 from spark_state.processor import timed_steps
-from spark_state.processor.input.epoch_inputs import UnitedInputs, control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout
@@ -59,7 +59,7 @@ def host(
     spec = operator(tmp_path, Keeps(), "ProcessingTime", key_schema_json=schema_json(key="string"))
     plan = replace(
         spec.processor.run_plan,
-        inputs=UnitedInputs(InputLayout(("key", "value"), (0,))),
+        inputs=EpochInputs(InputLayout(("key", "value"), (0,)), tells_time=True),
         shown_time=both_times,
         event_times=EventTimes(index=None, delays_ms=(), policy="min", drops_late=False),
     )

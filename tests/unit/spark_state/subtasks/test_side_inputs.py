@@ -15,8 +15,8 @@ from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     KEYED_ROWS,
+    EpochInputs,
     SideInput,
-    UnitedInputs,
     broadcast_input,
     control_key_group,
 )
@@ -66,7 +66,7 @@ def test_the_rows_of_each_input_are_found_again(tells_time: bool) -> None:
     table = united([("a", 1)], [{"name": "r", "tags": ["x"]}, {}], [("b", 5), ("a", 6)])
     if tells_time:
         table = table.append_column("time", pa.array([77] * table.num_rows))
-    inputs = UnitedInputs(LAYOUT, SIDES, tells_time)
+    inputs = EpochInputs(LAYOUT, SIDES, tells_time)
     by_name = inputs.by_name(table)
     assert inputs.batch_ms(table) == (77 if tells_time else None)
     assert by_name[KEYED_ROWS].table.column(0).to_pylist() == ["a"]
@@ -82,7 +82,7 @@ def test_the_rows_of_each_input_are_found_again(tells_time: bool) -> None:
 
 def test_an_input_without_rows_is_empty() -> None:
     for table in (united([("a", 1)], [], []), united([], [], []), pa.table({})):
-        by_name = UnitedInputs(LAYOUT, SIDES, tells_time=False).by_name(table)
+        by_name = EpochInputs(LAYOUT, SIDES).by_name(table)
         assert by_name[RULES].table.num_rows == by_name[INITIAL_ROWS].table.num_rows == 0
 
 
@@ -109,7 +109,7 @@ def begun(open_host: OpenHost, processor: Any, **changes: Any) -> Host:
     plan = host.spec.processor.run_plan
     plan = replace(
         plan,
-        inputs=UnitedInputs(LAYOUT, SIDES, tells_time=False),
+        inputs=EpochInputs(LAYOUT, SIDES),
         steps=(HandleBroadcastRows(("rules",)), handle_initial_state, *plan.steps),
     )
     host.spec = replace(host.spec, processor=replace(host.spec.processor, run_plan=plan))

@@ -7,15 +7,14 @@ import pytest
 
 from spark_state.processor.input.epoch_inputs import (
     KEYED_ROWS,
-    OneInput,
-    UnitedInputs,
+    EpochInputs,
     control_key_group,
     subtask_of_control,
 )
 from spark_state.processor.input.key_grouping import InputLayout
 
 LAYOUT = InputLayout(("key", "value"), (0,))
-INPUTS = UnitedInputs(LAYOUT)
+INPUTS = EpochInputs(LAYOUT, tells_time=True)
 
 
 def table_of(*rows: tuple[str | None, int | None, int], batch_ms: int = 77) -> pa.Table:
@@ -33,7 +32,7 @@ def table_of(*rows: tuple[str | None, int | None, int], batch_ms: int = 77) -> p
 CONTROL = (None, None, control_key_group(2))
 
 
-def keyed_rows(inputs: UnitedInputs | OneInput, table: pa.Table) -> list[str]:
+def keyed_rows(inputs: EpochInputs, table: pa.Table) -> list[str]:
     return inputs.by_name(table)[KEYED_ROWS].table.column("key").to_pylist()
 
 
@@ -58,8 +57,8 @@ def test_without_rows_nobody_tells_the_time(table: pa.Table) -> None:
 
 def test_a_single_input_tells_no_time() -> None:
     table = table_of(("a", 1, 0))
-    assert OneInput(LAYOUT).batch_ms(table) is None
-    assert keyed_rows(OneInput(LAYOUT), table) == ["a"]
+    assert EpochInputs(LAYOUT).batch_ms(table) is None
+    assert keyed_rows(EpochInputs(LAYOUT), table) == ["a"]
 
 
 @pytest.mark.parametrize("subtask", [0, 1, 32_767])

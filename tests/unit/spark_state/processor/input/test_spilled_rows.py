@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.processor.input.epoch_inputs import KEYED_ROWS, OneInput
+from spark_state.processor.input.epoch_inputs import KEYED_ROWS, EpochInputs
 from spark_state.processor.input.key_grouping import InputLayout, sorted_by_key
 from spark_state.processor.input.spilled_rows import SpilledInput, SpilledRows
 
@@ -36,7 +36,7 @@ def pieces(row_bytes: int, count: int, rows: int) -> Iterator[pa.Table]:
 
 
 def spilled(folder: Path, tables: Iterator[pa.Table], part_bytes: int) -> SpilledRows:
-    rows = SpilledRows(OneInput(LAYOUT), None, str(folder), part_bytes)
+    rows = SpilledRows(EpochInputs(LAYOUT), None, str(folder), part_bytes)
     for table in tables:
         rows.spill(table)
     return rows
