@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from pyspark.sql.types import StringType, StructType
 
@@ -170,15 +171,10 @@ def _wanted(
             sequence_by=sequence_by,
             ignore_null_updates=options.ignore_null_updates,
         )
-    given = options.given
-    return replace(
-        stored,
-        key_schema_json=key_schema_json,
-        sequence_by=sequence_by if "sequence_by" in given else stored.sequence_by,
-        max_parallelism=options.max_parallelism
-        if "max_parallelism" in given
-        else stored.max_parallelism,
-        ignore_null_updates=options.ignore_null_updates
-        if "ignore_null_updates" in given
-        else stored.ignore_null_updates,
-    )
+    given: dict[str, Any] = {
+        "sequence_by": sequence_by,
+        "max_parallelism": options.max_parallelism,
+        "ignore_null_updates": options.ignore_null_updates,
+    }
+    changed = {name: value for name, value in given.items() if name in options.given}
+    return replace(stored, key_schema_json=key_schema_json, **changed)
