@@ -30,6 +30,7 @@ from typing import Protocol
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError
+from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 
 _SECONDS_BETWEEN_TRIES = 5.0
 _TIMES_TO_ASK = 2
@@ -59,18 +60,15 @@ class ClockStore(Protocol):
         """The times in the barriers of the query's newest epoch."""
 
 
-class IsDue(Protocol):
-    """The rule for epochs without rows: see DueInEventTime and DueInProcessingTime."""
-
-    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Return True if an epoch without rows is due at `now_ms`. `newest`: the times of the
-        newest epoch; `after_tick`: True if the newest epoch had control rows."""
-
-
 class Clock:
     """Decides about ticks. `seconds`: returns the seconds since 1970."""
 
-    def __init__(self, store: ClockStore, is_due: IsDue, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: ClockStore,
+        is_due: DueInEventTime | DueInProcessingTime,
+        seconds: Callable[[], float],
+    ) -> None:
         self._store = store
         self._is_due = is_due
         self._seconds = seconds

@@ -63,11 +63,6 @@ class SessionFacts:
     is_connect: bool = False
     python_memory: str | None = None
 
-    @property
-    def is_local(self) -> bool:
-        """True if driver and executors share one machine's file system."""
-        return is_local_master(self.master)
-
 
 def is_local_master(master: str) -> bool:
     """Return True if all of Spark's processes run on the driver's machine."""
@@ -248,7 +243,7 @@ def _default_store(facts: SessionFacts) -> str:
             f"{PREFIX}store is not set, and the files of a server of Spark Connect are not those "
             "of its client: set it to a URL that every executor reaches, such as s3://bucket/state"
         )
-    if not facts.is_local or facts.master.startswith("local-cluster"):
+    if not is_local_master(facts.master) or facts.master.startswith("local-cluster"):
         raise ConfigurationError(
             f"{PREFIX}store is not set, and the executors of master {facts.master!r} need a common "
             "store: set it to a URL that every executor reaches, such as s3://bucket/state"
