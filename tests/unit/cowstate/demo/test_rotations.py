@@ -1,4 +1,4 @@
-"""A leg carries delay up to the limit of the layover; the property test of rotations has the rest."""
+"""The processor of rotations has the limit of the layover, and skips cancelled flights."""
 
 from __future__ import annotations
 
