@@ -44,7 +44,8 @@ def compact_and_print(arguments: Namespace) -> None:
     CompactionError."""
     url, settings = arguments.table, dict(arguments.conf)
     table = _opened(url, arguments.storage_options)
-    if table.metadata() is None:
+    metadata = table.metadata()
+    if metadata is None:
         raise NotAStoreError(url)
     newest = table.newest()
     if newest is None:
@@ -52,21 +53,23 @@ def compact_and_print(arguments: Namespace) -> None:
     with command_session(
         "cowstate compact", arguments.master, settings, shows_stages=True
     ) as spark:
-        report = _compact(spark, arguments, newest)
+        report = _compact(spark, arguments, table, newest, metadata.max_parallelism)
     print(json.dumps(report) if arguments.json else _TEXT.format(url=url, **report))
 
 
-def _compact(spark: SparkSession, arguments: Namespace, version: TableVersion) -> dict[str, int]:
+def _compact(
+    spark: SparkSession,
+    arguments: Namespace,
+    table: TableStore,
+    version: TableVersion,
+    max_parallelism: int,
+) -> dict[str, int]:
     """Fold the files of the version's state, and publish the new files. Return the report: number
     and bytes of the files before and after. Raises CompactionError."""
     url, storage_options = arguments.table, arguments.storage_options
-    table = _opened(url, storage_options)
-    metadata = table.metadata()
-    assert metadata is not None, "the command has checked that the table exists"
     read = compacted(version, table.compactions())
     size = sum(file.length for file in read.state)
-    parts = min(arguments.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
-    max_parallelism = metadata.max_parallelism
+    parts = min(arguments.parts or 1 + size // _PART_BYTES, max_parallelism)
 
     def run(part: int) -> StateHandle:
         key_groups = key_group_range_of_subtask(max_parallelism, parts, part)

@@ -43,7 +43,7 @@ class ClockOffset:
     """The number of ticks, and the query's id: None as long as the clock does not know the id."""
 
     tick: int
-    query_id: str | None
+    query: str | None
 
     def next(self, query_id: str | None) -> ClockOffset:
         """The offset after one more tick."""
@@ -100,12 +100,12 @@ class Clock:
 
     def offset_after(self, last: ClockOffset) -> ClockOffset:
         """The newest offset: `last`, or the offset of a new tick."""
-        self._query_id = last.query_id or self._query_id
+        self._query_id = last.query or self._query_id
         if self._may_be_outdated and not self._look():
             return last
         if self._query_id is None:
             return last.next(None) if self._unanswered < _TIMES_TO_ASK else last
-        is_logged = last.query_id is not None
+        is_logged = last.query is not None
         now = self._seconds() if self._stopped_at is None else self._stopped_at
         is_due = self._is_due(self._times, int(now * 1000), after_tick=self._has_ticked)
         return last.next(self._query_id) if is_due or not is_logged else last

@@ -160,7 +160,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset before the first tick."""
-        return _json(ClockOffset(0, None))
+        return asdict(ClockOffset(0, None))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """No limit: one tick cannot be split."""
@@ -175,7 +175,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         _check(start)
         if self._settings.stands_still:
             return start
-        return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
+        return asdict(self._clock.offset_after(ClockOffset(**start)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition, however often the clock has ticked."""
@@ -214,7 +214,3 @@ def _check(offset: dict[str, Any] | None) -> None:
             "undo the adoption with cowstate adopt --revert, and start the query with a new "
             "checkpoint"
         )
-
-
-def _json(offset: ClockOffset) -> dict[str, Any]:
-    return {"tick": offset.tick, "query": offset.query_id}
