@@ -135,13 +135,6 @@ def test_a_deleted_row_has_no_values_not_even_hidden_ones() -> None:
     assert hidden.to_pylist() == [None]
 
 
-def test_a_boolean_column_says_what_is_deleted_and_is_stored_like_any_other() -> None:
-    planned = plan(schema_json(id="long", gone="boolean"), delete_when="gone")
-    by_id = {row["id"]: row for row in written(planned, (1, True), (2, False), (3, None))}
-    assert {key: row["_op"] for key, row in by_id.items()} == {1: "delete", 2: "put", 3: "put"}
-    assert [by_id[key]["row"] for key in (2, 3)] == [{"gone": False}, {"gone": None}]
-
-
 def test_a_table_of_keys_only_and_no_rows_can_be_written() -> None:
     only_keys = plan(schema_json(id="long"))
     assert [row["row"] for row in written(only_keys, (1,), (2,))] == [{}, {}]
@@ -196,12 +189,6 @@ def test_the_same_key_twice_is_an_error_that_names_a_few() -> None:
         written(plan(), *rows)
     assert caught.value.keys == ((5,), (6,), (7,))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-
-
-def test_two_nulls_are_one_key() -> None:
-    planned = plan(on_null_key="keep")
-    with pytest.raises(DuplicateKeyError, match="id=None"):
-        written(planned, (None, 1, "x", None), (None, 2, "x", None))
 
 
 @pytest.mark.parametrize(("on_duplicate", "kept"), [("first", 1), ("last", 3)])
