@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from pyspark.sql import SparkSession
 
 from cowstate.cli.stopped_query_run import (
     Report,
-    StoppedQueryOptions,
     run_and_print,
     run_change,
     run_revert,
@@ -22,26 +23,23 @@ from spark_state.spark.stopped_query.change_record import ADOPTION
 from spark_state.spark.stopped_query.checkpoint_change import end_last
 
 
-def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) -> None:
-    """Run the command. `to`: a key of adoption_plan.TARGETS. `store`: the new place of the state,
-    as `plan_adoption` takes the place. Raises ConfigurationError and UnsupportedOperationError if
-    the command refuses, and AdoptionError."""
-    target = AdoptionTarget(to, store)
-    run_and_print(
-        "cowstate adopt", options.session, lambda spark: _run(spark, options, target), AdoptionError
-    )
+def adopt_and_print(arguments: Namespace) -> None:
+    """Run the command. Raises ConfigurationError and UnsupportedOperationError if the command
+    refuses, and AdoptionError."""
+    run_and_print(arguments, _run, AdoptionError)
 
 
-def _run(spark: SparkSession, options: StoppedQueryOptions, target: AdoptionTarget) -> Report:
-    files = CheckpointFiles(spark, options.checkpoint)
-    if options.revert:
+def _run(spark: SparkSession, arguments: Namespace) -> Report:
+    files = CheckpointFiles(spark, arguments.checkpoint)
+    if arguments.revert:
         if holds_operator(last_change(files, ADOPTION).begun()):
-            return run_revert(OperatorAdoption(spark), files, options)
-        return run_revert(ProviderAdoption(), files, options)
-    if options.apply:
+            return run_revert(OperatorAdoption(spark), files, arguments)
+        return run_revert(ProviderAdoption(), files, arguments)
+    if arguments.apply:
         end_last(files)
+    target = AdoptionTarget(arguments.to, arguments.store)
     if holds_transform_with_state(read_checkpoint(files)):
         progress = shown_progress("converting", "converted", "task")
-        return run_change(OperatorAdoption(spark), files, target, options, progress)
+        return run_change(OperatorAdoption(spark), files, target, arguments, progress)
     progress = shown_progress("converting", "converted", "store")
-    return run_change(ProviderAdoption(), files, target, options, progress)
+    return run_change(ProviderAdoption(), files, target, arguments, progress)

@@ -18,7 +18,7 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs.attachment_plan import attachments_of
 from checkpoint_store.runs.checkpoint_location import digest_of
 from cowstate.cli.attach_report import AttachedOperator, AttachReport, as_json, as_text
-from cowstate.cli.stopped_query_run import Report, SessionOptions, run_and_print
+from cowstate.cli.stopped_query_run import Report, run_and_print
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.hadoop_files import HadoopFiles
 from spark_state.spark.session.store_options import store_options
@@ -27,10 +27,7 @@ from spark_state.spark.session.store_options import store_options
 def attach_and_print(arguments: Namespace) -> None:
     """Run the command. Raises ConfigurationError, RunChoiceError and NoEpochToAttachError if the
     command refuses, and the errors of the stores."""
-    options = SessionOptions.of(arguments)
-    run_and_print(
-        "cowstate attach", options, lambda spark: _run(spark, arguments), ConfigurationError
-    )
+    run_and_print(arguments, _run, ConfigurationError)
 
 
 def _run(spark: SparkSession, arguments: Namespace) -> Report:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PythonException
@@ -30,21 +29,14 @@ from spark_state.errors import CowstateError
 from spark_state.spark.session.worker_loading import called_in_workers
 
 _PART_BYTES = 64 << 20
+_TEXT = (
+    "{url}, version {version}: {filesBefore} files of {bytesBefore:,} bytes are now {filesAfter} "
+    "files of {bytesAfter:,} bytes"
+)
 
 
 class CompactionError(CowstateError):
     """Files of a table cannot be folded. The command does not change the table."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactReport:
-    """Number and bytes of the files of a version's state, before and after."""
-
-    version: int
-    files_before: int
-    files_after: int
-    bytes_before: int
-    bytes_after: int
 
 
 def compact_and_print(arguments: Namespace) -> None:
@@ -52,7 +44,8 @@ def compact_and_print(arguments: Namespace) -> None:
     CompactionError."""
     url, settings = arguments.table, dict(arguments.conf)
     table = _opened(url, arguments.storage_options)
-    if table.metadata() is None:
+    metadata = table.metadata()
+    if metadata is None:
         raise NotAStoreError(url)
     newest = table.newest()
     if newest is None:
@@ -60,20 +53,23 @@ def compact_and_print(arguments: Namespace) -> None:
     with command_session(
         "cowstate compact", arguments.master, settings, shows_stages=True
     ) as spark:
-        report = _compact(spark, arguments, newest)
-    print(json.dumps(_as_json(report)) if arguments.json else _as_text(url, report))
+        report = _compact(spark, arguments, table, newest, metadata.max_parallelism)
+    print(json.dumps(report) if arguments.json else _TEXT.format(url=url, **report))
 
 
-def _compact(spark: SparkSession, arguments: Namespace, version: TableVersion) -> CompactReport:
-    """Fold the files of the version's state, and publish the new files. Raises CompactionError."""
+def _compact(
+    spark: SparkSession,
+    arguments: Namespace,
+    table: TableStore,
+    version: TableVersion,
+    max_parallelism: int,
+) -> dict[str, int]:
+    """Fold the files of the version's state, and publish the new files. Return the report: number
+    and bytes of the files before and after. Raises CompactionError."""
     url, storage_options = arguments.table, arguments.storage_options
-    table = _opened(url, storage_options)
-    metadata = table.metadata()
-    assert metadata is not None, "the command has checked that the table exists"
     read = compacted(version, table.compactions())
     size = sum(file.length for file in read.state)
-    parts = min(arguments.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
-    max_parallelism = metadata.max_parallelism
+    parts = min(arguments.parts or 1 + size // _PART_BYTES, max_parallelism)
 
     def run(part: int) -> StateHandle:
         key_groups = key_group_range_of_subtask(max_parallelism, parts, part)
@@ -95,28 +91,14 @@ def _compact(spark: SparkSession, arguments: Namespace, version: TableVersion) -
     # The files in the version itself, not the files of an earlier compaction.
     replaced = tuple(file.name for file in version.state)
     table.publish_compaction(TableCompaction(version.version, replaced, files))
-    return CompactReport(
-        version.version, len(read.state), len(files), size, sum(file.length for file in files)
-    )
+    return {
+        "version": version.version,
+        "filesBefore": len(read.state),
+        "filesAfter": len(files),
+        "bytesBefore": size,
+        "bytesAfter": sum(file.length for file in files),
+    }
 
 
 def _opened(url: str, storage_options: Mapping[str, Any]) -> TableStore:
     return TableStore(RetryingObjectStore(open_object_store(url, storage_options)))
-
-
-def _as_json(report: CompactReport) -> dict[str, int]:
-    return {
-        "version": report.version,
-        "filesBefore": report.files_before,
-        "filesAfter": report.files_after,
-        "bytesBefore": report.bytes_before,
-        "bytesAfter": report.bytes_after,
-    }
-
-
-def _as_text(url: str, report: CompactReport) -> str:
-    return (
-        f"{url}, version {report.version}: {report.files_before} files of "
-        f"{report.bytes_before:,} bytes are now {report.files_after} files of "
-        f"{report.bytes_after:,} bytes"
-    )

@@ -1,8 +1,9 @@
-"""The progress of operators as text for people, and as JSON. Pure."""
+"""Runs `cowstate progress`: prints the progress of operators as text for people, or as JSON."""
 
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -11,6 +12,7 @@ from operator import attrgetter
 
 from checkpoint_store.amounts import moment_text, size_text
 from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
+from checkpoint_store.progress_reader import read_progress
 
 _UNKNOWN = "-"
 _HEADINGS = (
@@ -19,9 +21,18 @@ _HEADINGS = (
 )
 
 
-def as_json(progress: Sequence[OperatorProgress]) -> str:
-    """A JSON array, with an object for each operator and epoch."""
-    return json.dumps([asdict(told) for told in progress])
+def print_progress(arguments: Namespace) -> None:
+    """Run the command. Raises the errors of read_progress."""
+    progress = read_progress(
+        arguments.store,
+        arguments.storage_options,
+        epochs=arguments.epochs,
+        subtasks=arguments.subtasks,
+    )
+    if arguments.json:
+        print(json.dumps([asdict(told) for told in progress]))
+    else:
+        print(as_text(progress))
 
 
 def as_text(progress: Sequence[OperatorProgress]) -> str:

@@ -3,13 +3,12 @@ command that changes the checkpoint."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -30,91 +29,49 @@ PlanT = TypeVar("PlanT")
 Report = tuple[str, dict[str, object]]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """The checkpoint, and the arguments that `add_session_options` adds."""
-
-    checkpoint: str
-    master: str
-    settings: Mapping[str, str]
-    json_report: bool
-
-    @classmethod
-    def of(cls, arguments: argparse.Namespace) -> SessionOptions:
-        return cls(
-            checkpoint=arguments.checkpoint,
-            master=arguments.master,
-            settings=dict(arguments.conf),
-            json_report=arguments.json,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedQueryOptions:
-    """The arguments that `add_stopped_query_options` adds."""
-
-    session: SessionOptions
-    apply: bool
-    revert: bool
-    force: bool
-
-    @classmethod
-    def of(cls, arguments: argparse.Namespace) -> StoppedQueryOptions:
-        return cls(
-            session=SessionOptions.of(arguments),
-            apply=arguments.apply,
-            revert=arguments.revert,
-            force=arguments.force,
-        )
-
-    @property
-    def checkpoint(self) -> str:
-        return self.session.checkpoint
-
-
 def run_and_print(
-    name: str,
-    options: SessionOptions,
-    run: Callable[[SparkSession], Report],
+    arguments: Namespace,
+    run: Callable[[SparkSession, Namespace], Report],
     error_class: Callable[[str], CowstateError],
 ) -> None:
-    """Run the command `name` in a session, and print the report of `run`. Raises the errors of
-    `run`; for an error of the JVM, an `error_class` that names the checkpoint."""
-    with command_session(name, options.master, options.settings) as spark:
+    """Run a command in a session, and print the report of `run`. Raises the errors of `run`; for an
+    error of the JVM, an `error_class` that names the checkpoint."""
+    name, settings = f"cowstate {arguments.command}", dict(arguments.conf)
+    with command_session(name, arguments.master, settings) as spark:
         try:
-            text, content = run(spark)
+            text, content = run(spark, arguments)
         except Py4JJavaError as error:
             reason = error.java_exception.toString()
-            told = error_class(f"the files of {options.checkpoint} cannot be used: {reason}")
+            told = error_class(f"the files of {arguments.checkpoint} cannot be used: {reason}")
             for note in getattr(error, "__notes__", ()):
                 told.add_note(note)
             raise told from error
-    print(json.dumps(content) if options.json_report else text)
+    print(json.dumps(content) if arguments.json else text)
 
 
 def run_change(
     change: Change[TargetT, PlanT],
     files: CheckpointFiles,
     target: TargetT,
-    options: StoppedQueryOptions,
+    arguments: Namespace,
     progress: AbstractContextManager[Progress],
 ) -> Report:
     """Plan or apply a change. Raises the errors of the change and of `apply`."""
-    if not options.apply:
+    if not arguments.apply:
         planned = change.planned_change(change.plan(files, read_checkpoint(files), target))
         text = change_report.plan_as_text(change.kind, planned)
         return text, change_report.plan_as_json(planned)
     with progress as told:
-        applied = apply(change, files, target, told, force=options.force)
+        applied = apply(change, files, target, told, force=arguments.force)
     text = change_report.applied_as_text(change.kind, applied)
     return text, change_report.applied_as_json(applied)
 
 
 def run_revert(
-    change: Change[TargetT, PlanT], files: CheckpointFiles, options: StoppedQueryOptions
+    change: Change[TargetT, PlanT], files: CheckpointFiles, arguments: Namespace
 ) -> Report:
     """Undo the last change. Raises the errors of `revert`."""
-    reverted = revert(change, files, force=options.force)
+    reverted = revert(change, files, force=arguments.force)
     text = change_report.reverted_as_text(change.kind, reverted)
     return text, change_report.reverted_as_json(reverted)
 

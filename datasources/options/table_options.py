@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -42,9 +42,21 @@ OnDuplicate = Literal["error", "first", "last"]
 OnNullKey = Literal["error", "drop", "keep"]
 CheckpointingMode = Literal["exactly_once", "at_least_once"]
 
+_Parse = Callable[[str, str], Any]
+_PARSE = "parse"
 _MEBIBYTE = 1 << 20
 # A look for new versions takes a request or two, and an idle query looks 100 times a second.
 _REMOTE_POLL_SECONDS = 1.0
+
+
+def _option(parse: _Parse, default: Any = None) -> Any:
+    """A field with the value of an option. `parse`: see option_values."""
+    return field(default=default, metadata={_PARSE: parse})
+
+
+def _storage_options() -> Any:
+    metadata = {_PARSE: a_json_object}
+    return field(default_factory=dict, repr=False, hash=False, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +79,21 @@ class SinkOptions:
     given: the fields that the user has set; the other fields have their defaults.
     """
 
-    url: str
-    keys: tuple[str, ...] = ()
-    sequence_by: str | None = None
-    delete_when: str | None = None
-    ignore_null_updates: bool = False
-    max_parallelism: int = 128
-    merge_schema: bool = False
-    on_duplicate: OnDuplicate = "error"
-    on_null_key: OnNullKey = "error"
-    take_over: bool = False
-    min_versions_to_retain: int = 100
-    auto_compact_bytes: int = 64 * _MEBIBYTE
-    orphan_grace_seconds: int = 86_400
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-    store_retry_seconds: int = RETRY_SECONDS
+    url: str = field(metadata={_PARSE: a_table_url})
+    keys: tuple[str, ...] = _option(column_list, ())
+    sequence_by: str | None = _option(a_column)
+    delete_when: str | None = _option(a_text)
+    ignore_null_updates: bool = _option(a_boolean, False)
+    max_parallelism: int = _option(integer(1, MAX_PARALLELISM_LIMIT), 128)
+    merge_schema: bool = _option(a_boolean, False)
+    on_duplicate: OnDuplicate = _option(choice("error", "first", "last"), "error")
+    on_null_key: OnNullKey = _option(choice("error", "drop", "keep"), "error")
+    take_over: bool = _option(a_boolean, False)
+    min_versions_to_retain: int = _option(integer(2), 100)
+    auto_compact_bytes: int = _option(a_size, 64 * _MEBIBYTE)
+    orphan_grace_seconds: int = _option(integer(LEAST_GRACE_SECONDS), 86_400)
+    storage_options: Mapping[str, Any] = _storage_options()
+    store_retry_seconds: int = _option(integer(1), RETRY_SECONDS)
     given: frozenset[str] = frozenset()
 
 
@@ -102,22 +114,22 @@ class ReaderOptions:
     num_partitions: the greatest number of partitions.
     """
 
-    url: str
-    version_as_of: int | None = None
-    timestamp_as_of: int | None = None
-    read_change_feed: bool = False
-    preimages: bool = True
-    starting_version: int | None = None
-    ending_version: int | None = None
-    starting_timestamp: int | None = None
-    ending_timestamp: int | None = None
+    url: str = field(metadata={_PARSE: a_table_url})
+    version_as_of: int | None = _option(integer(0))
+    timestamp_as_of: int | None = _option(a_time)
+    read_change_feed: bool = _option(a_boolean, False)
+    preimages: bool = _option(a_boolean, True)
+    starting_version: int | None = _option(integer(0))
+    ending_version: int | None = _option(integer(0))
+    starting_timestamp: int | None = _option(a_time)
+    ending_timestamp: int | None = _option(a_time)
     state: str | ProviderStore | None = None
-    columns: tuple[str, ...] = ()
-    flatten_collection_types: bool = False
-    push_filters: bool = False
-    num_partitions: int | None = None
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-    store_retry_seconds: int = RETRY_SECONDS
+    columns: tuple[str, ...] = _option(column_list, ())
+    flatten_collection_types: bool = _option(a_boolean, False)
+    push_filters: bool = _option(a_boolean, False)
+    num_partitions: int | None = _option(integer(1, MAX_PARALLELISM_LIMIT))
+    storage_options: Mapping[str, Any] = _storage_options()
+    store_retry_seconds: int = _option(integer(1), RETRY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +148,24 @@ class StreamOptions:
     state: the same as in ReaderOptions.
     """
 
-    url: str
-    starting_version: int | Literal["earliest", "latest"] | None = None
-    starting_timestamp: int | None = None
-    max_versions_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    max_files_per_trigger: int | None = None
-    fail_on_data_loss: bool = True
-    checkpointing_mode: CheckpointingMode = "exactly_once"
-    read_change_feed: bool = False
-    preimages: bool = True
-    poll_interval_seconds: float = 0.0
-    state_cache_bytes: int = 128 * _MEBIBYTE
+    url: str = field(metadata={_PARSE: a_table_url})
+    starting_version: int | Literal["earliest", "latest"] | None = _option(a_first_version)
+    starting_timestamp: int | None = _option(a_time)
+    max_versions_per_trigger: int | None = _option(integer(1))
+    max_bytes_per_trigger: int | None = _option(a_positive_size)
+    max_files_per_trigger: int | None = _option(integer(1))
+    fail_on_data_loss: bool = _option(a_boolean, True)
+    checkpointing_mode: CheckpointingMode = _option(
+        choice("exactly_once", "at_least_once"), "exactly_once"
+    )
+    read_change_feed: bool = _option(a_boolean, False)
+    preimages: bool = _option(a_boolean, True)
+    poll_interval_seconds: float = _option(a_duration, 0.0)
+    state_cache_bytes: int = _option(a_size, 128 * _MEBIBYTE)
     state: str | ProviderStore | None = None
-    num_partitions: int | None = None
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-    store_retry_seconds: int = RETRY_SECONDS
+    num_partitions: int | None = _option(integer(1, MAX_PARALLELISM_LIMIT))
+    storage_options: Mapping[str, Any] = _storage_options()
+    store_retry_seconds: int = _option(integer(1), RETRY_SECONDS)
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -316,9 +330,8 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
         name = spelled[name]
         value = _OPTIONS[use][name](name, text)
         if values.get(name, value) != value:
-            other = _SPELLED_ALIASES.get(given.lower(), given)
             raise ConfigurationError(
-                f"options {name} and {other} are one, but are {values[name]} and {value}; set one"
+                f"options {name} and {given} are one, but are {values[name]} and {value}; set one"
             )
         values[name] = value
     if "path" not in values:
@@ -342,8 +355,8 @@ def _with_state(values: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_both(values, "storeName", "joinSide", "each names a store of the operator")
     chosen = {name: values[name] for name in _CHECKPOINT_CHOICES if name in values}
     state = ProviderStore(**_as_fields(chosen)) if chosen else values.get("stateVarName")
-    others = values.keys() - {*_CHECKPOINT_CHOICES, "stateVarName"}
-    return {**{name: values[name] for name in others}, "state": state}
+    others = {name: values[name] for name in values if name not in _STATE_CHOICES}
+    return {**others, "state": state}
 
 
 def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -400,70 +413,30 @@ def _refuse_without_change_feed(values: Mapping[str, Any], names: Sequence[str])
             )
 
 
-_Parse = Callable[[str, str], Any]
-_ON_ALL: dict[str, _Parse] = {
-    "path": a_table_url,
-    "storageOptions": a_json_object,
-    "storeRetrySeconds": integer(1),
-}
-_CHECKPOINT_CHOICES = ("operatorId", "storeName", "joinSide")
-_ON_READS: dict[str, _Parse] = {
-    **_ON_ALL,
-    "stateVarName": a_text,
+def _options_of(options: type[SinkOptions | ReaderOptions | StreamOptions]) -> dict[str, _Parse]:
+    """The parsers of the options with a field of their own, by name."""
+    parsers = {each.name: each.metadata[_PARSE] for each in fields(options) if each.metadata}
+    return {"path": parsers.pop("url"), **{_camel(name): parsers[name] for name in parsers}}
+
+
+def _camel(name: str) -> str:
+    return re.sub("_(.)", lambda after: after[1].upper(), name)
+
+
+# Options that choose a state: the store of a Python operator, or a store of a checkpoint.
+_CHECKPOINT_CHOICES: dict[str, _Parse] = {
     "operatorId": integer(0),
     "storeName": a_text,
     "joinSide": choice("left", "right"),
-    "numPartitions": integer(1, MAX_PARALLELISM_LIMIT),
 }
-_OPTIONS: dict[str, dict[str, _Parse]] = {
-    "writes": {
-        **_ON_ALL,
-        "keys": column_list,
-        "sequenceBy": a_column,
-        "deleteWhen": a_text,
-        "ignoreNullUpdates": a_boolean,
-        "maxParallelism": integer(1, MAX_PARALLELISM_LIMIT),
-        "mergeSchema": a_boolean,
-        "onDuplicate": choice("error", "first", "last"),
-        "onNullKey": choice("error", "drop", "keep"),
-        "takeOver": a_boolean,
-        "minVersionsToRetain": integer(2),
-        "autoCompactBytes": a_size,
-        "orphanGraceSeconds": integer(LEAST_GRACE_SECONDS),
-    },
-    "batch reads": {
-        **_ON_READS,
-        "versionAsOf": integer(0),
-        "timestampAsOf": a_time,
-        "readChangeFeed": a_boolean,
-        "preimages": a_boolean,
-        "startingVersion": integer(0),
-        "endingVersion": integer(0),
-        "startingTimestamp": a_time,
-        "endingTimestamp": a_time,
-        "columns": column_list,
-        "flattenCollectionTypes": a_boolean,
-        "pushFilters": a_boolean,
-    },
-    "streams": {
-        **_ON_READS,
-        "startingVersion": a_first_version,
-        "startingTimestamp": a_time,
-        "maxVersionsPerTrigger": integer(1),
-        "maxBytesPerTrigger": a_positive_size,
-        "maxFilesPerTrigger": integer(1),
-        "failOnDataLoss": a_boolean,
-        "checkpointingMode": choice("exactly_once", "at_least_once"),
-        "readChangeFeed": a_boolean,
-        "preimages": a_boolean,
-        "pollIntervalSeconds": a_duration,
-        "stateCacheBytes": a_size,
-    },
+_STATE_CHOICES = {"stateVarName": a_text, **_CHECKPOINT_CHOICES}
+_OPTIONS = {
+    "writes": _options_of(SinkOptions),
+    "batch reads": {**_options_of(ReaderOptions), **_STATE_CHOICES},
+    "streams": {**_options_of(StreamOptions), **_STATE_CHOICES},
 }
-# Names of options in Spark's own state reader.
-_ALIASES = {"batchId": "versionAsOf"}
-_SPELLED_ALIASES = {alias.lower(): alias for alias in _ALIASES}
-_MEANT = {alias.lower(): name.lower() for alias, name in _ALIASES.items()}
+# In lower case: names of options in Spark's own state reader, with our names.
+_MEANT = {"batchid": "versionasof"}
 _NAMES = {name.lower() for names in _OPTIONS.values() for name in names} | set(_MEANT)
 # Options that reach us but are for others: users set the first two for Spark, the jar sets the
 # third to mark a table of the catalog.

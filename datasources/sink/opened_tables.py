@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from pyspark.sql.types import StringType, StructType
 
@@ -28,32 +29,11 @@ from datasources.options.table_options import (
     missing_keys_error,
     parse_sink_options,
 )
-from datasources.sink.event_time_columns import EventTimeColumn, event_time_columns
-from datasources.sink.table_rows import RowPlan, row_plan
+from datasources.sink.event_time_columns import event_time_columns
+from datasources.sink.table_rows import SinkPlan, check_plan
 from spark_state.errors import ConfigurationError, KeyGroupError
 
 _MOST_OPENED = 64
-
-
-@dataclass(frozen=True, slots=True)
-class SinkPlan:
-    """Plan of a write, for the driver and the tasks. `schema_json`: the columns of the rows, as
-    Spark writes schemas, without nullability. `metadata`: the table's metadata. `event_times`: the
-    columns of `withWatermark`."""
-
-    options: SinkOptions
-    schema_json: str
-    metadata: TableMetadata
-    event_times: tuple[EventTimeColumn, ...] = ()
-
-
-@dataclass(frozen=True)
-class OpenedTable:
-    """An existing table, and the plan for the rows of a write."""
-
-    table: TableStore
-    metadata: TableMetadata
-    rows: RowPlan
 
 
 def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
@@ -88,16 +68,16 @@ def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
 
 
 @lru_cache(_MOST_OPENED)
-def open_table(plan: SinkPlan) -> OpenedTable:
+def open_table(plan: SinkPlan) -> TableStore:
     """The table of a plan. Each process keeps the tables that it has opened."""
     return _opened(plan)
 
 
-def open_planned(plan: SinkPlan) -> OpenedTable:
+def open_planned(plan: SinkPlan) -> TableStore:
     """The table of a plan. Raises TableMismatchError if another table has taken its place."""
-    opened = _opened(plan)
-    opened.table.create(plan.metadata)
-    return opened
+    table = _opened(plan)
+    table.create(plan.metadata)
+    return table
 
 
 def _plan(
@@ -107,15 +87,14 @@ def _plan(
     there is no table."""
     schema_json = without_nullability(schema.json())
     wanted = _wanted(options, schema_json, stored, url)
-    rows = row_plan(options, wanted, schema_json)
-    _check_collations(rows, schema)
-    return SinkPlan(options, schema_json, wanted, event_time_columns(schema))
+    plan = SinkPlan(options, schema_json, wanted, event_time_columns(schema))
+    check_plan(plan)
+    _check_collations(plan, schema)
+    return plan
 
 
-def _opened(plan: SinkPlan) -> OpenedTable:
-    table = TableStore(_store(plan.options), metadata=plan.metadata)
-    rows = row_plan(plan.options, plan.metadata, plan.schema_json)
-    return OpenedTable(table, plan.metadata, rows)
+def _opened(plan: SinkPlan) -> TableStore:
+    return TableStore(_store(plan.options), metadata=plan.metadata)
 
 
 def _store(options: SinkOptions) -> ObjectStore:
@@ -124,10 +103,10 @@ def _store(options: SinkOptions) -> ObjectStore:
     )
 
 
-def _check_collations(rows: RowPlan, schema: StructType) -> None:
+def _check_collations(plan: SinkPlan, schema: StructType) -> None:
     """Check that no key has a collation, under which texts of different bytes are equal. Raises
     KeyGroupError."""
-    for name in rows.key_names:
+    for name in plan.key_names:
         data_type = schema[name].dataType
         if isinstance(data_type, StringType) and data_type != StringType():
             raise KeyGroupError(
@@ -170,15 +149,10 @@ def _wanted(
             sequence_by=sequence_by,
             ignore_null_updates=options.ignore_null_updates,
         )
-    given = options.given
-    return replace(
-        stored,
-        key_schema_json=key_schema_json,
-        sequence_by=sequence_by if "sequence_by" in given else stored.sequence_by,
-        max_parallelism=options.max_parallelism
-        if "max_parallelism" in given
-        else stored.max_parallelism,
-        ignore_null_updates=options.ignore_null_updates
-        if "ignore_null_updates" in given
-        else stored.ignore_null_updates,
-    )
+    given: dict[str, Any] = {
+        "sequence_by": sequence_by,
+        "max_parallelism": options.max_parallelism,
+        "ignore_null_updates": options.ignore_null_updates,
+    }
+    changed = {name: value for name, value in given.items() if name in options.given}
+    return replace(stored, key_schema_json=key_schema_json, **changed)

@@ -15,11 +15,9 @@ import pyarrow as pa
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.states.row_fold import SEQUENCE
-from checkpoint_store.tables.table_store import TableFileWriter
+from checkpoint_store.tables.table_store import TableFileWriter, TableStore
 from datasources.errors import DuplicateKeyError
-from datasources.options.table_options import SinkOptions
-from datasources.sink.opened_tables import OpenedTable
-from datasources.sink.table_rows import duplicate_keys
+from datasources.sink.table_rows import SinkPlan, duplicate_keys
 from spark_state.key_group_hash import key_groups_of
 from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 
@@ -27,49 +25,47 @@ _PART_ROWS = 1_000_000
 _PART_BYTES = 64 << 20
 
 
-def check_duplicates(
-    opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
-) -> None:
+def check_duplicates(table: TableStore, plan: SinkPlan, files: Sequence[StateHandle]) -> None:
     """Check that no key is in several files. Raises DuplicateKeyError. Tasks have checked their own
     rows."""
-    if opened.rows.sequence_by is not None or options.on_duplicate != "error":
+    if plan.metadata.sequence_by is not None or plan.options.on_duplicate != "error":
         return
-    names = opened.rows.key_names
-    for keys in _parts(opened, files, names):
+    names = plan.key_names
+    for keys in _parts(table, plan, files, names):
         duplicates = duplicate_keys([keys], names)
         if duplicates:
             raise DuplicateKeyError(names, tuple(duplicates))
 
 
 def in_sequence(
-    opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
+    table: TableStore, plan: SinkPlan, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> tuple[StateHandle, ...]:
     """Sort the rows of files: files in which the rows of a key have the order of their sequence.
     With sequenceBy and ignoreNullUpdates, each row counts unless the row is late, and lateness must
     not depend on the task that wrote the row. Without these options the files stay unchanged."""
-    if opened.rows.sequence_by is None or not opened.rows.ignore_null_updates:
+    if plan.metadata.sequence_by is None or not plan.metadata.ignore_null_updates:
         return tuple(files)
     order: list[tuple[str, Literal["ascending", "descending"]]] = [
         (KEY_GROUP_COLUMN, "ascending"),
         (SEQUENCE, "ascending"),
     ]
     return tuple(
-        opened.table.write_rows("changelog", rows.sort_by(order), writer)
-        for rows in _parts(opened, files, opened.rows.file_schema.names)
+        table.write_rows("changelog", rows.sort_by(order), writer)
+        for rows in _parts(table, plan, files, plan.file_schema.names)
     )
 
 
 def _parts(
-    opened: OpenedTable, files: Sequence[StateHandle], columns: Sequence[str]
+    table: TableStore, plan: SinkPlan, files: Sequence[StateHandle], columns: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Yield the rows of files in parts. `columns`: the columns to yield, the key columns among
     them."""
     rows, size = sum(file.rows for file in files), sum(file.length for file in files)
     count = min(1 + max(rows // _PART_ROWS, size // _PART_BYTES), MOST_PARTS)
-    names, types = list(opened.rows.key_names), opened.rows.key_types
+    names, types = list(plan.key_names), plan.key_types
     with SpilledParts() as parts:
         for file in files:
-            for batch in opened.table.read_rows(file, opened.metadata.key_groups):
+            for batch in table.read_rows(file, plan.metadata.key_groups):
                 keys = batch.select(names).columns
                 parts.add(
                     pa.Table.from_batches([batch.select(list(columns))]),

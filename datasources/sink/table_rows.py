@@ -34,7 +34,8 @@ from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.tables.table_file_rows import file_schema, row_structs
 from checkpoint_store.tables.table_version import ROW_STATE, TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
-from datasources.options.table_options import OnDuplicate, OnNullKey, SinkOptions
+from datasources.options.table_options import SinkOptions
+from datasources.sink.event_time_columns import EventTimeColumn
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import is_hashable_type
 from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
@@ -51,20 +52,24 @@ _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlan:
-    """Plan for turning the rows of a write into rows of a table. Can be pickled. `schema_json`: all
-    columns, in Spark's JSON of a StructType. `key_types`: Spark's JSON names for the types of the
-    columns `key_names`. `sequence_by` is not a key column."""
+class SinkPlan:
+    """Plan of a write, for the driver and the tasks. `schema_json`: the columns of the rows, as
+    Spark writes schemas, without nullability. `metadata`: the table's metadata. `event_times`: the
+    columns of `withWatermark`."""
 
+    options: SinkOptions
     schema_json: str
-    key_names: tuple[str, ...]
-    key_types: tuple[str, ...]
-    max_parallelism: int
-    sequence_by: str | None = None
-    ignore_null_updates: bool = False
-    delete_when: str | None = None
-    on_duplicate: OnDuplicate = "error"
-    on_null_key: OnNullKey = "error"
+    metadata: TableMetadata
+    event_times: tuple[EventTimeColumn, ...] = ()
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return column_names(self.metadata.key_schema_json)
+
+    @property
+    def key_types(self) -> tuple[str, ...]:
+        """Spark's JSON names for the types of the key columns."""
+        return tuple(str(field["type"]) for field in _key_fields(self.metadata))
 
     @property
     def schema(self) -> pa.Schema:
@@ -75,51 +80,44 @@ class RowPlan:
     @property
     def value_names(self) -> tuple[str, ...]:
         """All columns except the key columns."""
-        names = column_names(self.schema_json)
-        return tuple(name for name in names if name not in self.key_names)
+        keys = self.key_names
+        return tuple(name for name in column_names(self.schema_json) if name not in keys)
 
     @property
     def file_schema(self) -> pa.Schema:
-        schema = self.schema
+        schema, sequence_by = self.schema, self.metadata.sequence_by
         return file_schema(
             [schema.field(name) for name in self.key_names],
             [schema.field(name) for name in self.value_names],
-            None if self.sequence_by is None else schema.field(self.sequence_by).type,
+            None if sequence_by is None else schema.field(sequence_by).type,
         )
 
 
-def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) -> RowPlan:
-    """Plan a write into a table. `schema_json`: all columns of the rows. Raises ConfigurationError
-    for columns and conditions that a table cannot have, TableSchemaError for rows without a column
-    that the table needs, and KeyGroupError for a key without a stable hash."""
-    key_fields = json.loads(metadata.key_schema_json)["fields"]
+def _key_fields(metadata: TableMetadata) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(metadata.key_schema_json)["fields"]
+    return fields
+
+
+def check_plan(plan: SinkPlan) -> None:
+    """Check that the rows of a plan can be written. Raises ConfigurationError for columns and
+    conditions that a table cannot have, TableSchemaError for rows without a column that the table
+    needs, and KeyGroupError for a key without a stable hash."""
+    options, metadata = plan.options, plan.metadata
     if metadata.sequence_by is not None and "on_duplicate" in options.given:
         raise ConfigurationError(
             f"option onDuplicate is {options.on_duplicate!r}, but {options.url} was created with "
             f"sequenceBy {metadata.sequence_by!r}: the row with the greatest value of that column "
             "wins; leave onDuplicate out"
         )
-    plan = RowPlan(
-        schema_json=schema_json,
-        key_names=tuple(field["name"] for field in key_fields),
-        key_types=tuple(str(field["type"]) for field in key_fields),
-        max_parallelism=metadata.max_parallelism,
-        sequence_by=metadata.sequence_by,
-        ignore_null_updates=metadata.ignore_null_updates,
-        delete_when=options.delete_when,
-        on_duplicate=options.on_duplicate,
-        on_null_key=options.on_null_key,
-    )
-    _check_needed(plan, options.url)
-    for field in key_fields:
+    _check_needed(plan)
+    for field in _key_fields(metadata):
         _check_key(field["name"], field["type"])
     _check_columns(plan)
-    if plan.delete_when is not None:
-        _delete_condition(plan.delete_when, plan)
-    return plan
+    if options.delete_when is not None:
+        _delete_condition(options.delete_when, plan)
 
 
-def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
+def rows_to_write(table: pa.Table, plan: SinkPlan) -> pa.Table:
     """The rows of a file, with `plan.file_schema`. `table`: the rows in the order of arrival.
     Raises DuplicateKeyError, NullKeyError and NullSequenceError, and ConfigurationError if the
     delete condition overflows."""
@@ -149,59 +147,59 @@ def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list
     return [tuple(column[row].as_py() for column in keys.columns) for row in rows]
 
 
-def _as_planned(table: pa.Table, plan: RowPlan) -> pa.Table:
+def _as_planned(table: pa.Table, plan: SinkPlan) -> pa.Table:
     """Select the planned columns, and cast to the planned types. Spark's timestamps have the
     session's zone."""
-    columns = []
+    columns, key_names = [], plan.key_names
     for field in plan.schema:
         column: Any = table.column(field.name)
         if column.type != field.type:
             column = column.cast(field.type)
-        if field.name in plan.key_names and pa.types.is_floating(field.type):
+        if field.name in key_names and pa.types.is_floating(field.type):
             column = with_one_nan_and_zero(column)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=plan.schema).combine_chunks()
 
 
-def _without_null_keys(rows: pa.Table, plan: RowPlan) -> pa.Table:
-    if plan.on_null_key == "keep":
+def _without_null_keys(rows: pa.Table, plan: SinkPlan) -> pa.Table:
+    if plan.options.on_null_key == "keep":
         return rows
     for name in plan.key_names:
         nulls = rows.column(name).null_count
-        if nulls and plan.on_null_key == "error":
+        if nulls and plan.options.on_null_key == "error":
             raise NullKeyError(name, nulls)
         if nulls:
             rows = rows.filter(pc.is_valid(rows.column(name)))
     return rows
 
 
-def _check_sequence(rows: pa.Table, plan: RowPlan) -> None:
-    if plan.sequence_by is None:
+def _check_sequence(rows: pa.Table, plan: SinkPlan) -> None:
+    if plan.metadata.sequence_by is None:
         return
-    column = rows.column(plan.sequence_by)
+    column = rows.column(plan.metadata.sequence_by)
     missing = pc.is_null(column, nan_is_null=True)
     count = pc.sum(missing).as_py()
     if count:
-        raise NullSequenceError(plan.sequence_by, count)
+        raise NullSequenceError(plan.metadata.sequence_by, count)
 
 
-def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
+def _rows_that_count(rows: pa.Table, plan: SinkPlan) -> _Numbers | None:
     """Indices of the rows for the file, in order; None: all rows."""
     codes = key_codes(rows, plan.key_names)
     keys = codes.max(initial=-1) + 1
     if keys == len(codes):
         return None
     places: _Numbers = np.arange(len(codes))
-    if plan.sequence_by is not None:
+    if plan.metadata.sequence_by is not None:
         # The sort is stable: among rows with the same sequence the latest arrival stays last.
-        ascending = pc.sort_indices(rows.column(plan.sequence_by))
+        ascending = pc.sort_indices(rows.column(plan.metadata.sequence_by))
         places = ascending.to_numpy().astype(np.int64)
-        if plan.ignore_null_updates:
+        if plan.metadata.ignore_null_updates:
             return places
-    elif plan.on_duplicate == "error":
+    elif plan.options.on_duplicate == "error":
         duplicates = duplicate_keys([rows], plan.key_names)
         raise DuplicateKeyError(plan.key_names, tuple(duplicates))
-    elif plan.on_duplicate == "first":
+    elif plan.options.on_duplicate == "first":
         places = places[::-1]
     winners = np.empty(keys, np.int64)
     # If several places are assigned to one key, the last assignment stays.
@@ -209,14 +207,14 @@ def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
     return np.sort(winners)
 
 
-def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
-    if plan.delete_when is None:
+def _deleted(rows: pa.Table, plan: SinkPlan) -> _Flags:
+    if plan.options.delete_when is None:
         return np.zeros(rows.num_rows, np.bool_)
-    deleted = _delete_condition(plan.delete_when, plan)(rows)
+    deleted = _delete_condition(plan.options.delete_when, plan)(rows)
     return np.asarray(deleted.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
+def _delete_condition(text: str, plan: SinkPlan) -> DeleteCondition:
     # The parser of conditions takes longer to import than all our modules, and few tables have a
     # condition.
     from datasources.sink.delete_condition import compile_delete_condition
@@ -224,10 +222,10 @@ def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
     return compile_delete_condition(text, plan.schema)
 
 
-def _key_groups(rows: pa.Table, plan: RowPlan) -> npt.NDArray[np.int32]:
+def _key_groups(rows: pa.Table, plan: SinkPlan) -> npt.NDArray[np.int32]:
     keys = rows.select(list(plan.key_names))
     parts = [
-        key_groups_of(batch.columns, plan.key_types, plan.max_parallelism)
+        key_groups_of(batch.columns, plan.key_types, plan.metadata.max_parallelism)
         for batch in keys.to_batches()
     ]
     return np.concatenate([np.empty(0, np.int32), *parts])
@@ -235,7 +233,7 @@ def _key_groups(rows: pa.Table, plan: RowPlan) -> npt.NDArray[np.int32]:
 
 def _file_rows(
     rows: pa.Table,
-    plan: RowPlan,
+    plan: SinkPlan,
     groups: npt.NDArray[np.int32],
     deleted: _Flags,
     order: _Numbers,
@@ -253,8 +251,8 @@ def _file_rows(
         pa.array([PUT, DELETE]).take(_places(deleted.astype(np.int64))),
         row_structs(values.columns, row_type, pa.array(~deleted)),
     ]
-    if plan.sequence_by is not None:
-        columns.append(rows.column(plan.sequence_by).take(_places(order)))
+    if plan.metadata.sequence_by is not None:
+        columns.append(rows.column(plan.metadata.sequence_by).take(_places(order)))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -262,18 +260,20 @@ def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
     return pa.array(numbers, pa.int64(), mask=missing)
 
 
-def _check_needed(plan: RowPlan, url: str) -> None:
+def _check_needed(plan: SinkPlan) -> None:
     """Check that the rows have every column that the table needs in every row. Raises
     TableSchemaError."""
     names = column_names(plan.schema_json)
     needed = dict.fromkeys(plan.key_names, "a key column of the table")
-    if plan.sequence_by is not None:
-        needed[plan.sequence_by] = "by which the table orders the rows of a key"
+    if plan.metadata.sequence_by is not None:
+        needed[plan.metadata.sequence_by] = "by which the table orders the rows of a key"
     for name, purpose in needed.items():
         if name not in names:
             near = [column for column in names if column.lower() == name.lower()]
             remedy = f"rename {near[0]!r}" if near else "add it to the rows"
-            raise TableSchemaError(url, f"the rows have no column {name!r}, {purpose}", remedy)
+            raise TableSchemaError(
+                plan.options.url, f"the rows have no column {name!r}, {purpose}", remedy
+            )
 
 
 def _check_key(name: str, spark_type: Any) -> None:
@@ -285,7 +285,7 @@ def _check_key(name: str, spark_type: Any) -> None:
         )
 
 
-def _check_columns(plan: RowPlan) -> None:
+def _check_columns(plan: SinkPlan) -> None:
     names = column_names(plan.schema_json)
     for name in names:
         if name.lower() in ADDED_COLUMNS:
@@ -309,10 +309,11 @@ def _check_columns(plan: RowPlan) -> None:
                 f"column {field.name!r} holds an interval of months or years, which Spark does not "
                 "hand to Python; cast it to a number of months"
             )
-    if plan.sequence_by is not None and not _is_ordered(schema.field(plan.sequence_by).type):
+    sequence_by = plan.metadata.sequence_by
+    if sequence_by is not None and not _is_ordered(schema.field(sequence_by).type):
         raise ConfigurationError(
             "option sequenceBy names "
-            f"{schema_text(selected(plan.schema_json, [plan.sequence_by]))}, which has no "
+            f"{schema_text(selected(plan.schema_json, [sequence_by]))}, which has no "
             "order; allowed are numbers, dates, timestamps, texts and binaries"
         )
 

@@ -34,18 +34,16 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables.table_compaction import MergeBounds
-from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
+from checkpoint_store.tables.table_store import TableCommit, TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import TableMetadata
 from datasources.sink.event_time_columns import watermark_ms
 from datasources.sink.opened_tables import (
-    OpenedTable,
-    SinkPlan,
     open_planned,
     open_table,
     plan_of_sink,
 )
 from datasources.sink.rows_of_batch import check_duplicates, in_sequence
-from datasources.sink.table_rows import rows_to_write
+from datasources.sink.table_rows import SinkPlan, rows_to_write
 from datasources.sink.table_upkeep import upkeep_of
 from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.spark.session.batch_identity import EPOCH, QUERY, batch_identity
@@ -90,14 +88,7 @@ class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
         """Write the rows of one task. The rows belong to the table only after the commit."""
-        context = _context()
-        batch = _batch_of_query(context)
-        if batch is None:
-            raise BatchIdentityError(
-                f"the sink of {self._plan.options.url} runs outside of a streaming query: "
-                f"{QUERY} and {EPOCH} are not set, so its batch is unknown"
-            )
-        return _write(self._plan, iterator, batch, context)
+        return _write(self._plan, iterator, job=None)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish the batch. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError,
@@ -120,8 +111,7 @@ class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
         """Write the rows of one task. The rows belong to the table only after the commit."""
-        context = _context()
-        return _write(self._plan, iterator, _batch_of_query(context) or self._job, context)
+        return _write(self._plan, iterator, self._job)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the rows. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError, and
@@ -138,7 +128,7 @@ def table_batch_writer(
     """The sink of a batch job for rows of `schema`. Raises like plan_of_sink, and
     ConfigurationError if `overwrite` is set for a table that has a version."""
     plan = plan_of_sink(options, schema)
-    if overwrite and open_table(plan).table.versions():
+    if overwrite and open_table(plan).versions():
         raise ConfigurationError(
             f'mode("overwrite") and INSERT OVERWRITE are refused for {plan.options.url}: a row '
             'replaces the row of the same key. Use mode("append") or INSERT INTO, and deleteWhen '
@@ -152,34 +142,35 @@ def table_stream_writer(options: Mapping[str, str], schema: StructType) -> Table
     return TableStreamWriter(plan_of_sink(options, schema))
 
 
-def _context() -> TaskContext:
+def _write(
+    plan: SinkPlan, batches: Iterator[pa.RecordBatch], job: WrittenBatch | None
+) -> FilesMessage:
+    """Write the rows of one task. `job`: the batch of rows that no query writes; None for the sink
+    of a query. Raises BatchIdentityError if there is neither a query nor a job."""
     context = TaskContext.get()
     assert context is not None, "a task has a context"
-    return context
-
-
-def _batch_of_query(context: TaskContext) -> WrittenBatch | None:
-    """The batch of the query that the task belongs to; None in a batch job."""
-    batch = batch_identity(context)
-    return None if batch is None else WrittenBatch(batch.query_id, batch.epoch, batch.run_id)
-
-
-def _write(
-    plan: SinkPlan, batches: Iterator[pa.RecordBatch], batch: WrittenBatch, context: TaskContext
-) -> FilesMessage:
+    of_query = batch_identity(context)
+    batch = job
+    if of_query is not None:
+        batch = WrittenBatch(of_query.query_id, of_query.epoch, of_query.run_id)
+    if batch is None:
+        raise BatchIdentityError(
+            f"the sink of {plan.options.url} runs outside of a streaming query: {QUERY} and "
+            f"{EPOCH} are not set, so its batch is unknown"
+        )
     files: list[StateHandle] = []
     subtask = context.partitionId()
     writer = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
     reached: list[int] = []
     begun = time.time()
-    opened = open_table(plan)
-    with opened.table.shown_alive(writer):
+    table = open_table(plan)
+    with table.shown_alive(writer):
         for rows in _portions(batches):
             watermark = watermark_ms(rows, plan.event_times)
             reached += [] if watermark is None else [watermark]
-            table = rows_to_write(rows, opened.rows)
-            if table.num_rows:
-                files.append(opened.table.write_rows("changelog", table, writer))
+            of_file = rows_to_write(rows, plan)
+            if of_file.num_rows:
+                files.append(table.write_rows("changelog", of_file, writer))
     watermark = max(reached, default=None)
     return FilesMessage(plan.metadata, batch, subtask, tuple(files), watermark, begun)
 
@@ -214,16 +205,17 @@ def _commit(
         return
     batch = parts[0].batch
     # Spark plans the commit of a stream separately from its tasks.
-    opened = open_planned(replace(plan, metadata=parts[0].table))
+    plan = replace(plan, metadata=parts[0].table)
+    table = open_planned(plan)
     writer = TableFileWriter(batch.writer, batch.number, 0, 0)
     written_since = min(part.written_since for part in parts)
-    with opened.table.shown_alive(writer, written_since):
-        _commit_files(plan, opened, parts, writer, after_all=after_all)
+    with table.shown_alive(writer, written_since):
+        _commit_files(plan, table, parts, writer, after_all=after_all)
 
 
 def _commit_files(
     plan: SinkPlan,
-    opened: OpenedTable,
+    table: TableStore,
     parts: Sequence[FilesMessage],
     writer: TableFileWriter,
     *,
@@ -232,8 +224,8 @@ def _commit_files(
     batch = parts[0].batch
     files = tuple(file for part in parts for file in part.files)
     if len(files) > 1:
-        check_duplicates(opened, plan.options, files)
-        files = in_sequence(opened, files, writer)
+        check_duplicates(table, plan, files)
+        files = in_sequence(table, plan, files, writer)
     if plan.options.on_duplicate == "first":
         files = files[::-1]
     upkeep = upkeep_of(plan.options)
@@ -253,7 +245,7 @@ def _commit_files(
         written_since=min(part.written_since for part in parts),
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
-    opened.table.commit(
+    table.commit(
         commit,
-        lambda version: upkeep.done_before(opened.metadata, version, bounds, plan.options),
+        lambda version: upkeep.done_before(plan.metadata, version, bounds, plan.options),
     )

@@ -153,16 +153,16 @@ def write_table(keys: pa.Table, schema: StructType, url: str) -> None:
     """Write a table with the keys, the lesser half in one file and the greater half in another."""
     options = {"path": url, "keys": "k", "maxParallelism": "64", "onDuplicate": "last"}
     plan = plan_of_sink(options, schema)
-    opened = open_table(plan)
-    ordered = rows_to_write(keys, opened.rows).sort_by("k")
+    table = open_table(plan)
+    ordered = rows_to_write(keys, plan).sort_by("k")
     half = ordered.num_rows // 2
     files = [
-        opened.table.write_rows(
+        table.write_rows(
             "changelog", part.sort_by("_key_group"), TableFileWriter("job", 0, subtask, 0)
         )
         for subtask, part in enumerate([ordered.slice(0, half), ordered.slice(half)])
     ]
-    opened.table.commit(TableCommit("job", None, 0, plan.schema_json, tuple(files)))
+    table.commit(TableCommit("job", None, 0, plan.schema_json, tuple(files)))
 
 
 def rows_by_condition(spark: SparkSession, url: str, conditions: list[str]) -> list[Counter[int]]:

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError
+from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 
 _SECONDS_BETWEEN_TRIES = 5.0
 _TIMES_TO_ASK = 2
@@ -42,7 +43,7 @@ class ClockOffset:
     """The number of ticks, and the query's id: None as long as the clock does not know the id."""
 
     tick: int
-    query_id: str | None
+    query: str | None
 
     def next(self, query_id: str | None) -> ClockOffset:
         """The offset after one more tick."""
@@ -59,18 +60,15 @@ class ClockStore(Protocol):
         """The times in the barriers of the query's newest epoch."""
 
 
-class IsDue(Protocol):
-    """The rule for epochs without rows: see DueInEventTime and DueInProcessingTime."""
-
-    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Return True if an epoch without rows is due at `now_ms`. `newest`: the times of the
-        newest epoch; `after_tick`: True if the newest epoch had control rows."""
-
-
 class Clock:
     """Decides about ticks. `seconds`: returns the seconds since 1970."""
 
-    def __init__(self, store: ClockStore, is_due: IsDue, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: ClockStore,
+        is_due: DueInEventTime | DueInProcessingTime,
+        seconds: Callable[[], float],
+    ) -> None:
         self._store = store
         self._is_due = is_due
         self._seconds = seconds
@@ -102,12 +100,12 @@ class Clock:
 
     def offset_after(self, last: ClockOffset) -> ClockOffset:
         """The newest offset: `last`, or the offset of a new tick."""
-        self._query_id = last.query_id or self._query_id
+        self._query_id = last.query or self._query_id
         if self._may_be_outdated and not self._look():
             return last
         if self._query_id is None:
             return last.next(None) if self._unanswered < _TIMES_TO_ASK else last
-        is_logged = last.query_id is not None
+        is_logged = last.query is not None
         now = self._seconds() if self._stopped_at is None else self._stopped_at
         is_due = self._is_due(self._times, int(now * 1000), after_tick=self._has_ticked)
         return last.next(self._query_id) if is_due or not is_logged else last

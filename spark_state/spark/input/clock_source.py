@@ -17,8 +17,8 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -67,26 +67,12 @@ class ClockSettings:
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def options(self) -> dict[str, str]:
-        return {
-            "storeRoot": self.store_root,
-            "operator": self.operator,
-            "parallelism": str(self.parallelism),
-            "policy": "" if self.policy is None else self.policy,
-            "standsStill": str(self.stands_still),
-            # Spark does not show options that have this word in their names.
-            "secretStoreOptions": json.dumps(dict(self.store_options)),
-        }
+        # Spark does not show options that have this word in their names.
+        return {"secretSettings": json.dumps(asdict(self))}
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> ClockSettings:
-        return cls(
-            options["storeRoot"],
-            options["operator"],
-            int(options["parallelism"]),
-            cast(Policy, options["policy"]) if options["policy"] else None,
-            options["standsStill"] == str(True),
-            json.loads(options["secretStoreOptions"]),
-        )
+        return cls(**json.loads(options["secretSettings"]))
 
     def opened_store(self, directory: str) -> ObjectStore:
         """Open a store below the root."""
@@ -174,7 +160,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset before the first tick."""
-        return _json(ClockOffset(0, None))
+        return asdict(ClockOffset(0, None))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """No limit: one tick cannot be split."""
@@ -189,7 +175,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         _check(start)
         if self._settings.stands_still:
             return start
-        return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
+        return asdict(self._clock.offset_after(ClockOffset(**start)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition, however often the clock has ticked."""
@@ -228,7 +214,3 @@ def _check(offset: dict[str, Any] | None) -> None:
             "undo the adoption with cowstate adopt --revert, and start the query with a new "
             "checkpoint"
         )
-
-
-def _json(offset: ClockOffset) -> dict[str, Any]:
-    return {"tick": offset.tick, "query": offset.query_id}

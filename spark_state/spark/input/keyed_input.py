@@ -52,63 +52,63 @@ def keyed_input(
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
     df: DataFrame = grouped._df
-    spark = df.sparkSession
-    if is_connect(spark):
-        return _connect_input(grouped, max_parallelism)
-    columns = [
-        column_of(spark, expression) for expression in elements(grouped._jgd.groupingExprs())
-    ]
-    key_fields = list(df.select(*columns).schema) if columns else []
-    _check_keys(df, key_fields)
-    attributes = output_of(df)
-    ids = [attribute.exprId().id() for attribute in attributes]
-    # Some expressions, such as `window`, become attributes of another plan.
-    identities = [id_ if id_ in ids else None for id_ in _identities(df, columns)]
-    computed = [index for index, identity in enumerate(identities) if identity is None]
-    key_indexes = [
-        computed.index(index) if identity is None else len(computed) + ids.index(identity)
-        for index, identity in enumerate(identities)
-    ]
-    inputs = [columns[index] for index in computed]
-    inputs += [column_of(spark, attribute) for attribute in attributes]
-    names = [*(key_fields[index].name for index in computed), *df.columns]
-    distinct = [
-        column if name == unique_name else column.alias(unique_name)
-        for column, name, unique_name in zip(inputs, names, _distinct(names), strict=True)
-    ]
-    carrying, carried = (df, ()) if upstream is None else (upstream.df, upstream.carried)
-    projected = carrying.select(*distinct, *carried)
-    # The key group uses the computed columns: computed twice, an expression may have two values.
-    output = [column_of(spark, attribute) for attribute in output_of(projected)]
-    key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
-    keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
-    return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
-
-
-def _connect_input(
-    grouped: Any, max_parallelism: int
-) -> tuple[DataFrame, InputLayout, list[StructField]]:
-    """Build the input as keyed_input does, for Spark Connect, where columns have no ids. Positions
-    and names identify columns instead: `toDF` gives each column a unique name."""
-    df: DataFrame = grouped._df
-    keys: list[Column] = grouped._grouping_cols
+    keys = _keys(grouped)
     key_fields = list(df.select(*keys).schema) if keys else []
     _check_keys(df, key_fields)
-    places = [_place_of(df, key, field) for key, field in zip(keys, key_fields, strict=True)]
+    places = _places(df, keys, key_fields)
     computed = [index for index, place in enumerate(places) if place is None]
     key_indexes = [
         computed.index(index) if place is None else len(computed) + place
         for index, place in enumerate(places)
     ]
     names = [*(key_fields[index].name for index in computed), *df.columns]
-    projected = df.select(*(keys[index] for index in computed), "*").toDF(*_plain(_distinct(names)))
+    projected = _projected(df, [keys[index] for index in computed], names, upstream)
+    # The key group uses the computed columns: computed twice, an expression may have two values.
     output = columns_of(projected)
     key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
-    return (
-        projected.select("*", key_group),
-        InputLayout(tuple(names), tuple(key_indexes)),
-        key_fields,
-    )
+    keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
+    return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
+
+
+def _keys(grouped: Any) -> list[Column]:
+    """The arguments of `groupBy`."""
+    spark = grouped._df.sparkSession
+    if is_connect(spark):
+        return list(grouped._grouping_cols)
+    return [column_of(spark, expression) for expression in elements(grouped._jgd.groupingExprs())]
+
+
+def _places(
+    df: DataFrame, keys: Sequence[Column], key_fields: Sequence[StructField]
+) -> list[int | None]:
+    """The position in `df` of each key that is a column of `df` under its own name; None for an
+    expression. With Spark Connect columns have no ids, so positions and names identify columns."""
+    if is_connect(df.sparkSession):
+        return [_place_of(df, key, field) for key, field in zip(keys, key_fields, strict=True)]
+    ids = [attribute.exprId().id() for attribute in output_of(df)]
+    # Some expressions, such as `window`, become attributes of another plan.
+    return [ids.index(id_) if id_ in ids else None for id_ in _identities(df, keys)]
+
+
+def _projected(
+    df: DataFrame,
+    computed: Sequence[Column],
+    names: Sequence[str],
+    upstream: UpstreamWatermarks | None,
+) -> DataFrame:
+    """The computed columns, the columns of `df`, and the carried columns. `names`: the names of the
+    first two, which get unique names."""
+    distinct = _distinct(names)
+    if is_connect(df.sparkSession):
+        return df.select(*computed, "*").toDF(*_plain(distinct))
+    columns = [
+        column if name == unique_name else column.alias(unique_name)
+        for column, name, unique_name in zip(
+            [*computed, *columns_of(df)], names, distinct, strict=True
+        )
+    ]
+    carrying, carried = (df, ()) if upstream is None else (upstream.df, upstream.carried)
+    return carrying.select(*columns, *carried)
 
 
 def _place_of(df: DataFrame, key: Column, field: StructField) -> int | None:

@@ -20,11 +20,6 @@ from spark_state.spark.session.connect_sessions import is_grouped
 Api = Literal["rows", "pandas", "arrow"]
 """The API of a processor, see processor_api."""
 
-SparkArguments = tuple[
-    Any, StatefulProcessor | ArrowStatefulProcessor, StructType | str, str, str, Any, str
-]
-"""The arguments of Spark's methods, in their order, after the grouped DataFrame."""
-
 # Spark has no operator for a processor in Arrow.
 _SPARK_METHODS: Mapping[Api, str] = {
     "rows": "transformWithState",
@@ -63,7 +58,7 @@ class OperatorCall:
     time_mode: str
     initial_state: Any = None
     event_time_column_name: str = ""
-    broadcast: Mapping[str, DataFrame] = field(default_factory=dict, kw_only=True)
+    broadcast: Mapping[str, DataFrame] = field(default_factory=dict)
 
     @property
     def spark_method(self) -> str | None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from pyspark.sql import DataFrame, GroupedData, SparkSession
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.input.operator_call import OperatorCall
@@ -99,25 +98,10 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
     in_pandas = spark_method.__name__ == "transformWithStateInPandas"
 
     @wraps(spark_method)
-    def method(
-        self: Any,
-        statefulProcessor: StatefulProcessor,
-        outputStructType: StructType | str,
-        outputMode: str,
-        timeMode: str,
-        initialState: GroupedData | None = None,
-        eventTimeColumnName: str = "",
-    ) -> DataFrame:
-        call = OperatorCall(
-            api="pandas" if in_pandas else "rows",
-            grouped=self,
-            processor=statefulProcessor,
-            output_schema=outputStructType,
-            output_mode=outputMode,
-            time_mode=timeMode,
-            initial_state=initialState,
-            event_time_column_name=eventTimeColumnName,
-        )
+    def method(self: Any, *arguments: Any, **named: Any) -> DataFrame:
+        given = signature(spark_method).bind(self, *arguments, **named)
+        given.apply_defaults()
+        call = OperatorCall("pandas" if in_pandas else "rows", *given.args)
         df: DataFrame = self._df
         settings = dict(df.sparkSession.conf.getAll)
         check_keys(settings)

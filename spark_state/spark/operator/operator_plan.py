@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
-from spark_state.processor.handles import DeclaredStates, record_states
+from spark_state.processor.handles import record_states
 from spark_state.processor.input.epoch_time import both_times, no_time, time_mode_named
 from spark_state.processor.module_sources import sources_of
 from spark_state.processor.pickles import dumps_processor
@@ -38,9 +38,7 @@ from spark_state.processor.schemas import (
 )
 from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.input.operator_call import (
-    Api,
     OperatorCall,
-    SparkArguments,
     lacks_protobuf,
 )
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
@@ -65,6 +63,7 @@ from spark_state.spark.session.worker_interpreter import use_driver_interpreter
 from spark_state.subtasks.epoch_request import OperatorSpec
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
+_LARGE_TYPES_KEY = "spark.sql.execution.arrow.useLargeVarTypes"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -110,7 +109,7 @@ def transform_with_state(
     exception of the query.
     """
     needed = grouped, processor, output_schema, output_mode, time_mode
-    call = _call("rows", (*needed, initial_state, event_time_column_name), broadcast)
+    call = OperatorCall("rows", *needed, initial_state, event_time_column_name, broadcast or {})
     return plan_or_fall_back(call, name)
 
 
@@ -130,7 +129,7 @@ def transform_with_state_in_pandas(
     processor gets the rows of a key as an iterator of pandas DataFrames, and yields pandas
     DataFrames."""
     needed = grouped, processor, output_schema, output_mode, time_mode
-    call = _call("pandas", (*needed, initial_state, event_time_column_name), broadcast)
+    call = OperatorCall("pandas", *needed, initial_state, event_time_column_name, broadcast or {})
     return plan_or_fall_back(call, name)
 
 
@@ -150,14 +149,8 @@ def transform_with_state_in_arrow(
     gets the rows of many keys as a pyarrow Table, and yields pyarrow Tables. Spark has no such
     operator."""
     needed = grouped, processor, output_schema, output_mode, time_mode
-    call = _call("arrow", (*needed, initial_state, event_time_column_name), broadcast)
+    call = OperatorCall("arrow", *needed, initial_state, event_time_column_name, broadcast or {})
     return plan_or_fall_back(call, name)
-
-
-def _call(
-    api: Api, arguments: SparkArguments, broadcast: Mapping[str, DataFrame] | None
-) -> OperatorCall:
-    return OperatorCall(api, *arguments, broadcast=broadcast or {})
 
 
 def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
@@ -191,14 +184,15 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     df: DataFrame = call.grouped._df
     spark = df.sparkSession
     use_driver_interpreter(spark)
-    _check_output_mode(call.output_mode)
+    if str(call.output_mode).lower() not in _OUTPUT_MODES:
+        raise unknown_output_mode(call.output_mode)
     mode, api = time_mode_named(call.time_mode), _api_of(call, spark)
     api.check_processor(call.processor)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     rows = operator_input(call, mode, operator, configuration, api)
     output = _struct(call.output_schema, "output_schema")
-    spec = _processor_spec(call, api, rows, output, configuration)
+    spec = _processor_spec(call, api, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
@@ -226,14 +220,17 @@ def _watch_queries(spark: SparkSession) -> None:
 def _processor_spec(
     call: OperatorCall,
     api: ProcessorApi,
+    mode: str,
     rows: OperatorInput,
     output: StructType,
     configuration: OperatorConfiguration,
 ) -> ProcessorSpec:
-    spark, mode = rows.by_subtask.sparkSession, time_mode_named(call.time_mode)
-    states = _states(spark, call.processor, mode, api)
+    spark, pickled = rows.by_subtask.sparkSession, _pickle(call.processor)
+    states = record_states(pickle.loads(pickled), ParsedSchemas(_struct), mode, api.handle_type)
+    if spark.conf.get(_ENCODING_KEY) == "avro":
+        check_nullable(states.keyed)
     steps = (*rows.first_steps, *api.steps(mode, states.keyed))
-    pickled = _pickle(call.processor)
+    large_types = spark.conf.get(_LARGE_TYPES_KEY, "false") == "true"
     return ProcessorSpec(
         pickled_processor=pickled,
         sources=sources_of(pickled),
@@ -248,16 +245,11 @@ def _processor_spec(
         ),
         key_columns=key_columns(rows.key_fields),
         states=(*states.keyed, *timers_of(mode)),
-        output_schema=arrow_schema(output, large_types=_large_types(spark)),
+        output_schema=arrow_schema(output, large_types=large_types),
         spool_bytes=configuration.output_memory_mb << 20,
         operator_states=states.operator,
         deleted_states=states.deleted,
     )
-
-
-def _check_output_mode(output_mode: str) -> None:
-    if str(output_mode).lower() not in _OUTPUT_MODES:
-        raise unknown_output_mode(output_mode)
 
 
 def _operator_name(processor: Any, name: str | None) -> str:
@@ -278,14 +270,6 @@ def _api_of(call: OperatorCall, spark: SparkSession) -> ProcessorApi:
             return by_key(pandas_form(spark))
         case "arrow":
             return in_arrow(block_size(spark))
-
-
-def _states(spark: SparkSession, processor: Any, mode: str, api: ProcessorApi) -> DeclaredStates:
-    pickled = pickle.loads(_pickle(processor))
-    states = record_states(pickled, ParsedSchemas(_struct), mode, api.handle_type)
-    if spark.conf.get(_ENCODING_KEY) == "avro":
-        check_nullable(states.keyed)
-    return states
 
 
 def _struct(schema: StructType | str, what: str) -> StructType:
@@ -310,10 +294,6 @@ def _pickle(processor: Any) -> bytes:
             f"{type(processor).__name__} cannot be pickled: {error}; open files and connections in "
             "init, not in the constructor"
         ) from error
-
-
-def _large_types(spark: SparkSession) -> bool:
-    return spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
 
 
 def _operator_spec(

@@ -39,18 +39,15 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
         configuration.checkpoints.store_retry_seconds,
         configuration.checkpoints.store_options,
     )
-    if is_connect(spark):
-        store = str(spark.conf.get("spark.app.id")), root
-        if store not in _usable:
-            called_in_task(spark, _use_with_others, *asked)
-            _usable.add(store)
-        return
-    context = spark.sparkContext
-    store = context.applicationId, root
+    store = str(spark.conf.get("spark.app.id")), root
     if store in _usable:
         return
-    use = _use if is_local_master(context.master or "") else _use_with_others
-    called_near_stores(context, use, [asked])
+    if is_connect(spark):
+        called_in_task(spark, _use_with_others, *asked)
+    else:
+        context = spark.sparkContext
+        use = _use if is_local_master(context.master or "") else _use_with_others
+        called_near_stores(context, use, [asked])
     _usable.add(store)
 
 

@@ -20,7 +20,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -81,54 +81,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Followed:
-    """An operator in one run of a query. `seen`: the last progress of the query at the last scrape;
-    `newest`: the newest epoch at the last scrape; `epochs`: the number of counted epochs; `sums`:
-    the sum of each counter, by the counter's name and the subtask."""
+    """An operator in one run of a query. `last`: the last progress of the query now; `seen`: the
+    last progress at the scrape before; `newest`: the newest epoch at the last scrape; `epochs`: the
+    number of counted epochs; `sums`: the sum of each counter, by the counter's name and the
+    subtask."""
 
+    run_id: str
     labels: tuple[str, ...]
+    operator: StoredOperator
+    last: tuple[int, str]
     seen: tuple[int, str] | None = None
     newest: OperatorProgress | None = None
     epochs: int = 0
     sums: Counter[tuple[str, str]] = field(default_factory=Counter)
     is_failing: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _News:
-    """The state of a running query in Spark. `seen`: its last progress; None before the first."""
-
-    query_id: str
-    query_name: str
-    run_id: str
-    seen: tuple[int, str] | None
-    operators: Sequence[StoredOperator]
-
-    @classmethod
-    def of(cls, query: StreamingQuery) -> _News:
-        last = query._jsq.lastProgress()
-        return cls(
-            str(query.id),
-            query.name or "",
-            str(query.runId),
-            None if last is None else (int(last.batchId()), str(last.timestamp())),
-            run_of(query).operators,
-        )
-
-    def labels(self, operator: StoredOperator) -> tuple[str, ...]:
-        return self.query_id, self.query_name, operator.name
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """An operator, its counts so far and its query's state in Spark, for one scrape."""
-
-    followed: _Followed
-    operator: StoredOperator
-    news: _News
-
-    def is_due(self) -> bool:
-        """Return True if the store may have a new epoch."""
-        return self.followed.seen != self.news.seen
 
 
 class OperatorCollector(Collector):
@@ -153,64 +119,60 @@ class OperatorCollector(Collector):
 
     def _look(self) -> list[_Followed]:
         """The operators as they are now."""
-        followed = {
-            (news.run_id, operator.url): _Look(
-                self._followed.get((news.run_id, operator.url)) or _Followed(news.labels(operator)),
-                operator,
-                news,
-            )
-            for news in self._news()
-            if news.seen is not None
-            for operator in news.operators
-        }
-        in_parallel(self._read, [look for look in followed.values() if look.is_due()])
-        shown = {key: look.followed for key, look in followed.items()}
-        # If Spark did not answer for a query, keep the sums of its operators for the next scrape.
-        self._followed = {**self._followed, **shown} if self._lacks_queries else shown
-        return [*shown.values()]
-
-    def _news(self) -> list[_News]:
-        """The state of the running queries in Spark, without queries whose state cannot be read
-        now."""
-        told, errors = [], []
+        shown, errors = dict[tuple[str, str], _Followed](), []
         for query in self._queries():
             try:
-                told.append(_News.of(query))
+                shown |= self._operators_of(query)
             except Exception as error:
                 errors.append(error)
         if errors and not self._lacks_queries:
             _log.warning("metrics lack %d of the running queries: %s", len(errors), errors[0])
         self._lacks_queries = bool(errors)
-        return told
+        # The store may have a new epoch if the query has a new progress.
+        in_parallel(self._read, [each for each in shown.values() if each.seen != each.last])
+        # If Spark did not answer for a query, keep the sums of its operators for the next scrape.
+        self._followed = {**self._followed, **shown} if errors else shown
+        return [*shown.values()]
 
-    def _read(self, look: _Look) -> None:
-        followed, operator = look.followed, look.operator
+    def _operators_of(self, query: StreamingQuery) -> dict[tuple[str, str], _Followed]:
+        """The operators of a running query, by run and URL; empty before its first progress."""
+        last = query._jsq.lastProgress()
+        if last is None:
+            return {}
+        run_id, moment = str(query.runId), (int(last.batchId()), str(last.timestamp()))
+        followed = {}
+        for operator in run_of(query).operators:
+            key, labels = (run_id, operator.url), (str(query.id), query.name or "", operator.name)
+            before = self._followed.get(key) or _Followed(run_id, labels, operator, moment)
+            followed[key] = replace(before, operator=operator, last=moment)
+        return followed
+
+    def _read(self, followed: _Followed) -> None:
         try:
-            self._count(look)
+            self._count(followed)
         except Exception as error:
             if followed.newest is not None or not isinstance(error, NotAStoreError):
                 if not followed.is_failing:
-                    kind = type(error).__name__
-                    _log.warning("metrics lack operator %s: %s: %s", operator.url, kind, error)
+                    kind, url = type(error).__name__, followed.operator.url
+                    _log.warning("metrics lack operator %s: %s: %s", url, kind, error)
                 followed.is_failing = True
                 return
             # The operator has not run yet.
-        followed.seen, followed.is_failing = look.news.seen, False
+        followed.seen, followed.is_failing = followed.last, False
 
-    def _count(self, look: _Look) -> None:
+    def _count(self, followed: _Followed) -> None:
         """Add the new epochs, up to the epoch of the last batch, to the counters."""
-        followed, operator = look.followed, look.operator
-        assert look.news.seen is not None, "it has finished a batch"
+        operator = followed.operator
         counted = -1 if followed.newest is None else followed.newest.epoch
         epochs = operator.epochs()
         if followed.newest is not None and not epochs:
             raise NotAStoreError(operator.url)
-        new = [epoch for epoch in epochs if counted < epoch <= look.news.seen[0]]
+        new = [epoch for epoch in epochs if counted < epoch <= followed.last[0]]
         for progress in in_parallel(lambda epoch: self._progress(operator, epoch), new):
             if progress is None:
                 continue
             followed.newest = progress
-            if progress.run_id == look.news.run_id:
+            if progress.run_id == followed.run_id:
                 followed.epochs += 1
                 for subtask, numbers in self._parts(progress):
                     followed.sums.update(_amounts(subtask, numbers))

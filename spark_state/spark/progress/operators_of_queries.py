@@ -81,7 +81,7 @@ def _stored(query: Any) -> StoredQuery:
     if stored.roots != ():
         return stored
     # The plan may not show an operator, so search the stores, as for classic Spark.
-    return stored_query(query._session, query.id, None)
+    return stored_query(query._session, query.id)
 
 
 def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict[str, Any]]:

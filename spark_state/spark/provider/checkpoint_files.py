@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.interface_words import words
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.hadoop_files import HadoopFiles
 from spark_state.spark.session.session_facts import settings_of
 
 _PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
@@ -47,46 +48,25 @@ class CheckpointFile:
         return self.path.rpartition("/")[0]
 
 
-class CheckpointFiles:
+class CheckpointFiles(HadoopFiles):
     """Reads and edits the files of one checkpoint. Raises ConfigurationError when the file system
     cannot be used."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        jvm: Any = spark._jvm
-        self._jvm = jvm
-        self._session = spark._jsparkSession
-        self._conf = self._session.sessionState().newHadoopConf()
         try:
-            path = jvm.org.apache.hadoop.fs.Path(location)
-            self._files = path.getFileSystem(self._conf)
+            super().__init__(spark, location)
         except Py4JJavaError as error:
             raise ConfigurationError(
                 f"{location} cannot be opened: {error.java_exception.getMessage()}. "
                 f"{words().set_for_spark} what its file system needs (spark.hadoop.…)"
             ) from error
-        self._root = self._files.makeQualified(path)
-
-    @property
-    def url(self) -> str:
-        return str(self._root.toString())
-
-    def setting(self, key: str) -> str | None:
-        """The session's value of a setting, None if not set."""
-        option = self._session.conf().getOption(key)
-        return str(option.get()) if option.isDefined() else None
+        self._session = spark._jsparkSession
 
     def settings(self) -> dict[str, str]:
         return settings_of(self._session)
 
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
-
-    def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, path)
-
-    def exists(self, path: str = "") -> bool:
-        """Return True if a file or folder exists; without a path, if the checkpoint exists."""
-        return bool(self._files.exists(self._path(path) if path else self._root))
 
     def below(self, folder: str) -> list[CheckpointFile]:
         """The files at any depth below `folder`; empty if the folder does not exist."""
@@ -105,19 +85,11 @@ class CheckpointFiles:
         entries = self._files.listStatus(self._path(folder))
         return sorted(str(entry.getPath().getName()) for entry in entries if entry.isDirectory())
 
-    def read_text(self, path: str) -> str:
-        stream = self._files.open(self._path(path))
-        try:
-            data = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
-        finally:
-            stream.close()
-        return bytes(data).decode()
-
     def create_text(self, path: str, text: str) -> bool:
         """Create a whole file, as Spark creates an entry of a log. Return False if the file
         exists."""
         target = self._path(path)
-        manager = getattr(self._jvm, _MANAGER).create(self._root, self._conf)
+        manager = getattr(self._jvm, _MANAGER).create(self._folder, self._conf)
         if manager.exists(target):
             return False
         out = manager.createAtomic(target, False)
@@ -140,7 +112,7 @@ class CheckpointFiles:
         if conf.get(_MANAGER_KEY) == _RENAMING_MANAGER:
             conf = self._jvm.org.apache.hadoop.conf.Configuration(conf)
             conf.unset(_MANAGER_KEY)
-        manager = getattr(self._jvm, _MANAGER).create(self._root, conf)
+        manager = getattr(self._jvm, _MANAGER).create(self._folder, conf)
         parent = target.getParent()
         self._files.mkdirs(parent)
         checksum = self._jvm.org.apache.hadoop.fs.Path(parent, f".{target.getName()}.crc")

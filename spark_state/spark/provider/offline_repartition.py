@@ -8,28 +8,27 @@ query no longer starts. The guard checks the provider first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingCheckpointManager
 
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS
 from spark_state.spark.provider.query_checkpoint import provider_of_last_batch
 from spark_state.spark.session.replaced_methods import replace_once
 
 _GUARDED = "_cowstate_guarded"
 
 
-def guard_offline_repartition(provider: str) -> None:
-    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class. The
-    guard raises UnsupportedOperationError before any change. All other calls go to Spark. Safe to
-    call again."""
-    guard = partial(_guarded, provider)
-    replace_once(StreamingCheckpointManager, "repartition", _GUARDED, guard)
+def guard_offline_repartition() -> None:
+    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on cowstate. The guard raises
+    UnsupportedOperationError before any change. All other calls go to Spark. Safe to call again."""
+    replace_once(StreamingCheckpointManager, "repartition", _GUARDED, _guarded)
 
 
-def _guarded(provider: str, repartition: Callable[..., None]) -> Callable[..., None]:
+def _guarded(repartition: Callable[..., None]) -> Callable[..., None]:
     @wraps(repartition)
     def guarded(
         self: StreamingCheckpointManager,
@@ -38,7 +37,7 @@ def _guarded(provider: str, repartition: Callable[..., None]) -> Callable[..., N
         enforce_exactly_once_sink: bool = True,
     ) -> None:
         files = CheckpointFiles(SparkSession.active(), checkpoint_location)
-        if provider_of_last_batch(files) == provider:
+        if provider_of_last_batch(files) == PROVIDER_CLASS:
             raise UnsupportedOperationError(
                 f"{files.url} is on cowstate, and Spark repartitions the state of "
                 "RocksDBStateStoreProvider only. Nothing was changed. To get another number of "

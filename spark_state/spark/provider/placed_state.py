@@ -70,10 +70,11 @@ class PlacedState:
     """The files of a checkpoint's stores in a directory of an object store."""
 
     def __init__(self, files: CheckpointFiles, place: StatePlace) -> None:
-        text = files.setting(OPTIONS_KEY) or "{}"
+        settings = files.settings()
+        text = settings.get(OPTIONS_KEY) or "{}"
         files.check_store_options(text)
         options = store_options(text)
-        retry_seconds = retry_time(files.setting(RETRY_KEY) or str(RETRY_SECONDS))
+        retry_seconds = retry_time(settings.get(RETRY_KEY) or str(RETRY_SECONDS))
         opened = open_object_store(place.root, options)
         self._objects: ObjectStore = RetryingObjectStore(opened, retry_seconds)
 

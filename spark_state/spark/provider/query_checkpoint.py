@@ -238,15 +238,13 @@ def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int] | None:
 
 def _last_planned(files: CheckpointFiles) -> tuple[int, LogEntry] | None:
     """The last planned batch and its entry; None if there is no batch."""
-    planned = _batches(files.below("offsets"), "offsets")
-    return (planned[-1], _read_log(files, f"offsets/{planned[-1]}")) if planned else None
+    planned = max(files.numbers("offsets"), default=None)
+    return None if planned is None else (planned, _read_log(files, f"offsets/{planned}"))
 
 
 def last_batches(files: CheckpointFiles) -> tuple[int | None, int | None]:
     """The last planned and the last committed batch; each None if there is no such batch."""
-    planned = _batches(files.below("offsets"), "offsets")
-    committed = _batches(files.below("commits"), "commits")
-    return (planned[-1] if planned else None), (committed[-1] if committed else None)
+    return max(files.numbers("offsets"), default=None), max(files.numbers("commits"), default=None)
 
 
 def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
@@ -319,7 +317,7 @@ def _operators(
 def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
     """The error for a query without state in Spark: the query has no state, or its state is in
     cowstate's Python operators."""
-    root = files.setting(STORE_KEY) or LOCAL_STORE
+    root = files.settings().get(STORE_KEY) or LOCAL_STORE
     try:
         opened = open_object_store(root)
         # A refused start leaves a directory without an epoch.

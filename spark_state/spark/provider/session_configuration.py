@@ -90,7 +90,7 @@ def configure(builder: _Builder) -> _Builder:
     running JVM accepts no jar.
     """
     check_spark_version(pyspark.__version__)
-    guard_offline_repartition(PROVIDER_CLASS)
+    guard_offline_repartition()
     jar = jar_path()
     options: dict[str, str] = builder._options
     url = connect_url(options)

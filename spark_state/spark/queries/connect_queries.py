@@ -49,7 +49,7 @@ def check_connect_queries() -> None:
 
 def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any | None], None]:
     df, written = written_frame(writer), writer._write_proto
-    stores = stored_query(df.sparkSession, "", None)
+    stores = stored_query(df.sparkSession, "")
     operators = roots_of_connect_operators(df, stores.root)
     stored = replace(stores, roots=operators)
     if operators:

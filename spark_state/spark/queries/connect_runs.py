@@ -103,7 +103,7 @@ def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
     started = _started.get(run_id)
     if started is not None:
         return started
-    stored = stored_query(session, query_id, None)
+    stored = stored_query(session, query_id)
     met = _met.get((run_id, stored.root))
     if met is None or met.stored != stored:
         met = ConnectRun(session, stored)
@@ -117,10 +117,9 @@ def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[D
     return documents_of(query.operators(PROGRESS_RETRY_SECONDS), batches)
 
 
-def stored_query(
-    session: SparkSession, query_id: str, roots: tuple[tuple[str, str], ...] | None
-) -> StoredQuery:
-    """The stores of a query, from the session's settings. Raises ConfigurationError."""
+def stored_query(session: SparkSession, query_id: str) -> StoredQuery:
+    """The stores of a query of another client, from the session's settings. Raises
+    ConfigurationError."""
     settings = dict(session.conf.getAll)
     root = settings.get(STORE_KEY, LOCAL_STORE)
-    return StoredQuery(query_id, root, roots, store_options(settings))
+    return StoredQuery(query_id, root, None, store_options(settings))

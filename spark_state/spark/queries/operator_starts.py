@@ -104,16 +104,6 @@ class WayBack:
     run_id: str = field(default_factory=lambda: f"back-{uuid4()}")
 
 
-class StoresOfQuery(Protocol):
-    """The stores of a query's operators, with the driver's access."""
-
-    def reached(self, query_id: str, /) -> Sequence[Reached]:
-        """The progress of each operator, in the order of the operators."""
-
-    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack, /) -> None:
-        """See take_back_in_store."""
-
-
 class CheckpointLogs(Protocol):
     """The files of a checkpoint; see HadoopFiles."""
 
@@ -155,7 +145,7 @@ def name_starts(
 
 
 def told_starts(
-    files: CheckpointLogs, stores: StoresOfQuery, operators: Sequence[OperatorInputs]
+    files: CheckpointLogs, stores: CalledStores, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
     """The text for the tasks; and the operators whose next epoch an older run has written, or may
     have written. If the query was taken back, takes its operators back, too. `files`: the files of
@@ -271,18 +261,20 @@ def _query_id(files: CheckpointLogs) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CalledStores:
-    """See StoresOfQuery. `answers(function, arguments)`: the results of the function for each of
-    the arguments, called where the stores are within reach."""
+    """The stores of a query's operators. `answers(function, arguments)`: the results of the
+    function for each of the arguments, called where the stores are within reach."""
 
     answers: Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
     checkpoint: str
     operators: Sequence[OperatorInputs]
 
     def reached(self, query_id: str) -> list[Reached]:
+        """The progress of each operator, in the order of the operators."""
         stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
         return [Reached(*answer) for answer in self.answers(reached_in_store, stores)]
 
     def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+        """See take_back_in_store."""
         self.answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
 
 

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -27,23 +27,15 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_state.spark.queries.connect_runs import connect_run
-from spark_state.spark.queries.query_runs import run_of, run_of_event
+from spark_state.spark.queries.connect_runs import ConnectRun, connect_run
+from spark_state.spark.queries.query_runs import QueryRun, run_of, run_of_event
 from spark_state.spark.stored.operator_documents import Document
 
 _MARK, _POSTING = "_cowstate_shows", "_cowstate_posting"
 
 _log = logging.getLogger(__name__)
 
-
-class _Run(Protocol):
-    """A run of a query. `is_failing`: True if the last read failed and the log has the warning."""
-
-    is_failing: bool
-
-    def is_enabled(self) -> bool: ...
-
-    def documents(self, moments: Sequence[tuple[int, str]]) -> Sequence[Sequence[Document]]: ...
+_Run = QueryRun | ConnectRun
 
 
 def show_operators_in_progress() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import DatabaseSettings
-from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS, carried
+from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS
 from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX, store_options
 from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings
@@ -62,11 +62,6 @@ class SessionFacts:
     speculation: bool
     is_connect: bool = False
     python_memory: str | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """True if driver and executors share one machine's file system."""
-        return is_local_master(self.master)
 
 
 def is_local_master(master: str) -> bool:
@@ -122,19 +117,42 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     values = {each.key: each.values.parse(each.key, texts[each.key]) for each in SETTINGS}
     _refuse_contradictions(values, given)
     _check_installed(values["backend"])
-    database = DatabaseSettings(**carried(DatabaseSettings, values))
     return OperatorConfiguration(
         store=values["store"],
         parallelism=values["parallelism"],
         max_parallelism=values["maxParallelism"],
         max_memory_mb=values["maxMemoryMB"],
         output_memory_mb=values["outputMemoryMB"],
-        backend=BackendSettings(**carried(BackendSettings, values), database=database),
+        backend=_backend_settings(values),
         checkpoints=CheckpointSettings(
-            **carried(CheckpointSettings, values), store_options=store_options(settings)
+            min_epochs_to_retain=values["minEpochsToRetain"],
+            min_epochs_for_snapshot=values["minEpochsForSnapshot"],
+            orphan_grace_seconds=values["orphanGraceSeconds"],
+            store_retry_seconds=values["storeRetrySeconds"],
+            start_empty=values["startEmpty"],
+            store_options=store_options(settings),
         ),
-        hosts=HostSettings(**carried(HostSettings, values)),
+        hosts=HostSettings(values["hostsPerExecutor"], values["hostIdleSeconds"]),
         restore_from=values["restoreFrom"],
+    )
+
+
+def _backend_settings(values: Mapping[str, Any]) -> BackendSettings:
+    return BackendSettings(
+        kind=values["backend"],
+        local_directory=values["rocksdb.localDirectory"],
+        memory_mb=values["rocksdb.maxMemoryMB"],
+        incremental=values["rocksdb.incremental"],
+        local_recovery=values["localRecovery"],
+        database=DatabaseSettings(
+            compression=values["rocksdb.compression"],
+            write_buffer_mb=values["rocksdb.writeBufferMB"],
+            table_file_mb=values["rocksdb.tableFileMB"],
+            block_size_kb=values["rocksdb.blockSizeKB"],
+            bloom_bits_per_key=values["rocksdb.bloomBitsPerKey"],
+            max_open_files=values["rocksdb.maxOpenFiles"],
+            background_jobs=values["rocksdb.backgroundJobs"],
+        ),
     )
 
 
@@ -225,7 +243,7 @@ def _default_store(facts: SessionFacts) -> str:
             f"{PREFIX}store is not set, and the files of a server of Spark Connect are not those "
             "of its client: set it to a URL that every executor reaches, such as s3://bucket/state"
         )
-    if not facts.is_local or facts.master.startswith("local-cluster"):
+    if not is_local_master(facts.master) or facts.master.startswith("local-cluster"):
         raise ConfigurationError(
             f"{PREFIX}store is not set, and the executors of master {facts.master!r} need a common "
             "store: set it to a URL that every executor reaches, such as s3://bucket/state"

@@ -1,14 +1,14 @@
 """The settings of operators below `spark.cowstate.`, in one table.
 
 To add a setting, add a line to SETTINGS, and a field to the class that carries the value to its
-use. Parsing, the errors for wrong values and misspelled keys, and the table of
-docs/reference/configuration.md come from here: `python -m scripts.settings_page` writes the page.
+use; operator_configuration fills the field. Parsing, the errors for wrong values and misspelled
+keys, and the table of docs/reference/configuration.md come from here: `python -m
+scripts.settings_page` writes the page.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
@@ -25,17 +25,15 @@ from spark_state.spark.session.setting_values import (
     integer,
     or_none,
 )
-from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting.
 
-    `key`: without the prefix; `default`: a text, empty for no value;
-    None if the session decides, and then `default_shown` describes the default in Markdown; `unit`:
-    the unit of the value; `meaning`: in Markdown; `carrier` and `field`: the class and field that
-    carry the value with the plan of an operator; None if the value is used without a carrier.
+    `key`: without the prefix; `default`: a text, empty for no value; None if the session decides,
+    and then `default_shown` describes the default in Markdown; `unit`: the unit of the value;
+    `meaning`: in Markdown.
     """
 
     key: str
@@ -43,16 +41,10 @@ class Setting:
     default: str | None
     meaning: str
     unit: str = ""
-    carrier: type | None = None
-    field: str = ""
     default_shown: str = ""
 
 
-def _database(key: str, field: str, values: SettingValues, meaning: str, unit: str = "") -> Setting:
-    default = str(getattr(DatabaseSettings(), field))
-    return Setting(f"rocksdb.{key}", values, default, meaning, unit, DatabaseSettings, field)
-
-
+_DATABASE = DatabaseSettings()
 SETTINGS = (
     Setting(
         "store",
@@ -82,8 +74,6 @@ SETTINGS = (
         "where a state host keeps state: as Python objects, or [in "
         "RocksDB](../how-to/keep-large-state.md) on the local disk (extra `rocksdb`); may differ "
         "at every restart",
-        carrier=BackendSettings,
-        field="kind",
     ),
     Setting(
         "maxMemoryMB",
@@ -101,8 +91,6 @@ SETTINGS = (
         "256",
         "memory that all databases of a host use together",
         "MiB",
-        BackendSettings,
-        "memory_mb",
     ),
     Setting(
         "rocksdb.incremental",
@@ -110,57 +98,55 @@ SETTINGS = (
         "true",
         "whether a snapshot uploads only the files of RocksDB that are new. If not, it has the key "
         "groups that have changed enough, as rows, which are read without RocksDB",
-        carrier=BackendSettings,
-        field="incremental",
     ),
-    _database(
-        "compression",
-        "compression",
+    Setting(
+        "rocksdb.compression",
         choice(*COMPRESSIONS),
+        _DATABASE.compression,
         "how tables of RocksDB are compressed, on the local disk and in the store",
     ),
-    _database(
-        "writeBufferMB",
-        "write_buffer_mb",
+    Setting(
+        "rocksdb.writeBufferMB",
         integer(1, 2048),
+        str(_DATABASE.write_buffer_mb),
         "rows of a column family that are in memory before they become a table; a state has one "
         "column family, or two with timers or time to live. `maxMemoryMB` may end it earlier",
         "MiB",
     ),
-    _database(
-        "tableFileMB",
-        "table_file_mb",
+    Setting(
+        "rocksdb.tableFileMB",
         integer(1, 2048),
+        str(_DATABASE.table_file_mb),
         "size of the tables that compaction makes. A table is in memory while it is uploaded or "
         "downloaded, four at a time",
         "MiB",
     ),
-    _database(
-        "blockSizeKB",
-        "block_size_kb",
+    Setting(
+        "rocksdb.blockSizeKB",
         integer(1, 4096),
+        str(_DATABASE.block_size_kb),
         "rows that are read and compressed together. Larger blocks compress better, and cost more "
         "to read a single key",
         "KiB",
     ),
-    _database(
-        "bloomBitsPerKey",
-        "bloom_bits_per_key",
+    Setting(
+        "rocksdb.bloomBitsPerKey",
         integer(0, 64),
+        str(_DATABASE.bloom_bits_per_key),
         "bits for each key in the filter that spares reads of tables without the key; 0: no "
         "filter. 10 bits let 1 % through",
     ),
-    _database(
-        "maxOpenFiles",
-        "max_open_files",
+    Setting(
+        "rocksdb.maxOpenFiles",
         OPEN_FILES,
+        str(_DATABASE.max_open_files),
         "how many tables a database keeps open; -1: all. Set it where the limit of open files of a "
         "process is low",
     ),
-    _database(
-        "backgroundJobs",
-        "background_jobs",
+    Setting(
+        "rocksdb.backgroundJobs",
         integer(1, 256),
+        str(_DATABASE.background_jobs),
         "how many threads of a host write and merge tables",
     ),
     Setting(
@@ -169,9 +155,6 @@ SETTINGS = (
         "",
         "below which hosts keep the files of databases, and input and output that do not fit into "
         "memory",
-        "",
-        BackendSettings,
-        "local_directory",
         default_shown="Spark's local directory",
     ),
     Setting(
@@ -180,18 +163,12 @@ SETTINGS = (
         "true",
         "whether the files of RocksDB that the store has are kept on the local disk, too, so that "
         "a host that follows one that was killed downloads only the others",
-        "",
-        BackendSettings,
-        "local_recovery",
     ),
     Setting(
         "hostsPerExecutor",
         integer(1, 1024),
         None,
         "number of state host processes of an executor",
-        "",
-        HostSettings,
-        "per_executor",
         default_shown="cores of an executor",
     ),
     Setting(
@@ -203,8 +180,6 @@ SETTINGS = (
         "short](../how-to/keep-large-state.md#state-does-not-fit). A host that runs keeps the "
         "value that it was started with",
         "s",
-        HostSettings,
-        "idle_seconds",
     ),
     Setting(
         "outputMemoryMB",
@@ -220,9 +195,6 @@ SETTINGS = (
         "100",
         "at least this many newest epochs are [retained](../checkpoint_format.md#deletion) and can "
         "be restored. Tables have versions, see [`minVersionsToRetain`](data-source.md#writes)",
-        "",
-        CheckpointSettings,
-        "min_epochs_to_retain",
     ),
     Setting(
         "minEpochsForSnapshot",
@@ -232,9 +204,6 @@ SETTINGS = (
         "A snapshot waits for at most 200 files that cannot be "
         "[merged](../decisions/0022-merged-changelogs.md), a part for at most 100 changelogs. When "
         "there are enough, it is due when as many bytes are outdated as it would write",
-        "",
-        CheckpointSettings,
-        "min_epochs_for_snapshot",
     ),
     Setting(
         "orphanGraceSeconds",
@@ -243,8 +212,6 @@ SETTINGS = (
         "how old [orphans](../checkpoint_format.md#deletion), such as files of failed attempts, "
         "must be before they are deleted; `storeRetrySeconds` is added",
         "s",
-        CheckpointSettings,
-        "orphan_grace_seconds",
     ),
     Setting(
         "storeRetrySeconds",
@@ -254,8 +221,6 @@ SETTINGS = (
         "growing waits of up to 5 s. Then its task fails, and Spark tries the task again. A "
         "refused permission or a similar error fails at once",
         "s",
-        CheckpointSettings,
-        "store_retry_seconds",
     ),
     Setting(
         "enabled",
@@ -286,14 +251,6 @@ SETTINGS = (
         "false",
         "whether an operator may begin with empty state in a query that has already run epochs. "
         "For an operator that is new in an old query",
-        "",
-        CheckpointSettings,
-        "start_empty",
     ),
 )
 SETTING_OF = {setting.key: setting for setting in SETTINGS}
-
-
-def carried(carrier: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a carrier, from the values of all settings by key."""
-    return {each.field: values[each.key] for each in SETTINGS if each.carrier is carrier}

@@ -25,7 +25,7 @@ from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from datasources.cowstate_source import CowStateDataSource
 from datasources.sink import opened_tables, table_upkeep
-from datasources.sink.opened_tables import SinkPlan
+from datasources.sink.table_rows import SinkPlan
 from datasources.sink.table_sink import TableStreamWriter
 from tests.support.stores.fake_object_store import RefusingObjectStore
 

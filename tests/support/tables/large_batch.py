@@ -59,11 +59,11 @@ def main() -> None:
     plan = plan_of_sink({"path": f"{folder}/table", **options}, SCHEMA)
     messages = Path(folder) / "messages"
     if step == "write":
-        opened = open_planned(plan)
+        store = open_planned(plan)
         written = []
         for task in range(tasks):
-            table = rows_to_write(rows_of_task(task), opened.rows)
-            file = opened.table.write_rows("changelog", table, TableFileWriter("job", 0, task, 0))
+            table = rows_to_write(rows_of_task(task), plan)
+            file = store.write_rows("changelog", table, TableFileWriter("job", 0, task, 0))
             batch = WrittenBatch("job", 0, None)
             written.append(FilesMessage(plan.metadata, batch, task, (file,), None, 2.0**40))
         messages.write_bytes(pickle.dumps(written))

@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 import spark_state
 from datasources.cowstate_source import CowStateDataSource
-from datasources.sink.opened_tables import SinkPlan
+from datasources.sink.table_rows import SinkPlan
 from datasources.sink.table_sink import TableStreamWriter
 from tests.support.processors.processors import RunningTotals
 from tests.support.provider.provider_jobs import THROUGH_MANAGER, configured

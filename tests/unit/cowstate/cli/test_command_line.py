@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cowstate.cli.command_line import argument_parser, main
-from cowstate.cli.demo import DEMO_PACKAGES
+from cowstate.cli.demo_run import DEMO_PACKAGES
 from cowstate.demo.job import DemoOptions, prepare_replay
 from spark_state.errors import ConfigurationError
 

@@ -23,10 +23,11 @@ NAMES = ["{x}", "{", "{0}", "%s", "a%20b", "[a-z]*", "a?b#c", " a ", "a'b\"", "Ã
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_is_written_and_read_at_any_path(tmp_path: Path, name: str) -> None:
     url = str(tmp_path / name)
-    opened = open_planned(plan_of_sink({"path": url, "keys": "ID", "sequenceBy": "AT"}, SCHEMA))
-    rows = rows_to_write(pa.table({"id": [1, 2], "at": [3, 4]}), opened.rows)
-    file = opened.table.write_rows("changelog", rows, TableFileWriter("job", 0, 0, 0))
-    opened.table.commit(TableCommit("job", None, 0, opened.rows.schema_json, (file,)))
+    plan = plan_of_sink({"path": url, "keys": "ID", "sequenceBy": "AT"}, SCHEMA)
+    table = open_planned(plan)
+    rows = rows_to_write(pa.table({"id": [1, 2], "at": [3, 4]}), plan)
+    file = table.write_rows("changelog", rows, TableFileWriter("job", 0, 0, 0))
+    table.commit(TableCommit("job", None, 0, plan.schema_json, (file,)))
     assert [path.name for path in tmp_path.iterdir()] == [name]
     stored = parse_reader_options({"path": url}).url
     assert open_store(stored).read().sort_by("id").to_pydict() == {"id": [1, 2], "at": [3, 4]}
@@ -45,13 +46,13 @@ def test_errors_name_the_path_as_it_is(tmp_path: Path, name: str) -> None:
 def test_a_key_column_may_have_a_comma_in_its_name(tmp_path: Path) -> None:
     schema = StructType([StructField("last, first", LongType()), StructField("at", LongType())])
     plan = plan_of_sink({"path": str(tmp_path / "t"), "keys": "`last, first`"}, schema)
-    assert open_planned(plan).rows.key_names == ("last, first",)
+    assert plan.key_names == ("last, first",)
 
 
 def test_keys_in_another_case_are_the_keys_of_the_table(tmp_path: Path) -> None:
     url = str(tmp_path / "t")
     plan_of_sink({"path": url, "keys": "id"}, SCHEMA)
-    assert open_planned(plan_of_sink({"path": url, "keys": "ID"}, SCHEMA)).rows.key_names == ("id",)
+    assert plan_of_sink({"path": url, "keys": "ID"}, SCHEMA).key_names == ("id",)
     spelled = StructType([StructField("ID", LongType()), StructField("at", LongType())])
     for keys in ({}, {"keys": "id"}, {"keys": "ID"}):
         with pytest.raises(TableSchemaError, match=r"no column 'id', a key .*; rename 'ID'"):

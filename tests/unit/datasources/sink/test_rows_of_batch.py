@@ -16,13 +16,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables import table_store, unnamed_files
-from checkpoint_store.tables.table_store import TableFileWriter
+from checkpoint_store.tables.table_store import TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import TableVersion
 from datasources.errors import DuplicateKeyError
 from datasources.sink import rows_of_batch
-from datasources.sink.opened_tables import OpenedTable, SinkPlan, open_planned, plan_of_sink
+from datasources.sink.opened_tables import open_planned, plan_of_sink
 from datasources.sink.rows_of_batch import check_duplicates, in_sequence
-from datasources.sink.table_rows import rows_to_write
+from datasources.sink.table_rows import SinkPlan, rows_to_write
 from datasources.sink.table_sink import FilesMessage, TableBatchWriter, WrittenBatch
 from datasources.sink.table_upkeep import upkeep_of
 from spark_state.spilled_parts import SpilledParts
@@ -39,14 +39,14 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_of_batch, "SpilledParts", partial(SpilledParts, 1 << 20))
 
 
-def opened_in(folder: Path, **options: str) -> tuple[SinkPlan, OpenedTable]:
+def opened_in(folder: Path, **options: str) -> tuple[SinkPlan, TableStore]:
     plan = plan_of_sink({"path": str(folder), "keys": "id", **options}, SCHEMA)
     return plan, open_planned(plan)
 
 
-def written(opened: OpenedTable, *files: dict[str, Any]) -> list[StateHandle]:
+def written(plan: SinkPlan, table: TableStore, *files: dict[str, Any]) -> list[StateHandle]:
     return [
-        opened.table.write_rows("changelog", rows_to_write(pa.table(columns), opened.rows), WRITER)
+        table.write_rows("changelog", rows_to_write(pa.table(columns), plan), WRITER)
         for columns in files
     ]
 
@@ -58,13 +58,13 @@ def columns(first: int, count: int = FILE_ROWS, at: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("options", [{}, {"sequenceBy": "at", "ignoreNullUpdates": "true"}])
 def test_memory_does_not_grow_with_rows_of_a_batch(tmp_path: Path, options: dict[str, str]) -> None:
-    plan, opened = opened_in(tmp_path, **options)
-    files = written(opened, *(columns(file * FILE_ROWS) for file in range(24)))
+    plan, table = opened_in(tmp_path, **options)
+    files = written(plan, table, *(columns(file * FILE_ROWS) for file in range(24)))
 
     def commit_of(some: Sequence[StateHandle]) -> int:
         def read() -> None:
-            check_duplicates(opened, plan.options, some)
-            in_sequence(opened, some, WRITER)
+            check_duplicates(table, plan, some)
+            in_sequence(table, plan, some, WRITER)
 
         return peak_bytes(read)
 
@@ -73,13 +73,13 @@ def test_memory_does_not_grow_with_rows_of_a_batch(tmp_path: Path, options: dict
 
 
 def test_a_key_of_several_files_is_found_in_whatever_part_it_is(tmp_path: Path) -> None:
-    plan, opened = opened_in(tmp_path)
-    files = written(opened, *(columns(file * FILE_ROWS) for file in range(3)))
-    check_duplicates(opened, plan.options, files)
+    plan, table = opened_in(tmp_path)
+    files = written(plan, table, *(columns(file * FILE_ROWS) for file in range(3)))
+    check_duplicates(table, plan, files)
     for key in (0, 31_415, 3 * FILE_ROWS - 1):
-        again = written(opened, columns(key, 1))
+        again = written(plan, table, columns(key, 1))
         with pytest.raises(DuplicateKeyError) as caught:
-            check_duplicates(opened, plan.options, [*files, *again])
+            check_duplicates(table, plan, [*files, *again])
         assert caught.value.keys == ((key,),)
 
 
@@ -87,8 +87,8 @@ def test_files_of_a_commit_that_takes_long_are_shown_alive_until_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are folded before the version is put, and another writer's sweep may run meanwhile."""
-    plan, opened = opened_in(tmp_path)
-    files = tuple(written(opened, columns(0)))
+    plan, table = opened_in(tmp_path)
+    files = tuple(written(plan, table, columns(0)))
     directory = tmp_path / files[0].name.rpartition("/")[0]
     signed = partial(unnamed_files.shown_alive, every_seconds=0.01)
     monkeypatch.setattr(table_store, "shown_alive", signed)
@@ -105,24 +105,24 @@ def test_files_of_a_commit_that_takes_long_are_shown_alive_until_they_are_named(
 
     monkeypatch.setattr(upkeep, "done_before", slow)
     batch = WrittenBatch("job", 0, None)
-    message = FilesMessage(opened.metadata, batch, 0, files, None, time.time())
+    message = FilesMessage(plan.metadata, batch, 0, files, None, time.time())
     TableBatchWriter(plan).commit([message])
     assert signs
-    assert opened.table.versions() == [0]
+    assert table.versions() == [0]
     assert [path.name for path in directory.iterdir()] == [files[0].name.rpartition("/")[2]]
 
 
 def test_rows_of_a_key_are_in_sequence_whichever_task_wrote_them(tmp_path: Path) -> None:
-    _, opened = opened_in(tmp_path, sequenceBy="at", ignoreNullUpdates="true")
-    files = written(opened, *(columns(0, at=at) for at in (3, 1, 2)))
-    ordered = in_sequence(opened, files, WRITER)
+    plan, table = opened_in(tmp_path, sequenceBy="at", ignoreNullUpdates="true")
+    files = written(plan, table, *(columns(0, at=at) for at in (3, 1, 2)))
+    ordered = in_sequence(table, plan, files, WRITER)
     assert sum(file.rows for file in ordered) == 3 * FILE_ROWS
     assert len(ordered) > 1
     sequences: dict[int, list[int]] = {}
     for file in ordered:
-        for batch in opened.table.read_rows(file, opened.metadata.key_groups):
+        for batch in table.read_rows(file, plan.metadata.key_groups):
             for row in batch.select(["id", "_sequence"]).to_pylist():
                 sequences.setdefault(row["id"], []).append(row["_sequence"])
     assert sequences == {id: [1, 2, 3] for id in range(FILE_ROWS)}
-    _, unsorted = opened_in(tmp_path / "other", sequenceBy="at")
-    assert in_sequence(unsorted, files, WRITER) == tuple(files)
+    unsorted, other = opened_in(tmp_path / "other", sequenceBy="at")
+    assert in_sequence(other, unsorted, files, WRITER) == tuple(files)

@@ -23,7 +23,7 @@ from checkpoint_store.states.state_history import StateShape
 from checkpoint_store.tables.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
 from datasources.options.table_options import SinkOptions, parse_sink_options
-from datasources.sink.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
+from datasources.sink.table_rows import SinkPlan, check_plan, duplicate_keys, rows_to_write
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
 from tests.support.tables.table_rows_of import schema_json
@@ -39,29 +39,35 @@ def metadata(columns: str, *keys: str, **more: Any) -> TableMetadata:
     return TableMetadata("t", selected(columns, keys), **fixed)
 
 
-def plan(columns: str = COLUMNS, keys: tuple[str, ...] = ("id",), **more: Any) -> RowPlan:
+def checked(options: SinkOptions, table: TableMetadata, columns: str) -> SinkPlan:
+    planned = SinkPlan(options, columns, table)
+    check_plan(planned)
+    return planned
+
+
+def plan(columns: str = COLUMNS, keys: tuple[str, ...] = ("id",), **more: Any) -> SinkPlan:
     fixed = {
         name: more.pop(name)
         for name in ("sequence_by", "ignore_null_updates", "max_parallelism")
         if name in more
     }
-    return row_plan(SinkOptions("/t", keys, **more), metadata(columns, *keys, **fixed), columns)
+    return checked(SinkOptions("/t", keys, **more), metadata(columns, *keys, **fixed), columns)
 
 
-def rows_of(planned: RowPlan, *rows: tuple[Any, ...]) -> pa.Table:
+def rows_of(planned: SinkPlan, *rows: tuple[Any, ...]) -> pa.Table:
     return pa.Table.from_pylist(
         [dict(zip(planned.schema.names, row, strict=True)) for row in rows], planned.schema
     )
 
 
-def written(planned: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
+def written(planned: SinkPlan, *rows: tuple[Any, ...]) -> list[Row]:
     table = rows_to_write(rows_of(planned, *rows), planned)
     table.validate(full=True)
     assert table.schema == planned.file_schema
     stored: list[Row] = table.to_pylist()
     groups = [row["_key_group"] for row in stored]
     assert groups == sorted(groups)
-    one_by_one = KeyGroupAssignment(planned.key_types, planned.max_parallelism)
+    one_by_one = KeyGroupAssignment(planned.key_types, planned.metadata.max_parallelism)
     keys = [tuple(row[name] for name in planned.key_names) for row in stored]
     assert groups == [one_by_one.key_group(key) for key in keys]
     return stored
@@ -72,7 +78,7 @@ def test_a_policy_for_duplicates_of_a_table_that_has_a_sequence_is_refused() -> 
     options = parse_sink_options({"path": "/t", "onDuplicate": "first"})
     told = r"onDuplicate is 'first', but /t was created with sequenceBy 'at'"
     with pytest.raises(ConfigurationError, match=told):
-        row_plan(options, metadata, schema_json(id="long", at="long"))
+        checked(options, metadata, schema_json(id="long", at="long"))
 
 
 def test_a_row_becomes_its_key_and_a_struct_of_the_other_columns() -> None:
@@ -104,7 +110,7 @@ def test_columns_of_the_file_are_those_of_the_format() -> None:
 def test_rows_without_a_needed_column_are_refused(columns: dict[str, Any], message: str) -> None:
     table = metadata(schema_json(id="long", at="long"), "id", sequence_by="at")
     with pytest.raises(TableSchemaError) as caught:
-        row_plan(SinkOptions("/t", ()), table, schema_json(**columns))
+        checked(SinkOptions("/t", ()), table, schema_json(**columns))
     assert message in str(caught.value)
 
 
@@ -128,13 +134,6 @@ def test_a_deleted_row_has_no_values_not_even_hidden_ones() -> None:
     assert table.to_pylist()[0]["_sequence"] == 1
     hidden = table["row"].combine_chunks().field("name")
     assert hidden.to_pylist() == [None]
-
-
-def test_a_boolean_column_says_what_is_deleted_and_is_stored_like_any_other() -> None:
-    planned = plan(schema_json(id="long", gone="boolean"), delete_when="gone")
-    by_id = {row["id"]: row for row in written(planned, (1, True), (2, False), (3, None))}
-    assert {key: row["_op"] for key, row in by_id.items()} == {1: "delete", 2: "put", 3: "put"}
-    assert [by_id[key]["row"] for key in (2, 3)] == [{"gone": False}, {"gone": None}]
 
 
 def test_a_table_of_keys_only_and_no_rows_can_be_written() -> None:
@@ -191,12 +190,6 @@ def test_the_same_key_twice_is_an_error_that_names_a_few() -> None:
         written(plan(), *rows)
     assert caught.value.keys == ((5,), (6,), (7,))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-
-
-def test_two_nulls_are_one_key() -> None:
-    planned = plan(on_null_key="keep")
-    with pytest.raises(DuplicateKeyError, match="id=None"):
-        written(planned, (None, 1, "x", None), (None, 2, "x", None))
 
 
 @pytest.mark.parametrize(("on_duplicate", "kept"), [("first", 1), ("last", 3)])

@@ -112,14 +112,6 @@ def test_a_progress_is_asked_for_once(tmp_path: Path, tasks: list[Any]) -> None:
     assert [batches for _, batches in tasks] == [[0], [1]]
 
 
-def test_a_batch_without_operators_is_asked_for_again(tmp_path: Path, tasks: list[Any]) -> None:
-    run = connect_run(Session(tmp_path), "query", "a run before its store")
-    assert run.documents([(0, "at 0")]) == [[]]
-    feed(tmp_path, "operator-0", [0])
-    assert names(run.documents([(0, "at 0")])) == [["operator-0"]]
-    assert [batches for _, batches in tasks] == [[0], [0]]
-
-
 def test_a_query_that_was_started_without_operators_costs_no_task(
     tmp_path: Path, tasks: list[Any]
 ) -> None:
