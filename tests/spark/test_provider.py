@@ -184,7 +184,12 @@ class TestTurningItOn:
                 "5",
                 rf"cowstate.maxMemory is '5', and there is no .*: did you mean {MAX_MEMORY}\?",
             ),
-            (f"{STATE_STORE}.cowstat.fsyn", "x", f"did you mean {STATE_STORE}.cowstate.fsync"),
+            (f"{STATE_STORE}.cowstate.z", "5", f"z is '5', .*: the keys are {MAX_MEMORY}, "),
+            (
+                "spark.sql.streaming.stateSotre.cowstate.fsyn",
+                "x",
+                f"did you mean {STATE_STORE}.cowstate.fsync",
+            ),
             ("spark.cowsate.enabled", "true", r"did you mean spark\.cowstate\.enabled"),
             (f"{STATE_STORE}.cowstat.storeOptions", '{"key": "abc"}', "storeOptions is set, and"),
         ],
