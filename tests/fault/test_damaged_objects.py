@@ -1,5 +1,5 @@
-"""Damage of every kind to every kind of object gives a typed error with the object and the
-epoch."""
+"""A damaged object gives an error with its name and its epoch, and outages of a store lose
+nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from checkpoint_store.epochs.operator_layout import (
 )
 from checkpoint_store.errors import (
     CorruptObjectError,
-    ObjectMissingError,
     StoreUnavailableError,
 )
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
@@ -25,26 +24,6 @@ from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, Fl
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 STATE = {0: 1, 3: 2, 7: 3}
-
-
-def flipped_in(region: float) -> Callable[[bytes], bytes]:
-    """Build a function that flips one bit at this fraction of an object."""
-
-    def damage(data: bytes) -> bytes:
-        damaged = bytearray(data)
-        damaged[min(int(len(data) * region), len(data) - 1)] ^= 0x04
-        return bytes(damaged)
-
-    return damage
-
-
-SAME_LENGTH = [flipped_in(region / 10) for region in range(11)] + [lambda data: bytes(len(data))]
-OTHER_LENGTH: list[Callable[[bytes], bytes]] = [
-    lambda data: data[: len(data) // 2],
-    lambda data: b"",
-    lambda data: data[:-1],
-    lambda data: data + b"\0",
-]
 
 
 @pytest.fixture
@@ -62,39 +41,14 @@ def names(objects: DictObjectStore, parse: Callable[[str], object]) -> list[str]
     return sorted(name for name in objects.objects if parse(name))
 
 
-@pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH, None])
-def test_a_damaged_or_missing_state_file_is_named(
-    objects: DictObjectStore, damage: Callable[[bytes], bytes] | None
+@pytest.mark.parametrize("parse", [parse_state_file, parse_barrier])
+def test_an_error_has_the_name_and_the_epoch_of_the_damaged_object(
+    objects: DictObjectStore, parse: Callable[[str], object]
 ) -> None:
-    for name in names(objects, parse_state_file):
-        intact = objects.objects.pop(name)
-        if damage is not None:
-            objects.objects[name] = damage(intact)
-        with pytest.raises(ObjectMissingError if damage is None else CorruptObjectError) as caught:
-            state_before(objects, 2)
-        directory = parse_state_file(name)
-        assert directory is not None
-        assert (caught.value.name, caught.value.epoch) == (name, directory.epoch)
-        assert damage is None or "restart the query" in str(caught.value)
-        objects.objects[name] = intact
-    assert state_before(objects, 2) == STATE
-
-
-@pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH])
-@pytest.mark.parametrize(
-    ("damaged", "other"), [(parse_manifest, parse_barrier), (parse_barrier, parse_manifest)]
-)
-def test_a_damaged_manifest_or_barrier_is_named_where_it_is_needed(
-    objects: DictObjectStore,
-    damaged: Callable[[str], object],
-    other: Callable[[str], object],
-    damage: Callable[[bytes], bytes],
-) -> None:
-    name = names(objects, damaged)[-1]
-    objects.objects[name] = damage(objects.objects[name])
-    assert state_before(objects, 2) == STATE
-    objects.delete(names(objects, other)[-1:])
-    with pytest.raises(CorruptObjectError) as caught:
+    objects.delete(names(objects, parse_manifest))
+    name = names(objects, parse)[-1]
+    objects.objects[name] = b""
+    with pytest.raises(CorruptObjectError, match="restart the query") as caught:
         state_before(objects, 2)
     assert (caught.value.name, caught.value.epoch) == (name, 1)
 
@@ -111,31 +65,6 @@ def test_a_manifest_of_earlier_attempts_does_not_stand_for_a_damaged_one(
     objects.objects[names(objects, parse_barrier)[-1]] = b""
     with pytest.raises(CorruptObjectError):
         state_before(objects, 2)
-
-
-def test_a_damaged_manifest_never_leads_to_an_older_epoch(objects: DictObjectStore) -> None:
-    name = names(objects, parse_manifest)[-1]
-    objects.objects[name] = bytes(len(objects.objects[name]))
-    objects.delete(names(objects, parse_barrier)[-2:])
-    with pytest.raises(CorruptObjectError):
-        state_before(objects, 2)
-
-
-@pytest.mark.parametrize("damage", [*SAME_LENGTH, lambda data: data + b"\0"])
-def test_a_damaged_store_entry_is_named(
-    objects: DictObjectStore, damage: Callable[[bytes], bytes]
-) -> None:
-    objects.objects["store.json"] = damage(objects.objects["store.json"])
-    with pytest.raises(CorruptObjectError) as caught:
-        state_before(objects, 2)
-    assert caught.value.name == "store.json"
-
-
-def test_a_run_needs_no_body(objects: DictObjectStore) -> None:
-    name = next(name for name in objects.objects if name.startswith("runs/"))
-    objects.objects[name] = b""
-    assert ScriptedOperator(objects, "run-a").run.number == 1
-    assert ScriptedOperator(objects, "run-b").run.number == 2
 
 
 def test_an_epoch_is_run_through_short_failures_at_every_call() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from checkpoint_store.state_reader import open_store
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.operators.executors import state_hosts
-from tests.support.processors.processors import POISON, FailingAt, KeepsValues, KillingOnce
+from tests.support.processors.processors import POISON, KeepsValues, KillingOnce
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
@@ -34,18 +34,6 @@ def hosts_of(session: SparkSession) -> list[psutil.Process]:
 def feed_epochs(stream: Stream, count: int, first: int = 0) -> None:
     for epoch in range(first, first + count):
         stream.feed(random_rows(epoch, count=300, keys=60))
-
-
-def test_hosts_killed_between_epochs_lose_nothing(stream: Stream) -> None:
-    feed_epochs(stream, 3)
-    stream.run()
-    hosts = hosts_of(stream.spark)
-    assert hosts
-    for host in hosts:
-        host.send_signal(signal.SIGKILL)
-    feed_epochs(stream, 2, first=3)
-    stream.run()
-    assert stream.totals() == totals_of(stream.fed)
 
 
 def test_lists_and_maps_of_killed_hosts_and_failed_epochs_are_whole(stream: Stream) -> None:
@@ -86,28 +74,6 @@ def test_a_host_killed_in_the_middle_of_an_epoch_fails_the_query_and_a_restart_g
     assert stream.totals() == totals_of(stream.fed)
 
 
-def test_an_error_of_the_processor_reaches_the_user_with_its_traceback(stream: Stream) -> None:
-    stream.feed([("a", 1)])
-    stream.feed([("a", -5)])
-    with pytest.raises(StreamingQueryException) as caught:
-        stream.run(stream.operator(FailingAt(), name="totals"))
-    message = str(caught.value)
-    assert "ValueError: a negative value: -5 of ('a',)" in message
-    assert "processors.py" in message
-    assert "in handleInputRows" in message
-
-
-def test_after_an_error_of_the_processor_the_epoch_runs_again_from_the_same_state(
-    stream: Stream,
-) -> None:
-    feed_epochs(stream, 2)
-    stream.feed([*random_rows(7, count=300, keys=60), ("key1", -5)])
-    with pytest.raises(StreamingQueryException):
-        stream.run(stream.operator(FailingAt(), name="totals"))
-    stream.run(stream.operator(name="totals"))
-    assert stream.totals() == totals_of(stream.fed)
-
-
 def failing_once(stream: Stream, at_epoch: int) -> Callable[[DataFrame, int], None]:
     failed: list[int] = []
 
@@ -133,19 +99,6 @@ def test_a_sink_that_fails_after_the_state_was_written_gets_the_same_rows_again(
     assert stream.totals() == totals_of(stream.fed)
 
 
-def test_two_actions_on_one_epoch_see_the_same_rows_and_count_them_once(stream: Stream) -> None:
-    feed_epochs(stream, 4)
-    counts: list[tuple[int, int]] = []
-
-    def sink(batch: DataFrame, epoch: int) -> None:
-        counts.append((batch.count(), batch.select("key").distinct().count()))
-        stream.keep(batch, epoch)
-
-    stream.run(sink=sink)
-    assert [rows for rows, _ in counts] == [distinct for _, distinct in counts]
-    assert stream.totals() == totals_of(stream.fed)
-
-
 def test_an_action_over_some_partitions_that_cowstate_does_not_see_is_found_in_the_next_epoch(
     stream: Stream,
 ) -> None:
@@ -156,34 +109,4 @@ def test_an_action_over_some_partitions_that_cowstate_does_not_see_is_found_in_t
     assert message.index("foreachBatch") < message.index("delete commits/0 and all later files")
     stream.roll_back(0)
     stream.run()
-    assert stream.totals() == totals_of(stream.fed)
-
-
-def test_take_beside_a_whole_action_is_fine(stream: Stream) -> None:
-    feed_epochs(stream, 3)
-
-    def sink(batch: DataFrame, epoch: int) -> None:
-        batch.take(1)
-        stream.keep(batch, epoch)
-        batch.take(1)
-
-    stream.run(sink=sink)
-    assert stream.totals() == totals_of(stream.fed)
-
-
-@pytest.mark.parametrize("parallelisms", [(2, 5, 3), (4, 1, 7)])
-def test_every_restart_may_have_another_parallelism(
-    stream: Stream, parallelisms: tuple[int, ...]
-) -> None:
-    before = stream.spark.conf.get("spark.cowstate.parallelism", None)
-    try:
-        for number, parallelism in enumerate(parallelisms):
-            stream.spark.conf.set("spark.cowstate.parallelism", str(parallelism))
-            feed_epochs(stream, 2, first=2 * number)
-            stream.run()
-    finally:
-        if before is None:
-            stream.spark.conf.unset("spark.cowstate.parallelism")
-        else:
-            stream.spark.conf.set("spark.cowstate.parallelism", before)
     assert stream.totals() == totals_of(stream.fed)

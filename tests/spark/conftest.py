@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
+import spark_state
 from tests.support.applications.streams import Stream
 from tests.support.provider.provider_jvm import provider_jvm
 from tests.support.sessions.spark_session import CREDENTIALS
@@ -23,6 +24,15 @@ __all__ = ["provider_jvm"]
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
     """A stream without rows."""
     return Stream(spark, tmp_path)
+
+
+@pytest.fixture
+def enabled(spark: SparkSession) -> Iterator[SparkSession]:
+    """The enabled session. The configuration is restored at the end."""
+    spark_state.enable(spark)
+    yield spark
+    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
+        spark.conf.unset(key)
 
 
 @pytest.fixture

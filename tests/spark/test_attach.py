@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from checkpoint_store import open_store
 from checkpoint_store.runs.run_errors import StoreOfOtherCheckpointError
 from cowstate.cli import attach_run
 from cowstate.cli.command_line import main
-from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
 
@@ -31,11 +30,6 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 def feed(stream: Stream, seed: int) -> None:
     stream.feed(random_rows(seed, count=60, keys=20))
-
-
-def state_of(stream: Stream) -> Totals:
-    rows = open_store(stream.store().as_uri()).read().to_pylist()
-    return {row["key"]: (row["rows"], row["total"]) for row in rows}
 
 
 def attach(stream: Stream, *options: str) -> int:
@@ -71,7 +65,7 @@ def test_a_moved_checkpoint_goes_on_and_its_old_location_is_refused(
     (attached,) = report(stream, capsys, "--apply")["operators"]
     assert attached["attached_as"]["run_id"].startswith("attached-")
     stream.run()
-    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+    assert stream.totals() == stream.stored() == totals_of(stream.fed)
     (again,) = report(stream, capsys, "--apply")["operators"]
     assert (again["epoch"], again["needed"], again["attached_as"]) == (2, False, None)
 
@@ -82,7 +76,7 @@ def test_a_moved_checkpoint_goes_on_and_its_old_location_is_refused(
         stream.run()
     stream.checkpoint = new
     stream.run()
-    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+    assert stream.totals() == stream.stored() == totals_of(stream.fed)
 
 
 def test_what_cannot_be_attached_is_refused(

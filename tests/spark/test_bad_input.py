@@ -153,18 +153,11 @@ class ReturnsNothing(RunningTotals):
         return None
 
 
-class PutsText(RunningTotals):
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        self._totals.update((1, "many"))
-        yield from ()
-
-
 @pytest.mark.parametrize(
     ("processor", "message"),
     [
         (YieldsText(), "field 'rows' expects int64, got 'three' of type str"),
         (ReturnsNothing(), r"handleInputRows returned None for key \('a',\)"),
-        (PutsText(), "state 'totals': field 'total' expects int64, got 'many' of type str"),
     ],
 )
 def test_what_does_not_match_its_schema_fails_the_query(
@@ -184,19 +177,11 @@ def test_a_store_that_cannot_be_written_is_refused(
         stream.operator()
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("nosuch://bucket/state", "no file system is known for nosuch://"),
-        ("hdfs://localhost:1/state", "load lib(hdfs|jvm).*ARROW_LIBHDFS_DIR"),
-        ("webhdfs:///state", "missing 1 required .* 'host'"),
-    ],
-)
 def test_a_store_that_no_library_reaches_is_refused_when_the_query_is_planned(
-    stream: Stream, configure: Configure, url: str, message: str
+    stream: Stream, configure: Configure
 ) -> None:
-    configure("spark.cowstate.store", url)
-    with pytest.raises(StoreAccessError, match=message):
+    configure("spark.cowstate.store", "nosuch://bucket/state")
+    with pytest.raises(StoreAccessError, match="no file system is known for nosuch://"):
         stream.operator()
 
 
@@ -274,27 +259,6 @@ def test_repartition_makes_coalesced_output_possible(stream: Stream) -> None:
     assert stream.totals() == {"a": (1, 1), "b": (1, 2)}
 
 
-def test_two_operators_of_one_name_in_a_query_are_refused(stream: Stream) -> None:
-    stream.feed([(f"key{number}", 1) for number in range(20)])
-    first = stream.operator(name="same").selectExpr("key", "rows as value")
-    second = spark_state.transform_with_state(
-        first.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None", name="same"
-    )
-    with pytest.raises(StreamingQueryException, match="two operators of this query are called"):
-        stream.run(second)
-
-
-def test_two_operators_of_two_names_follow_each_other(stream: Stream) -> None:
-    stream.feed([("a", 1), ("a", 2), ("b", 1)])
-    stream.feed([("a", 5)])
-    first = stream.operator(name="first").selectExpr("key", "rows as value")
-    second = spark_state.transform_with_state(
-        first.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None", name="second"
-    )
-    stream.run(second)
-    assert stream.totals() == {"a": (2, 5), "b": (1, 1)}
-
-
 def test_the_exception_of_a_query_begins_with_what_made_it_fail(stream: Stream) -> None:
     class Refusing(RunningTotals):
         def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[Row]:
@@ -307,14 +271,4 @@ def test_the_exception_of_a_query_begins_with_what_made_it_fail(stream: Stream) 
     assert lines[:2] == ["ValueError: the price is negative", ""]
     assert lines[2].startswith("[STREAM_FAILED] Query [id = ")
     assert failed.value.getCondition() == "STREAM_FAILED"
-
-
-def test_an_operator_that_gets_a_clock_later_is_told_of_its_time_mode_first(
-    stream: Stream,
-) -> None:
-    stream.feed([("a", 1)])
-    stream.run(stream.operator())
-    stream.feed([("a", 1)])
-    timed = plan(stream.spark, stream.source().groupBy("key"), time_mode="ProcessingTime")
-    with pytest.raises(ConfigurationError, match="no operator had a timeMode other than None"):
-        stream.run(timed)
+    assert "in handleInputRows" in str(failed.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,6 @@ pytestmark = pytest.mark.spark
 Job = Callable[[DataFrame], DataFrame]
 ON_SPARK = "TransformWithState"
 ON_COWSTATE = "_cowstate_"
-
-
-@pytest.fixture
-def enabled(spark: SparkSession) -> Iterator[SparkSession]:
-    """The enabled session. The configuration is restored at the end."""
-    spark_state.enable(spark)
-    yield spark
-    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
-        spark.conf.unset(key)
 
 
 def batch(spark: SparkSession) -> DataFrame:

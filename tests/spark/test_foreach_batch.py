@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
-from checkpoint_store import StoreAccessError, open_store
+from checkpoint_store import StoreAccessError
 from checkpoint_store.objects.object_store import ObjectStore
 from spark_state import BatchIdentityError
 from spark_state.spark.queries import classic_queries, epoch_completion
 from spark_state.spark.queries.epoch_completion import EpochCompletion
 from spark_state.spark.queries.foreach_batch import WatchedFunction
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from tests.support.operators.subtasks import stored_totals
 from tests.support.processors.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
 
 pytestmark = pytest.mark.spark
@@ -78,8 +79,7 @@ def parallelism(spark: SparkSession) -> Iterator[Callable[[int], None]]:
 def state_of(stream: Stream, name: str = "RunningTotals", epoch: int | None = None) -> Totals:
     """The state of an epoch in an operator's store; None is the newest epoch."""
     (store,) = (path for path in stream.stores() if path.name == name)
-    rows = open_store(store.as_uri()).read(epoch).to_pylist()
-    return {row["key"]: (row["rows"], row["total"]) for row in rows}
+    return stored_totals(store, epoch)
 
 
 MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40)]

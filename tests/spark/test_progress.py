@@ -33,12 +33,9 @@ TWO_SUBTASKS = {"spark.cowstate.parallelism": "2"}
 
 
 @pytest.fixture
-def enabled(spark: SparkSession) -> Iterator[SparkSession]:
-    spark_state.enable(spark)
-    with configured(spark, TWO_SUBTASKS):
-        yield spark
-    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
-        spark.conf.unset(key)
+def enabled(enabled: SparkSession) -> Iterator[SparkSession]:
+    with configured(enabled, TWO_SUBTASKS):
+        yield enabled
 
 
 def plain(df: DataFrame) -> Any:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from pyspark.errors import IllegalArgumentException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint_store.objects.object_store import open_object_store
@@ -30,6 +29,7 @@ from spark_state.spark.provider.session_configuration import (
     configure,
     jar_path,
 )
+from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
 from tests.support.provider.provider_jobs import maintenance_of
 
@@ -63,11 +63,6 @@ def configured(spark: SparkSession) -> Iterator[Configure]:
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path, configured: Configure) -> Stream:
     return Stream(spark, tmp_path, settings={})
-
-
-def totals(stream: Stream) -> DataFrame:
-    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
-    return stream.source().groupBy("key").agg(*aggregates)
 
 
 def feed(stream: Stream, epochs: int, first: int = 0, keys: int = 30) -> None:
@@ -184,7 +179,12 @@ class TestTurningItOn:
                 "5",
                 rf"cowstate.maxMemory is '5', and there is no .*: did you mean {MAX_MEMORY}\?",
             ),
-            (f"{STATE_STORE}.cowstat.fsyn", "x", f"did you mean {STATE_STORE}.cowstate.fsync"),
+            (f"{STATE_STORE}.cowstate.z", "5", f"z is '5', .*: the keys are {MAX_MEMORY}, "),
+            (
+                "spark.sql.streaming.stateSotre.cowstate.fsyn",
+                "x",
+                f"did you mean {STATE_STORE}.cowstate.fsync",
+            ),
             ("spark.cowsate.enabled", "true", r"did you mean spark\.cowstate\.enabled"),
             (f"{STATE_STORE}.cowstat.storeOptions", '{"key": "abc"}', "storeOptions is set, and"),
         ],

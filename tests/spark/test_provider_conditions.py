@@ -23,8 +23,7 @@ STATE = Path("0/0")
 
 
 def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
-    return results.split("\n")
+    return provider_jvm.results("ProviderScript", root, *lines)
 
 
 def cut_the_file(root: Path) -> None:

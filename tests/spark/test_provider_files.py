@@ -22,6 +22,7 @@ from checkpoint_store.provider.provider_checkpoint import (
 )
 from checkpoint_store.provider.provider_file import decode_provider_file
 from checkpoint_store.provider.provider_file_names import parse_provider_file
+from tests.support.provider.adoption_jobs import joined
 from tests.support.provider.provider_histories import StoreHistory, change_feed
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider.provider_jobs import (
@@ -62,10 +63,8 @@ SETTINGS: dict[str, Options] = {
         **SNAPSHOTS,
     },
 }
-
-
-def marked(events: DataFrame) -> DataFrame:
-    return events.withWatermark("moment", "1 minute")
+MAGIC = {"lz4": b"\x04\x22\x4d\x18", LATEST: b"\x28\xb5\x2f\xfd"}
+"""The first bytes of what the codec has compressed."""
 
 
 def of_many_types(events: DataFrame, _: DataFrame) -> DataFrame:
@@ -99,14 +98,6 @@ def of_many_types(events: DataFrame, _: DataFrame) -> DataFrame:
     }
     named = events.withColumns({name: F.expr(text) for name, text in keys.items()})
     return named.groupBy(*keys).agg(*[F.expr(text).alias(name) for name, text in values.items()])
-
-
-def joined(left: DataFrame, right: DataFrame) -> DataFrame:
-    condition = (
-        "l.key = r.key AND r.moment BETWEEN l.moment - INTERVAL 20 SECONDS "
-        "AND l.moment + INTERVAL 30 SECONDS"
-    )
-    return marked(left).alias("l").join(marked(right).alias("r"), F.expr(condition), "left_outer")
 
 
 def newest_texts(events: DataFrame, _: DataFrame) -> DataFrame:
@@ -162,6 +153,9 @@ def test_decoded_state_and_changes_of_every_batch_are_those_that_spark_reads(
     run = finished(name, settings)
     if settings == LATEST:
         assert [*run.checkpoint.glob("state/0/**/*.snapshot.arrow")]
+    changelogs = run.checkpoint.glob("state/0/**/*.changelog.arrow")
+    largest = max(changelogs, key=lambda file: file.stat().st_size)
+    assert MAGIC[settings] in largest.read_bytes()
     checkpoint = open_object_store(run.checkpoint.as_uri())
     batches = committed_batches(checkpoint)
     assert len(batches) >= BATCHES

@@ -61,11 +61,9 @@ class Store:
     def run(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
         """Run the batches and then these lines. Return the results of these lines; no result is an
         error."""
-        script = "\n".join([*self.lines, *lines])
-        results: str = provider_jvm.new("ProviderScript", str(root)).run(script)
-        answers = results.split("\n")[len(self.lines) :]
-        assert not [result for result in results.split("\n") if result.startswith("error")]
-        return answers
+        results = provider_jvm.results("ProviderScript", root, *self.lines, *lines)
+        assert not [result for result in results if result.startswith("error")]
+        return results[len(self.lines) :]
 
     def retained(self) -> range:
         """The versions available for going back."""
@@ -156,8 +154,7 @@ def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(
     store.batches(BATCHES)
     newest = len(store.states) - 1
     lines = [*store.lines, "damage merged", store.lines[0], f"message entries {newest}"]
-    script = provider_jvm.new("ProviderScript", str(tmp_path))
-    told = script.run("\n".join(lines)).split("\n")[-1]
+    told = provider_jvm.results("ProviderScript", tmp_path, *lines)[-1]
     assert "whose files are missing" in told
     assert ".merged.arrow is damaged and was passed over" in told
 

@@ -14,11 +14,11 @@ from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Row, Stream, random_rows, totals_of
 from tests.support.provider.provider_jobs import configured, maintenance_of
 from tests.support.provider.provider_jvm import ProviderJvm, Script
@@ -47,12 +47,8 @@ class Query:
     def run(self, settings: dict[str, str]) -> StreamingQuery:
         provider = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
         with configured(self._spark, provider | settings), maintenance_of(self._spark):
-            query: StreamingQuery = self.stream.run(self.totals())
+            query: StreamingQuery = self.stream.run(totals(self.stream))
             return query
-
-    def totals(self) -> DataFrame:
-        aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
-        return self.stream.source().groupBy("key").agg(*aggregates)
 
     def assert_exact(self) -> None:
         """Assert that the last output of each key equals a batch computation of all rows."""
@@ -92,19 +88,6 @@ def test_a_state_on_disk_needs_no_room_in_the_heap(query: Query) -> None:
     metrics = metrics_of(query.run({**settings, BACKEND: "disk"}))
     query.assert_exact()
     assert metrics["memory"] < 1 << 20 < 5 << 20 < metrics["cowstateMappedBytes"]
-
-
-def test_a_local_directory_that_is_not_there_is_named(query: Query, tmp_path: Path) -> None:
-    query.feed(random_rows(1, count=50, keys=9))
-    missing = tmp_path / "missing"
-    on_disk = {BACKEND: "disk", LOCAL_DIRECTORY: str(missing)}
-    told = f"cannot be kept in {missing}.*{LOCAL_DIRECTORY}"
-    with pytest.raises(StreamingQueryException, match=told):
-        query.run(on_disk)
-    missing.mkdir()
-    query.run(on_disk)
-    query.assert_exact()
-    assert not [*missing.iterdir()], "the files have no names"
 
 
 def test_snapshots_are_written_from_a_state_on_disk_while_batches_go_on(query: Query) -> None:
@@ -147,7 +130,7 @@ def test_memory_is_given_back_with_the_store(
     query.feed(wide_rows(seed=4, keys=500))
     settings = {PROVIDER_KEY: PROVIDER_CLASS, BACKEND: "disk", LOCAL_DIRECTORY: str(local)}
     with configured(spark, settings), maintenance_of(spark):
-        query.stream.run(query.totals())
+        query.stream.run(totals(query.stream))
         assert mapped_files(spark, local) > 0
     assert mapped_files(spark, local) == 0
     assert [*local.iterdir()] == []

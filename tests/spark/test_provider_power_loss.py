@@ -46,8 +46,7 @@ harms = pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
 
 
 def script(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
-    return results.split("\n")
+    return provider_jvm.results("ProviderScript", root, *lines)
 
 
 def batch(version: int, number: int, seed: int) -> list[str]:
@@ -97,8 +96,8 @@ class TestWhatIsForcedToTheDisk:
         self, provider_jvm: ProviderJvm, tmp_path: Path, can_sync: str, synced: str
     ) -> None:
         lines = [f"can-sync {can_sync}", "write 1", "synced-streams", "restore 1"]
-        results: str = provider_jvm.new("RestoreScript", str(tmp_path)).run("\n".join(lines))
-        assert results.split("\n")[2:] == [synced, "restored 1"]
+        results = provider_jvm.results("RestoreScript", tmp_path, *lines)
+        assert results[2:] == [synced, "restored 1"]
 
     def test_what_says_where_a_state_is_and_who_writes_it_is_forced_before_the_first_changelog(
         self, provider_jvm: ProviderJvm, tmp_path: Path

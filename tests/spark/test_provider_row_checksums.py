@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Callable
@@ -14,10 +13,18 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Row, SparkSession
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from tests.support.provider.adoption_jobs import (
+    AGGREGATION,
+    JOIN,
+    joined,
+    sessions,
+    set_in_log,
+    total,
+    windows,
+)
 from tests.support.provider.provider_histories import History, assert_history_is
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
 from tests.support.provider.provider_jobs import (
@@ -54,32 +61,7 @@ CHANGED_ROW = (
 )
 
 
-def marked(events: DataFrame) -> DataFrame:
-    return events.withWatermark("moment", "1 minute")
-
-
-def windows(events: DataFrame, _: DataFrame) -> DataFrame:
-    groups = marked(events).groupBy(F.window("moment", "40 seconds"), "key")
-    return groups.agg(F.count("*").alias("events"), F.max("text").alias("longest"))
-
-
-def sessions(events: DataFrame, _: DataFrame) -> DataFrame:
-    groups = marked(events).groupBy(F.session_window("moment", "25 seconds"), "key")
-    return groups.agg(F.count("*").alias("events"), F.max("text").alias("longest"))
-
-
-def joined(left: DataFrame, right: DataFrame) -> DataFrame:
-    condition = "l.key = r.key AND r.moment BETWEEN l.moment AND l.moment + INTERVAL 20 SECONDS"
-    return marked(left).alias("l").join(marked(right).alias("r"), F.expr(condition), "left_outer")
-
-
-def total(events: DataFrame, _: DataFrame) -> DataFrame:
-    return events.agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
-
-
-AGGREGATION = "aggregation with eviction"
 SESSIONS = "session windows"
-JOIN = "stream-stream join"
 JOBS = {
     AGGREGATION: Job(windows),
     SESSIONS: Job(sessions),
@@ -101,16 +83,6 @@ def state_files(checkpoint: Path, kind: str = "*") -> list[Path]:
 
 def columns_of(files: list[Path]) -> set[int]:
     return {len(pa.ipc.open_file(str(path)).schema) for path in files}
-
-
-def log_setting(checkpoint: Path, key: str, value: str) -> None:
-    """Change a setting in the offset log, from which a restart reads the setting."""
-    for path in (checkpoint / "offsets").glob("[0-9]*"):
-        version, metadata, *offsets = path.read_text().split("\n")
-        logged = json.loads(metadata)
-        logged["conf"][key] = value
-        path.write_text("\n".join([version, json.dumps(logged), *offsets]))
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def in_segments(inputs: Inputs) -> list[Inputs]:
@@ -168,23 +140,15 @@ def test_files_with_and_without_checksums_make_up_one_checkpoint(
     spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
 ) -> None:
     run = ProviderRun(spark, JOBS[SESSIONS], COWSTATE, tmp_path / "cowstate", SNAPSHOTS)
+    first, *others = in_segments(inputs)
     with maintenance_of(spark):
-        for files, setting in zip(in_segments(inputs), ("true", "false", "false"), strict=True):
+        run.run(*first)
+        for files, setting in zip(others, ("true", "false"), strict=True):
+            for entry in (run.checkpoint / "offsets").glob("[0-9]*"):
+                set_in_log(entry, ENABLED, setting)
             run.run(*files)
-            log_setting(run.checkpoint, ENABLED, setting)
     assert_history_is(expected(SESSIONS), run)
     assert columns_of(state_files(run.checkpoint, "changelog")) == {2, 3}
-
-
-def test_a_state_that_each_task_gives_up_is_restored_by_the_next(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
-) -> None:
-    settings = {**ON, **SNAPSHOTS, f"{STATE_STORE}.unloadOnCommit": "true"}
-    run = ProviderRun(spark, JOBS[SESSIONS], COWSTATE, tmp_path / "cowstate", settings)
-    for files in in_segments(inputs):
-        run.run(*files)
-    assert_history_is(expected(SESSIONS), run)
-    assert state_files(run.checkpoint, "snapshot")
 
 
 def with_another_row(data: bytes, value: bytes) -> bytes:
@@ -245,11 +209,11 @@ def test_the_cause_of_such_an_error_is_sparks_own_and_names_the_store(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     lines = [START, "begin", "put 1 2:81985529216486895", "commit"]
-    provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
+    provider_jvm.results("ProviderScript", tmp_path, *lines)
     (changelog,) = (tmp_path / "0/0").glob("*.changelog.arrow")
     damage_a_row(changelog)
-    script = "\n".join([START, "get 1 1", "message get 1 1"])
-    *_, error, message = provider_jvm.new("ProviderScript", str(tmp_path)).run(script).split("\n")
+    script = [START, "get 1 1", "message get 1 1"]
+    *_, error, message = provider_jvm.results("ProviderScript", tmp_path, *script)
     assert error == FAILED_TO_LOAD
     assert f"{changelog.name} is damaged: record batch 0: a row's checksum differs" in message
     assert "StateStoreId[ operatorId=0, partitionId=0, storeName=default ]" in message
@@ -259,30 +223,13 @@ def test_such_an_error_tells_of_the_snapshot_that_was_passed_over_before(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     lines = [START, "begin-forced", "put 1 2:81985529216486895", "commit"]
-    provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
+    provider_jvm.results("ProviderScript", tmp_path, *lines)
     paths = list((tmp_path / "0/0").glob("*.arrow"))
     assert len(paths) == 2
     for path in paths:
         damage_a_row(path)
-    script = f"{START}\nget 1 1"
-    *_, error = provider_jvm.new("ProviderScript", str(tmp_path)).run(script).split("\n")
+    *_, error = provider_jvm.results("ProviderScript", tmp_path, START, "get 1 1")
     assert error == f"{FAILED_TO_LOAD}, suppressed CowStateCorruptException"
-
-
-def test_a_snapshot_with_a_row_that_changed_is_passed_over(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs
-) -> None:
-    settings = {ENABLED: "true", **SNAPSHOTS}
-    run = ProviderRun(spark, Job(total, "update"), COWSTATE, tmp_path / "run", settings)
-    with maintenance_of(spark):
-        run.run(inputs[0][:3], [])
-    snapshots = state_files(run.checkpoint, "snapshot")
-    assert snapshots
-    for path in snapshots:
-        damage_a_row(path)
-    run.run(inputs[0][3:], [])
-    (row,) = run.outputs[BATCHES - 1][-1]
-    assert f"events={BATCHES * SHAPE.rows}," in row
 
 
 Location = Callable[[Path], tuple[str, Options]]

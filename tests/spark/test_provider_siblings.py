@@ -21,8 +21,7 @@ VALUE = Value(3, 7)
 
 
 def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    results: str = provider_jvm.new("StoresOfTaskScript", str(root)).run("\n".join(lines))
-    return results.split("\n")
+    return provider_jvm.results("StoresOfTaskScript", root, *lines)
 
 
 def written(partition: int, *names: str) -> list[str]:

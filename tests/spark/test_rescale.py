@@ -3,7 +3,6 @@ same."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.stopped_query import checkpoint_change
 from spark_state.spark.stopped_query.change_folder import finish_last
 from tests.support.applications.lost_commits import forget_last_commit
-from tests.support.provider.adoption_jobs import FORMAT_2, ROW_CHECKSUMS, SNAPSHOTS, rewrite
+from tests.support.provider.adoption_jobs import ROW_CHECKSUMS, SNAPSHOTS, rewrite
 from tests.support.provider.operator_jobs import all_jobs, by_key
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import (
@@ -124,9 +123,8 @@ def test_several_rescales_without_a_batch_between_them_and_after_each_batch(begu
     [
         ("session windows", {}),
         ("session windows", ROW_CHECKSUMS),
-        ("full outer join", FORMAT_2),
     ],
-    ids=["nio", "checksums", "v2"],
+    ids=["nio", "checksums"],
 )
 def test_settings_of_the_state_store_are_kept(begun: Begun, name: str, settings: Options) -> None:
     run = begun(name, settings)
@@ -160,23 +158,6 @@ def test_the_state_is_read_from_a_snapshot_and_the_changes_after_it(
         # Later maintenance would write to the checkpoint during the rescale.
         with maintenance_of(spark):
             run.go_on(1)
-    run.assert_agrees()
-
-
-@pytest.mark.parametrize(("settings", "number"), [(THROUGH_MANAGER, 5), (FORMAT_2, 1)])
-def test_a_batch_that_was_not_committed_runs_again_with_the_new_number(
-    begun: Begun, settings: Options, number: int
-) -> None:
-    run = begun("aggregation, append with eviction", settings)
-    interrupted = forget_last_commit(run.rescaled.checkpoint)
-    rescaled(run.rescaled.checkpoint, number)
-    for batch in (interrupted - 1, interrupted):
-        entry = (run.rescaled.checkpoint / "offsets" / str(batch)).read_text()
-        assert json.loads(entry.split("\n")[1])["conf"]["spark.sql.shuffle.partitions"] == str(
-            number
-        )
-    run.rescaled.outputs.pop(interrupted)
-    run.go_on(1)
     run.assert_agrees()
 
 

@@ -46,21 +46,10 @@ def test_it_goes_on_with_the_old_state_and_then_with_its_own(
     assert new.totals() == {"a": (4, 15), "b": (2, 3), "c": (1, 5)}
 
 
-def test_an_epoch_may_be_named_and_the_operator_called_otherwise(
-    spark: SparkSession, tmp_path: Path, old: Stream
-) -> None:
-    new = Stream(spark, tmp_path)
-    new.feed([("a", 10)])
-    with configured(spark, {RESTORE: f"{old.store()}@0"}):
-        new.run(new.operator(name="others"))
-    assert new.totals() == {"a": (2, 11)}
-
-
 @pytest.mark.parametrize(
     ("suffix", "settings", "message"),
     [
         ("/nowhere", {}, "is the store of an operator: set it to <spark.cowstate.store>/<query"),
-        ("@9", {}, "does not have epoch 9, it has epochs 0 to 1"),
         ("", {"spark.cowstate.maxParallelism": "64"}, "has 128 key groups, and .* is 64: set"),
     ],
 )

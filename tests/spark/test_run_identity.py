@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store import open_store
 from checkpoint_store.epochs.operator_layout import parse_run
-from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.tables.table_jobs import write
 
 pytestmark = pytest.mark.spark
@@ -32,11 +32,6 @@ LABELS: dict[str, Label] = {
         str(context.getLocalProperty("sql.streaming.queryId")), "of the query"
     ),
 }
-
-
-def state_of(stream: Stream) -> Totals:
-    rows = open_store(stream.store().as_uri()).read().to_pylist()
-    return {row["key"]: (row["rows"], row["total"]) for row in rows}
 
 
 def feed(stream: Stream, files: int) -> None:
@@ -66,7 +61,7 @@ def test_operators_and_tables_survive_restarts_and_rollbacks_under_any_job_group
     written = {row["key"]: (row["rows"], row["total"]) for row in rows}
     assert written == totals_of(stream.fed)
     assert [info.version for info in open_store(table).versions()] == [0, 1, 2]
-    assert state_of(stream) == totals_of(stream.fed)
+    assert stream.stored() == totals_of(stream.fed)
     names = [parse_run(f"runs/{path.name}") for path in (stream.store() / "runs").iterdir()]
     run_ids = {name.run.run_id for name in names if name}
     assert sum(not run_id.startswith("back-") for run_id in run_ids) == 4
@@ -114,7 +109,7 @@ def test_labels_that_are_recommended_do_no_harm(spark: SparkSession, stream: Str
     stream.run_unseen(sink)
     feed(stream, 1)
     stream.run_unseen(sink)
-    assert state_of(stream) == totals_of(stream.fed)
+    assert stream.stored() == totals_of(stream.fed)
 
 
 def test_a_query_that_is_started_in_a_function_is_a_run_of_its_own(
@@ -133,4 +128,4 @@ def test_a_query_that_is_started_in_a_function_is_a_run_of_its_own(
     names = [parse_run(f"runs/{path.name}") for path in (inner.store() / "runs").iterdir()]
     (run,) = {name.run for name in names if name is not None}
     assert run.run_id != outer_query.runId
-    assert state_of(inner) == totals_of(inner.fed)
+    assert inner.stored() == totals_of(inner.fed)

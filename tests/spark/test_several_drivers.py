@@ -9,12 +9,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-import spark_state
-from checkpoint_store import open_store
-from checkpoint_store.runs.run_errors import EpochsLostError, StoreOfOtherCheckpointError
-from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
+from checkpoint_store.runs.run_errors import EpochsLostError
+from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.eventually import eventually
-from tests.support.processors.processors import TOTALS_SCHEMA, DoubledTotals, RunningTotals
+from tests.support.processors.processors import DoubledTotals
 
 pytestmark = pytest.mark.spark
 
@@ -22,27 +20,6 @@ pytestmark = pytest.mark.spark
 def feed(stream: Stream, files: int) -> None:
     for _ in range(files):
         stream.feed(random_rows(len(stream.fed), count=60, keys=20))
-
-
-def state_of(stream: Stream) -> Totals:
-    rows = open_store(stream.store().as_uri()).read().to_pylist()
-    return {row["key"]: (row["rows"], row["total"]) for row in rows}
-
-
-def test_a_copy_of_a_checkpoint_with_the_same_store_is_refused_when_it_starts(
-    stream: Stream, tmp_path: Path
-) -> None:
-    feed(stream, 2)
-    stream.run()
-    shutil.copytree(stream.checkpoint, tmp_path / "staging")
-    feed(stream, 1)
-    production = stream.checkpoint
-    stream.checkpoint = tmp_path / "staging"
-    with pytest.raises(StoreOfOtherCheckpointError, match=r"staging.* copied or moved"):
-        stream.run()
-    stream.checkpoint = production
-    stream.run()
-    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
 
 
 def test_a_store_that_was_put_back_is_refused_when_the_query_starts(
@@ -62,7 +39,7 @@ def test_a_store_that_was_put_back_is_refused_when_the_query_starts(
     # The way out in the error message: the query goes back to the state in the store.
     stream.restart_from(2)
     stream.run()
-    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+    assert stream.totals() == stream.stored() == totals_of(stream.fed)
 
 
 def test_a_query_goes_back_and_on_however_often(stream: Stream) -> None:
@@ -72,7 +49,7 @@ def test_a_query_goes_back_and_on_however_often(stream: Stream) -> None:
         stream.restart_from(batch)
         feed(stream, 1)
         stream.run()
-        assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+        assert stream.totals() == stream.stored() == totals_of(stream.fed)
 
 
 def test_a_store_put_back_is_noticed_behind_batches_of_another_source(
@@ -125,29 +102,11 @@ def test_a_batch_that_a_failed_sink_left_may_run_again_otherwise(stream: Stream)
     doubled = stream.operator(DoubledTotals(), name="RunningTotals")
     stream.run(doubled)
     eventually(lambda: any("-reached-" in p.name for p in (stream.store() / "begun").iterdir()))
-    before = state_of(stream)
+    before = stream.stored()
     feed(stream, 1)
     stream.run(doubled)
     rows = stream.fed[-60:]
     added = {key: (count, 2 * total) for key, (count, total) in totals_of(rows).items()}
     for key, (count, total) in added.items():
         count_before, total_before = before.get(key, (0, 0))
-        assert state_of(stream)[key] == (count_before + count, total_before + total)
-
-
-def test_the_explicit_form_is_told_as_well(stream: Stream, tmp_path: Path) -> None:
-    spark_state.enable(stream.spark)
-    try:
-        feed(stream, 1)
-        counted = (
-            stream.source()
-            .groupBy("key")
-            .transformWithState(RunningTotals(), TOTALS_SCHEMA, "update", "None")
-        )
-        stream.run(counted)
-        shutil.copytree(stream.checkpoint, tmp_path / "copied")
-        stream.checkpoint = tmp_path / "copied"
-        with pytest.raises(StoreOfOtherCheckpointError):
-            stream.run(counted)
-    finally:
-        spark_state.disable(stream.spark)
+        assert stream.stored()[key] == (count_before + count, total_before + total)

@@ -72,14 +72,6 @@ def checkpoints(spark: SparkSession, tmp_path_factory: Any) -> Iterator[Checkpoi
     spark_state.disable(spark)
 
 
-@pytest.fixture
-def enabled(spark: SparkSession) -> Iterator[SparkSession]:
-    was = spark.conf.get("spark.cowstate.enabled", "false")
-    spark_state.enable(spark)
-    yield spark
-    spark.conf.set("spark.cowstate.enabled", was or "false")
-
-
 def read(checkpoints: Checkpoints, at: Path, options: dict[str, str]) -> DataFrame:
     return checkpoints.spark.read.format("statestore").options(**options).load(str(at))
 

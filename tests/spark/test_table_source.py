@@ -14,7 +14,6 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.state_reader import open_store
 from tests.support.applications.streams import Stream, random_rows, totals_of
@@ -226,24 +225,6 @@ class TestColumns:
         for schema in (made.schema, f"id bigint NOT NULL, {inner}"):
             frame = spark.read.format("cowstate").schema(schema).load(url)
             assert_df_equality(frame, made, ignore_nullable=True)
-        feed = read(spark, table, readChangeFeed="true", startingVersion=0, preimages="false")
-        strict = StructType(
-            [StructField(field.name, field.dataType, False) for field in feed.schema]
-        )
-        again = (
-            spark.read.format("cowstate")
-            .schema(strict)
-            .options(readChangeFeed="true", startingVersion=0, endingVersion=1, preimages="false")
-        )
-        assert again.load(table).count() == 5
-
-    def test_a_null_in_a_column_that_is_said_to_have_none_is_an_error(
-        self, spark: SparkSession, table: str
-    ) -> None:
-        options = {"readChangeFeed": "true", "startingVersion": 2, "preimages": "false"}
-        reader = spark.read.format("cowstate").schema("id bigint NOT NULL, v bigint NOT NULL")
-        with pytest.raises(PySparkException, match=r"column 'v' of .* has a null, but the schema"):
-            reader.options(**options).load(table).collect()
 
     def test_counting_needs_no_columns(self, spark: SparkSession, numbers: str) -> None:
         assert read(spark, numbers).count() == 500

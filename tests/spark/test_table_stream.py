@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -142,22 +141,6 @@ class TestWhereItStarts:
 
 
 class TestPreimages:
-    def test_without_preimages_the_snapshot_is_inserts_and_changes_are_upserts(
-        self, url: str, changes_of: Callable[[str], Changes]
-    ) -> None:
-        changes = changes_of(url)
-        upsert(url, *VERSIONS[0])
-        (snapshot,) = shown(changes.run(preimages="false"))
-        assert snapshot == expected(CHANGES[0])[0]
-        for rows in VERSIONS[1:3]:
-            upsert(url, *rows)
-        later = [
-            ((2, 21), "update_postimage", 1),
-            ((3, 30), "update_postimage", 1),
-            ((1, None), "delete", 2),
-        ]
-        assert shown(changes.run(preimages="false")) == expected(later)
-
     @pytest.mark.parametrize("cache", ["0", "64m"])
     def test_batches_one_after_the_other_have_the_preimages_of_their_start(
         self, url: str, changes_of: Callable[[str], Changes], cache: str
@@ -357,19 +340,6 @@ def test_a_schema_of_ones_own_may_name_the_watermark_of_the_writers(
     (least,) = {row["_commit_watermark"].timestamp() for row in first}
     # The tasks had two rows each: 0 and 20, 10 and 30.
     assert least in (5.0, 15.0)
-
-
-def test_another_table_at_the_url_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    url = tmp_path / "table"
-    write(spark.range(5), str(url), keys="id")
-    changes = Changes(spark, str(url), tmp_path / "checkpoint")
-    assert len(changes.run(startingVersion="earliest")) == 1
-    shutil.rmtree(url)
-    for _ in range(2):
-        write(spark.range(3), str(url), keys="id", maxParallelism=16)
-    told = r"is not the state that this query has read so far: its maxParallelism is 16 and was 128"
-    with pytest.raises(PySparkException, match=told):
-        changes.run()
 
 
 def test_streams_read_while_another_writes(

@@ -35,10 +35,6 @@ from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB
 from tests.support.sessions.connect_server import SETTINGS
 
 ROWS = "key string, value bigint"
-JOBS: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "by_rows": by_rows,
-    "last_seen": lambda df: last_seen(watermarked(df)),
-}
 
 
 # Suffix of the name of each query's checkpoint. Hadoop would read the suffix as a glob pattern.
@@ -100,14 +96,14 @@ def run_in_arrow(spark: SparkSession, folder: Path) -> None:
     run(output, folder, "arrow")
 
 
-def run_existing(spark: SparkSession, folder: Path, form: str, enabled: bool) -> None:
+def run_existing(spark: SparkSession, folder: Path, enabled: bool) -> None:
     """Run a job written for Spark's own operator, on cowstate or on Spark."""
     if enabled:
         spark_state.enable(spark)
     else:
         spark_state.disable(spark)
         spark.conf.set(PROVIDER_KEY, ROCKSDB)
-    run(JOBS[form](source(spark, folder)), folder, f"{form}-{enabled}")
+    run(last_seen(watermarked(source(spark, folder))), folder, f"existing-{enabled}")
 
 
 def through_a_view(spark: SparkSession, folder: Path) -> list[str]:

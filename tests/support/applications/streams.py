@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import spark_state
+from checkpoint_store import open_store
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider.provider_jobs import THROUGH_MANAGER, Options, configured
 
@@ -178,6 +179,11 @@ class Stream:
         """The only store in `stores`."""
         (store,) = self.stores()
         return store
+
+    def stored(self) -> Totals:
+        """The newest totals of every key in the only store."""
+        rows = open_store(self.store().as_uri()).read().to_pylist()
+        return {row["key"]: (row["rows"], row["total"]) for row in rows}
 
 
 def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:

@@ -143,6 +143,11 @@ class ProviderJvm:
         values = self._array(self._gateway.jvm.java.lang.Object, arguments)
         return constructor.newInstance(values)
 
+    def results(self, script: str, root: Path, *lines: str) -> list[str]:
+        """The results of lines in a new script whose files are below `root`."""
+        results: str = self.new(script, str(root)).run("\n".join(lines))
+        return results.split("\n")
+
     def _array(self, of_class: Any, items: Iterable[object]) -> Any:
         listed = list(items)
         array = self._gateway.new_array(of_class, len(listed))

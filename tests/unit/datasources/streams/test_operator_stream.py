@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
@@ -31,17 +30,19 @@ Change = tuple[int, int, int]
 
 
 class Stream:
-    """A stream that reads all available changes at each call: key, value and epoch of each
-    change."""
+    """A stream that reads the available changes at each call: key, value and epoch of each change.
+    `options`: the limits of a call."""
 
-    def __init__(self, folder: Path, mode: str = "exactly_once", start: Any = None) -> None:
-        options = {"path": str(folder), "startingVersion": "earliest", "preimages": "false"}
-        parsed = parse_stream_options({**options, "checkpointingMode": mode})
+    def __init__(
+        self, folder: Path, mode: str = "exactly_once", start: Any = None, **options: str
+    ) -> None:
+        asked = {"path": str(folder), "startingVersion": "earliest", "preimages": "false"}
+        parsed = parse_stream_options({**asked, **options, "checkpointingMode": mode})
         self.reader = TableStreamReader(parsed, asked_columns("", FEED))
         self.offset = self.reader.initialOffset() if start is None else start
 
     def read(self) -> list[Change]:
-        end = self.reader.latestOffset(self.offset, ReadAllAvailable())
+        end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         rows = [
             (key, n, epoch)
             for part in self.reader.partitions(self.offset, end)
@@ -110,6 +111,14 @@ def stream(tmp_path: Path, first: Driver) -> Stream:
     stream = Stream(tmp_path)
     stream.read()
     return stream
+
+
+def test_channels_that_are_ahead_come_after_the_epochs_that_limits_leave_for_later(
+    tmp_path: Path, first: Driver
+) -> None:
+    first.run_part(3, 3, first.written(2), 1)
+    stream = Stream(tmp_path, "at_least_once", maxVersionsPerTrigger="1")
+    assert [stream.read() for _ in range(4)] == [both(0), both(1), both(2), [(4, 3, 3)]]
 
 
 class TestStrays:
