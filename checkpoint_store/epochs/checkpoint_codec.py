@@ -47,8 +47,8 @@ def encode_run(run: Run) -> bytes:
 
 
 def encode_begun(run: Run, checkpoint: str | None) -> bytes:
-    """Encode the start of a run. The object's name holds the rest. `checkpoint`: the location of
-    the checkpoint, None if not known."""
+    """Encode the body of an object under `begun/`. `checkpoint`: the location of the checkpoint,
+    None if not known. The object's name holds all other facts, see BegunName."""
     return encode_document("run", body_of(run) | {"checkpoint": checkpoint})
 
 

@@ -70,7 +70,8 @@ class CheckpointCompletion:
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
         """Write the manifest of an epoch if all barriers are there; return True if they are.
 
-        `subtask`: the subtask that has published its barrier; None looks at all subtasks.
+        `subtask`: the subtask that has just published its barrier, so only its group may have
+        become complete. None: look at the groups of all subtasks.
         """
         directory = EpochDirectory(epoch, run.number)
         groups = self._groups.of(parallelism)

@@ -20,7 +20,7 @@ from checkpoint_store.objects.object_store import ObjectStore
 
 class CheckpointReader:
     """The reader of the checkpoints in `store`. `asked`, in each method: the key groups that the
-    caller needs; None reads the whole checkpoint."""
+    caller needs; None to read the whole checkpoint."""
 
     def __init__(
         self, store: ObjectStore, published: PublishedObjects, completion: CheckpointCompletion

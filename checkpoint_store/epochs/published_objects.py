@@ -93,7 +93,7 @@ class PublishedObjects:
         return [name for name in names if name.epoch in epochs]
 
     def epoch_directories(self) -> list[EpochDirectory]:
-        """The directories of all epochs and runs, published or not: one listing."""
+        """The directories of all epochs and runs, published or not. Costs one listing."""
         names = self._store.list_directories(object_names.EPOCHS)
         return [name for text in names if (name := layout.parse_epoch_directory(text))]
 
@@ -106,7 +106,8 @@ class PublishedObjects:
     def groups(
         self, directory: EpochDirectory, group: SubtaskGroup | None = None
     ) -> list[GroupName]:
-        """The groups of barriers of one epoch and run, or the objects of one group: one listing."""
+        """The groups of barriers of one epoch and run, or the objects of one group.
+        Costs one listing."""
         prefix = (
             object_names.GROUP_PREFIX
             if group is None

@@ -1,9 +1,10 @@
 """The object that describes a database in a store: encodes and decodes the description. Pure.
 
 A database is the data that an engine like RocksDB keeps on a local disk: tables of sorted rows, and
-some small files that list the tables. The tables are the parts of the database's handle; the
-description holds the small files. Only the engine's own reader can tell the state of a row; the
-description also holds the information that the reader needs. See document.
+some small files that list the tables. In the store each table is an object of its own, a part of
+the database's StateHandle. The small files are in the description. Only the engine's own reader can
+decode the rows, so the description also has the states and types that this reader needs. See the
+module document.
 """
 
 from __future__ import annotations

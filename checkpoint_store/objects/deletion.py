@@ -22,7 +22,8 @@ from uuid import uuid4
 
 from checkpoint_store.object_names import is_barrier, is_group
 from checkpoint_store.objects.chore import Chore
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED, ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 
 LEAST_TO_RETAIN = 2
 _CLOCK = "clock"

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 
 _Name = TypeVar("_Name")
 

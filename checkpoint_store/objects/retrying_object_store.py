@@ -23,7 +23,8 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS, StoreCall, StoreOutages
 
 _FIRST_WAIT_SECONDS = 0.25

@@ -36,7 +36,8 @@ from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.sign_of_life import as_young_as_newest
 from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
 

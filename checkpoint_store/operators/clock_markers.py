@@ -13,7 +13,8 @@ import re
 from dataclasses import replace
 
 from checkpoint_store.objects.deletion import modified_before
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import ObjectStore
 
 CLOCKS = "_clocks"
 _MARKER = re.compile("[0-9a-f]{32}")

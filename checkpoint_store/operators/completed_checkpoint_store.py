@@ -53,9 +53,9 @@ from checkpoint_store.errors import ObjectMissingError, StoreMismatchError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
-from checkpoint_store.objects.created_once import read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.shared_names import read_or_create
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
@@ -159,7 +159,8 @@ class CompletedCheckpointStore:
         return self._completion.complete(epoch, run, parallelism, subtask)
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
-        """The subtasks that have published no barrier of `epoch` in this run: two listings."""
+        """The subtasks that have published no barrier of `epoch` in this run. Costs two
+        listings."""
         return self._completion.missing_subtasks(epoch, run, parallelism)
 
     def completed_at(
@@ -168,9 +169,10 @@ class CompletedCheckpointStore:
         """The checkpoint that `run` completed at `epoch`; None if the run published no barrier
         there.
 
-        `own`: the asking subtask's barrier, already published and completed; None reads the whole
-        checkpoint. The hot path: one listing, of the manifests of `epoch` and of the next epoch. A
-        manifest is read only if a subtask published two barriers, because then `own` may not count.
+        `own`: the asking subtask's barrier, already published and completed; None to read the whole
+        checkpoint. The hot path costs one listing, of the manifests of `epoch` and of the next
+        epoch. A manifest is read only if a subtask published two barriers: then `own` may not
+        count.
         Raises PartialEpochError (I5); RunOverError (I9), if a later run has completed either epoch;
         CorruptObjectError, if neither a manifest nor its barriers are intact.
         """
@@ -236,7 +238,7 @@ class CompletedCheckpointStore:
         return self._bases.newest_summaries()
 
     def lineage(self) -> Lineage:
-        """The live timeline: three listings."""
+        """The live timeline. Costs three listings."""
         return self._bases.lineage()
 
     def retain(self, min_epochs: int) -> int:

@@ -21,7 +21,8 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.object_names import PINS
 from checkpoint_store.objects.deletion import time_of_store
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.repeated_call import repeated
 from checkpoint_store.objects.unique_names import unique_of_uuid
 
@@ -39,7 +40,7 @@ class EpochPins:
     now: Callable[[], float] = field(default=time.time)
 
     def oldest(self) -> int | None:
-        """The oldest pinned epoch, None if there is no pin: one listing."""
+        """The oldest pinned epoch, None if there is no pin. Costs one listing."""
         pins = self.store.list(PINS)
         over = self._over(pins)
         held = (_epoch_of(pin) for pin in pins if pin not in over)

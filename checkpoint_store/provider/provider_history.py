@@ -42,7 +42,8 @@ from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.spark_schema import UnsupportedSparkTypeError
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import COMMITS
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.dealt_partitions import DealtPartitions
 from checkpoint_store.provider.provider_columns import ProviderColumns
 from checkpoint_store.provider.provider_errors import UnreadableStateError, VersionNotFoundError

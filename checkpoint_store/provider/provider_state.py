@@ -71,7 +71,8 @@ class StateSchemas:
 
     @property
     def layout(self) -> tuple[tuple[SparkType, ...], ...]:
-        """The types on which the bytes of keys and values depend."""
+        """The types of the fields of keys and values, without names. Rows with equal layouts have
+        the same form in bytes."""
         return self.key.layout, self.value.layout
 
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import COMMITS, QUERY
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.provider_errors import (
     NotACheckpointError,
     StoreNotFoundError,

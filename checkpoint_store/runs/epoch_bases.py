@@ -71,7 +71,7 @@ class EpochBases:
         return self._latest_before(epoch, run, begun, asked)
 
     def lineage(self) -> Lineage:
-        """The live timeline: three listings."""
+        """The live timeline. Costs three listings."""
         written = self._written(self._published.manifests())
         return lineage_of(self._starts.names(), written)
 

@@ -53,9 +53,9 @@ from checkpoint_store import object_names
 from checkpoint_store.epochs.checkpoint_codec import encode_run
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunName, parse_run
-from checkpoint_store.objects.created_once import put_if_absent
 from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.shared_names import put_if_absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class RunRegistry:
             seen_names.add(name)
 
     def registered(self, run_id: str) -> Run | None:
-        """The run with this id if the run has its number, else None: one listing."""
+        """The run with this id if the run has its number, else None. Costs one listing."""
         step = next_step({Mark(name.run, name.level) for name in self._names()}, run_id)
         return step if isinstance(step, Run) else None
 

@@ -17,9 +17,9 @@ from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.checkpoint_codec import encode_begun
 from checkpoint_store.epochs.completed_checkpoint import Barrier, Run
 from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, Way
-from checkpoint_store.objects.created_once import put_if_absent
 from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.shared_names import put_if_absent
 from checkpoint_store.runs.checkpoint_location import check_location, digest_of
 from checkpoint_store.runs.run_errors import RunOverError
 
@@ -42,7 +42,7 @@ class RunStarts:
         self._begun: set[Run] = set()
 
     def names(self) -> list[BegunName]:
-        """The names of all objects under `begun/`: one listing."""
+        """The names of all objects under `begun/`. Costs one listing."""
         return [*list_named(self._store, object_names.BEGUN, layout.parse_begun)]
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
@@ -61,7 +61,7 @@ class RunStarts:
         return self._listed
 
     def has_begun(self, run: Run) -> bool:
-        """True if a host of the run has begun to publish barriers: one listing."""
+        """True if a host of the run has begun to publish barriers. Costs one listing."""
         prefix = layout.begun_prefix(run.number)
         names = list_named(self._store, object_names.BEGUN, layout.parse_begun, prefix)
         return any(name.run == run for name in names)
@@ -123,7 +123,7 @@ class RunStarts:
                 put_if_absent(self._store, str(reached), encode_begun(name.run, None))
 
     def check_newest(self, run: Run) -> None:
-        """Raise RunOverError if a later run has begun (I9): one listing."""
+        """Raise RunOverError if a later run has begun (I9). Costs one listing."""
         self.check_newest_of(self.names(), run)
 
     def check_newest_of(self, names: Iterable[BegunName], run: Run) -> None:

@@ -217,12 +217,12 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
-    """The outcome of one version for the keys written by the version, without the state before: the
-    columns and `_change_type`.
+    """The changes of one version, computed from its own rows only: the columns, and `_change_type`.
 
-    As `fold_changes`, but every put is an update_postimage, and every delete is a delete with null
-    values. An unchanged key shows as an update. For plain states only: in other states earlier rows
-    decide which rows count. In the order of the winning rows.
+    As `fold_changes`, but the state before the version is not known. So every put is an
+    update_postimage, even a put that changes nothing, and every delete is a delete with null
+    values. For plain states only: in other states earlier rows decide which rows count. The changes
+    have the order of the winning rows, see `_winners`.
     """
     assert not rules.sequenced, "which rows are late depends on those before"
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
@@ -436,8 +436,8 @@ def _array(column: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _value_fields(shape: StateShape) -> dict[str, str]:
-    """The names of the value columns in the file, by the names that users see. `shape.columns` has
-    the users' names in the order of the value schema."""
+    """Map each value column from the name that users see to the name in the file. `shape.columns`
+    has the users' names in the order of the value schema."""
     keys = {field["name"] for field in json.loads(shape.key_schema_json)["fields"]}
     fields = [field["name"] for field in json.loads(shape.value_schema_json)["fields"]]
     return dict(zip((name for name in shape.columns if name not in keys), fields, strict=True))

@@ -122,8 +122,9 @@ class StateHistory(Protocol):
         """The number of key groups."""
 
     def versions(self) -> list[int]:
-        """The versions there are now, oldest first; numbers between may be missing. Takes few
-        listings. Damaged versions are included: only reading a version shows damage."""
+        """The numbers of the versions that exist now, oldest first. Numbers in between may be
+        missing. Costs a few listings. Damaged versions are included: only reading a version shows
+        the damage."""
 
     def at(self, version: int) -> StateVersion:
         """The version with this number. Raises VersionNotRetainedError, which names the existing

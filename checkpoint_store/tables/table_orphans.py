@@ -21,7 +21,8 @@ from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.sign_of_life import as_young_as_newest
 from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.tables import table_layout as layout
 from checkpoint_store.tables.table_store import TableStore

@@ -46,10 +46,10 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import STORE
-from checkpoint_store.objects.created_once import put_if_absent, read_or_create
 from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.passed_over import tell_passed_over
+from checkpoint_store.objects.shared_names import put_if_absent, read_or_create
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.states.event_time import NO_WATERMARKS
@@ -216,7 +216,7 @@ class TableStore:
             raise NotATableError(self.url, tuple(sorted(strangers)))
 
     def versions(self) -> list[int]:
-        """The numbers of the versions, oldest first: one listing."""
+        """The numbers of the versions, oldest first. Costs one listing."""
         return sorted(list_named(self._store, object_names.VERSIONS, layout.parse_version))
 
     def read_version(self, number: int) -> TableVersion | None:

@@ -78,8 +78,9 @@ def run_revert(
 
 @contextmanager
 def shown_progress(doing: str, done: str, unit: str) -> Iterator[Progress]:
-    """Show progress on standard error: tqdm's bar, or a line for each tenth without a terminal or
-    tqdm. `doing`, `done`: the verb; `unit`: the unit of the count."""
+    """Show progress on standard error: tqdm's bar on a terminal, or a line for each tenth if there
+    is no terminal or no tqdm. `doing`, `done`: the verb, such as "converting" and "converted";
+    `unit`: the unit of the count."""
     if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
         yield _lines(done, unit)
         return

@@ -39,7 +39,8 @@ from checkpoint_store.errors import (
     StoreUnavailableError,
 )
 from checkpoint_store.objects.deletion import time_of_store
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore, open_object_store
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.gateway.frames import FORMAT, Frame
 

@@ -1,8 +1,8 @@
 """The base of all keyed state backends: the registered states, and the methods of a backend.
 
-A backend has a table per state name, over the subtask's key groups. A processor registers a state
-once ("try register"). If a restored state has the same name, the schemas must agree. A restored
-state that nobody registers is kept, and still written to files.
+A backend has a table per state name, over the subtask's key groups. A processor registers each of
+its states once. If a restored state has the same name, the schemas must agree. A restored state
+that nobody registers is kept, and still written to files.
 
 An epoch is: `begin`, any number of `set_current_key` and calls on states, then `changes` and
 `seal`, or `rollback`. One thread at a time uses a backend; only snapshots may go to other threads.
@@ -337,8 +337,9 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
 
 def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
-    """Return the entries of a batch with the growth from the note of the file. A key group may be
-    in several batches: the first batch gets the growth."""
+    """Return the entries of a batch with the growth of their key groups, which is noted in the
+    file: see entry_growth. A key group may be in several batches: the first batch gets the
+    growth."""
     of_state = growth.get(entries.name)
     if of_state is None:
         return entries

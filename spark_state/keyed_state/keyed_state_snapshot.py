@@ -16,8 +16,8 @@ class KeyedStateSnapshot(Protocol):
     key_groups: KeyGroupRange
 
     def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
-        """Write the snapshot, once, and release the snapshot. Returns the files, which have all
-        entries."""
+        """Write the snapshot, and release the snapshot. Call once. Returns the files, which
+        together have all entries."""
 
     def release(self) -> None:
         """Give up all data not yet written. Safe to call again."""

@@ -59,9 +59,9 @@ class _StoredDatabase:
     restored: RestoredDatabase
 
     def score(self) -> float:
-        """Return a rating of the database as a start: the number of wanted key groups, times the
-        square of the wanted share of the database's key groups. Unwanted rows stay in the files for
-        a time."""
+        """Rate the database as the start of a restore: the number of wanted key groups, times the
+        square of their share of the database's key groups. The share counts, because rows of
+        unwanted key groups stay in the files for a time."""
         wanted = sum(map(len, self.restored.key_groups))
         return wanted * (wanted / len(self.restored.contents.key_groups)) ** 2
 

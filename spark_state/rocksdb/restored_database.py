@@ -34,8 +34,8 @@ class RestoredDatabase:
     tables: dict[str, FilePart]
 
     def state(self, descriptor: StateDescriptor) -> DatabaseState | None:
-        """Return the database's description of a state, None if the state does not count or is
-        absent."""
+        """Return the database's description of a state; None if the database lacks the state, or if
+        the state is not among `states`."""
         if descriptor.name not in self.states:
             return None
         held = (state for state in self.contents.states if state.name == descriptor.name)

@@ -40,8 +40,8 @@ _LAST_NUMBER = encode_int((1 << 63) - 1)
 
 
 class _OfKey(Generic[E, V]):
-    """The reads and changes of one key in the current epoch. `rows`: the beginning of the key's
-    rows."""
+    """The reads and changes of one key in the current epoch. `rows`: the bytes with which all rows
+    of the key begin."""
 
     __slots__ = ("held", "is_cleared", "key", "key_group", "next_number", "now", "rows")
 

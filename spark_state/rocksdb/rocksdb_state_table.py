@@ -204,7 +204,8 @@ class RocksDBStateTable(Generic[S]):
         self._write((row, states[row][1]) for row in in_order)
 
     def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:
-        """Yield the bytes in the database for `rows`, which are sorted, some rows at a time."""
+        """Look up sorted rows in the database, some rows at a time. Yields the bytes of each row's
+        value, None for an absent row."""
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             yield from self.family.get_many(rows[first : first + _ROWS_AT_ONCE])
 

@@ -58,7 +58,7 @@ class ResidentState:
         return self._backend
 
     def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
-        """Return the way from the state in memory to `base`."""
+        """Plan how the state in memory becomes the state of `base`."""
         if self._backend is None or self._backend.has_failed():
             return Restore()
         if self._settings != spec.backend or not self._may_lead_to(base, spec):

@@ -8,9 +8,9 @@
         operator.restart(parallelism=3)
         assert operator.batch([], at=60_000) == [Row(user="ada", pages=1)]
 
-The engine is the same as in production: after every batch state goes to files in a folder, and a
-restart reads the files. The test scripts the part of Spark: the rows of a batch, and the time when
-the batch is planned.
+The engine is the same as in production: after every batch, state goes to files in a folder, and a
+restart reads the files. The test plays the part of Spark: the script has the rows of each batch,
+and the time when the batch is planned.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, StoreUnavailableError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint

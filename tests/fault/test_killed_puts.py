@@ -11,7 +11,8 @@ import pytest
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
 from checkpoint_store.objects.deletion import sweep_orphans
-from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_store import TableStore
@@ -23,7 +24,7 @@ KILLED = 9
 PROGRAM = f"""
 import os, sys
 from pathlib import Path
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 
 left = int(sys.argv[2])
 

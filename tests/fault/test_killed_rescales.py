@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from checkpoint_store.objects.object_store import UNPUBLISHED
+from checkpoint_store.objects.object_info import UNPUBLISHED
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.support.applications.lost_commits import forget_last_commit
 from tests.support.applications.whole_applications import kill, start

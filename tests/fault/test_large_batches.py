@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.tables.table_store import TableStore
 
 ROWS = 20_000_000

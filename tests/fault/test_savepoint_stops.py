@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import CheckpointStoreError, CowstateError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state import restore, savepoint
 from spark_state.errors import ConfigurationError
@@ -42,7 +42,7 @@ Copy = Callable[[str, str], object]
 
 _KILLED = """
 import os, signal, sys
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from spark_state import restore, savepoint
 
 copy, source, target, at = sys.argv[1:]

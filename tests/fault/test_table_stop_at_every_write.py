@@ -16,7 +16,9 @@ import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.objects.deletion import sweep_orphans
-from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore, ObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import parse_table_file
 from checkpoint_store.tables.table_orphans import TableOrphans

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunName
-from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.runs.run_registry import RunRegistry
 
 Names = frozenset[str]

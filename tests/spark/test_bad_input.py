@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from checkpoint_store import StoreAccessError
-from checkpoint_store.objects.object_store import UNPUBLISHED
+from checkpoint_store.objects.object_info import UNPUBLISHED
 from spark_state import (
     ConfigurationError,
     KeyGroupError,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from datasources.cowstate_source import CowStateDataSource
 from tests.support.operators.keyed_operator import KeyedOperator
 from tests.support.tables.table_jobs import Changes, in_order

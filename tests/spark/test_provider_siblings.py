@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from tests.support.provider.provider_jvm import STEP, ProviderJvm, Value, shown

@@ -10,8 +10,8 @@ edited last: until this edit the query continues as before, and after this edit 
 provider.
 
 State that moves to an object store is written at once to a new directory of the store, which no
-file names yet. If the provider stays the same, the last edit is that of state/cowstate-store.json,
-which names the directory.
+file names yet. If the provider stays the same, the last edit writes
+state/cowstate-store.json, which names the directory.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ time, however few keys a batch has.
 
 A task sends the query's id to the source's process by a marker: see clock_markers.
 
-In a session without batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled` is
-false) the clock never ticks. The clock is still a source of the query, because a query cannot
+If the session turns off batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled` is
+false), the clock never ticks. The clock is still a source of the query, because a query cannot
 change its sources at a restart.
 """
 
@@ -34,9 +34,9 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
-from checkpoint_store.objects.created_once import put_if_absent
 from checkpoint_store.objects.deletion import time_of_store
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.shared_names import put_if_absent
 from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime

@@ -24,10 +24,10 @@ from spark_state.spark.queries.query_progress import (
 )
 from spark_state.spark.session.connect_sessions import is_connect, is_session
 from spark_state.spark.session.failure_causes import say_causes_first
+from spark_state.spark.session.misspelled_keys import check_keys
 from spark_state.spark.session.operator_configuration import (
     ENABLED_KEY,
     FALLBACK_KEY,
-    check_keys,
     is_enabled,
     runs_on_spark_instead,
 )

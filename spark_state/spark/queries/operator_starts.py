@@ -224,7 +224,8 @@ def _watch_first_commit(
     watching = threading.Thread(target=watch, name=f"cowstate-first-commit-{run_id}", daemon=True)
 
     def look_once_more() -> None:
-        """Look for the first commit a last time: a script may end as soon as its query has."""
+        """Look for the first commit a last time, at the end of the process: a script may end right
+        after its query has ended."""
         ends.set()
         watching.join(_SECONDS_AT_EXIT)
 

@@ -118,7 +118,7 @@ def _show_operators_in_connect_events(buses: Any) -> None:
 
 
 def _present(listeners: list[Any]) -> Iterator[Any]:
-    """The listeners that are still registered at their turn."""
+    """Yield each listener, unless the listener was removed before its turn."""
     for listener in tuple(listeners):
         if listener in listeners:
             yield listener

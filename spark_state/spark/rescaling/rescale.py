@@ -1,9 +1,10 @@
 """Gives a stopped query another number of partitions, see checkpoint_change.
 
-The record that is written before the new state says where the new state goes, so that an undo finds
-the new state. The files edited up to the newest entry of the offset log get `between` texts, see
-rescale_edits: until the edit of this entry the query continues with the former number, and from
-then on with the new number.
+A record is written before the new state and says where the new state goes, so that an undo finds
+the new state. The rescale takes effect with the edit of the newest entry of the offset log: until
+this edit the query continues with the former number, and from then on with the new number. Files
+that are edited before this entry first get a text with which both numbers work, `between` in
+rescale_edits.
 """
 
 from __future__ import annotations

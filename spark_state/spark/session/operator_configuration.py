@@ -5,8 +5,6 @@ An unknown key or a bad value raises an error that names the key and the allowed
 
 from __future__ import annotations
 
-import difflib
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import Any
 
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import DatabaseSettings
+from spark_state.spark.session.misspelled_keys import check_keys
 from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS
 from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX, store_options
@@ -27,8 +26,6 @@ ENABLED_KEY = f"{PREFIX}enabled"
 FALLBACK_KEY = f"{PREFIX}fallback"
 LOCAL_STORE = "./cowstate-store"
 _LEAST_MB_BESIDE_DATABASES = 32
-_ONE_LETTER_OF_PREFIX = 0.92
-_OF_SECRETS = re.compile("(?i)secret|password|token|credential|access.?key|options")
 _LOCATIONS = ("store", "restoreFrom")
 _NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
 
@@ -197,34 +194,6 @@ def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
     most = given.get("maxParallelism", str(SETTING_OF["maxParallelism"].default))
     limit = int(most) if most.isdigit() else facts.default_parallelism
     return str(min(facts.default_parallelism, max(limit, 1)))
-
-
-def check_keys(settings: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for an unknown key below PREFIX, and for a key whose prefix is
-    almost PREFIX: Spark takes any key, so a misspelled key would have no effect."""
-    for key, text in sorted(settings.items()):
-        first, second, name = [*key.split(".", 2), "", ""][:3]
-        scope = f"{first}.{second}."
-        if not name or key.startswith(STORE_OPTIONS_PREFIX):
-            continue
-        if name not in SETTING_OF if scope == PREFIX else _is_close(scope.lower(), PREFIX):
-            raise _unknown(key, text, name)
-
-
-def _is_close(text: str, other: str) -> bool:
-    return bool(difflib.get_close_matches(text, [other], cutoff=_ONE_LETTER_OF_PREFIX))
-
-
-def _unknown(key: str, text: str, name: str) -> ConfigurationError:
-    near = difflib.get_close_matches(name, SETTING_OF, n=1)
-    shown = f"{key} is set" if _OF_SECRETS.search(key) else f"{key} is {text[:100]!r}"
-    hint = (
-        f"did you mean {PREFIX}{near[0]}?"
-        if near
-        else f"the keys are {', '.join(PREFIX + each for each in SETTING_OF)}, and "
-        f"{STORE_OPTIONS_PREFIX}<name>"
-    )
-    return ConfigurationError(f"{shown}, and there is no such setting: {hint}")
 
 
 def _refuse_relative_paths(given: Mapping[str, str]) -> None:

@@ -55,15 +55,16 @@ class ChangeRecord:
     changed              for the report of `revert`
     own                  JSON values of the kind: `from` and `to`, and the way to the new state. All
                          file names of a rescale's new state have the `attempt`
-    edited               by path, the SHA-256 of the new content; the last edit takes effect, unless
-                         `moved` has a folder
+    edited               by path, the SHA-256 of the new content. With the last edit the change
+                         takes effect, unless `moved` has a folder
     between, finishing   by path, the texts of some edited files until the change takes effect, and
                          the texts to write after the change took effect
     removed              paths, in the order of removal; no query reads them
     removed_last         paths that the query may need until the change takes effect, in the order
                          of removal after the last edit; without edits, the first takes effect
     created              paths of new files; may be in `edited`, too
-    moved                folders that move into the folder of the change; the last takes effect
+    moved                folders that move into the folder of the change. With the last move the
+                         change takes effect
     """
 
     checkpoint: str

@@ -6,7 +6,7 @@
     new state            written beside the present state, which alone counts; read back
     copies and record    in the folder of the change, see change_folder
     check                the query has not run since the checkpoint was read
-    edits                the last edit takes effect: from there on, the new state counts
+    edits                with the last edit the change takes effect: then the new state counts
     finishing edits      all files now look as if the query had always had the new state
 
 Until the last edit the query continues as before the change, and from then on as after the change.

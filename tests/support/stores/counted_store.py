@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.objects.object_info import ObjectInfo
 
 PAGE = 1000
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from checkpoint_store.errors import CheckpointStoreError, CorruptObjectError, ObjectMissingError
-from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.open_history import history_in
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateVersion

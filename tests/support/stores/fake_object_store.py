@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo
+from checkpoint_store.objects.object_info import UNPUBLISHED, ObjectInfo
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.objects.object_info import ObjectInfo
 from tests.support.stores.fake_object_store import DictObjectStore
 
 

@@ -18,7 +18,8 @@ from pyspark.sql.types import LongType, StructField, StructType, UserDefinedType
 from checkpoint_store.epochs import checkpoint_codec as of_operator
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, StoreAccessError
 from checkpoint_store.files.document import encode_document
-from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.tables import table_codec as of_table
 from checkpoint_store.tables.table_store import TableStore
 from spark_state.processor.stored_schema import struct_from_json

@@ -13,7 +13,7 @@ from checkpoint_store.errors import (
     StateNotFoundError,
     StoreAccessError,
 )
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import open_store

@@ -23,7 +23,8 @@ from checkpoint_store.epochs.completed_checkpoint import (
     SubtaskTime,
 )
 from checkpoint_store.epochs.epoch_report import EpochReport
-from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import (

@@ -26,7 +26,7 @@ from checkpoint_store.errors import (
     StoreUnavailableError,
     VersionNotRetainedError,
 )
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.live_state import ROWS_PER_BATCH, LiveView, live_view

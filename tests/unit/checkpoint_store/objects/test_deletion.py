@@ -16,7 +16,8 @@ from checkpoint_store.objects.deletion import (
     sweep_orphans,
     time_of_store,
 )
-from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore, ObjectInfo
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED, ObjectInfo
 from tests.support.stores.fake_object_store import DictObjectStore
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import ObjectMissingError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 
 
 def test_a_missing_file_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,10 @@ import s3fs
 from fsspec.implementations.memory import MemoryFileSystem
 
 from checkpoint_store.errors import ObjectExistsError, StoreAccessError, StoreUnavailableError
-from checkpoint_store.objects.object_store import (
-    UNPUBLISHED,
-    FsspecObjectStore,
-    LocalObjectStore,
-    ObjectStore,
-    open_object_store,
-)
+from checkpoint_store.objects.fsspec_object_store import FsspecObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from tests.support.stores.moto_s3 import S3Server, close_clients, moto_s3
 

@@ -14,7 +14,8 @@ from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.errors import StateNotFoundError, VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs import run_starts
 from checkpoint_store.state_reader import StateReader

@@ -18,7 +18,9 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectInfo, ObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.open_history import history_in
 from checkpoint_store.provider.provider_errors import (
     StateChoiceError,

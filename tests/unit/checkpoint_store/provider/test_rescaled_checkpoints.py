@@ -20,7 +20,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.open_history import history_in
 from checkpoint_store.provider.provider_checkpoint import read_changes, read_state
 from checkpoint_store.provider.provider_errors import ChangesNotKnownError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source, encode_document
 from checkpoint_store.object_names import STATE_PLACE, parse_object_name
-from checkpoint_store.objects.object_store import FsspecObjectStore
+from checkpoint_store.objects.fsspec_object_store import FsspecObjectStore
 from checkpoint_store.provider.state_place import (
     PlaceOpener,
     StatePlace,

@@ -16,7 +16,7 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
 )
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.tables.table_codec import encode_table
 from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
 from checkpoint_store.tables.table_layout import parse_table_file, version_name

@@ -18,7 +18,8 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectInfo
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files

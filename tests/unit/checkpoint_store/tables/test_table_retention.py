@@ -13,7 +13,8 @@ from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects import passed_over
 from checkpoint_store.objects.deletion import sweep_orphans
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import (
     BatchDirectory,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store import OperatorProgress, SubtaskProgress
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from cowstate.cli.command_line import main
 from cowstate.cli.progress_report import as_text
 from tests.support.operators.scripted_operator import ScriptedOperator

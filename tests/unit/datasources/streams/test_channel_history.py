@@ -11,7 +11,7 @@ import pytest
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from datasources.streams.channel_history import ChannelHistory, barriers_ahead

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.objects.object_info import ObjectInfo
 from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode

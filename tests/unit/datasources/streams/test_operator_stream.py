@@ -10,7 +10,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from datasources.errors import EpochsTakenBackError
 from datasources.options.table_options import parse_stream_options
 from datasources.reads.asked_columns import asked_columns

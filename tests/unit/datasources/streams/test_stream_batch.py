@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_layout import version_name

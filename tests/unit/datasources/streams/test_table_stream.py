@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import LongType, StructType
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.provider.provider_file_names import ProviderFileName
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_layout import version_name

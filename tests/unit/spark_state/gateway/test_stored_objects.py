@@ -11,7 +11,8 @@ from unittest import mock
 import pytest
 
 from checkpoint_store.errors import StoreAccessError, StoreUnavailableError
-from checkpoint_store.objects.object_store import UNPUBLISHED, open_object_store
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.gateway import stored_objects
 from spark_state.gateway.frames import FORMAT, Frame

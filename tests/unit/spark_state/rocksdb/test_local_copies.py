@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from spark_state.rocksdb import local_copies
 from spark_state.rocksdb.local_copies import LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend

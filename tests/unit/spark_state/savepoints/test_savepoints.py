@@ -21,7 +21,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.database_readers import DatabaseReaderError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.executor import running_executor

@@ -10,7 +10,8 @@ import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
-from checkpoint_store.objects.object_store import UNPUBLISHED, open_object_store
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import StateMigrationError
 from tests.support.operators.operator_states import Held, NotesValues, held_by

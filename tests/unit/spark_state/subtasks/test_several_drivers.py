@@ -11,7 +11,7 @@ import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import Barrier
 from checkpoint_store.epochs.operator_layout import EpochDirectory
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.run_errors import (
     ContradictingRunsError,

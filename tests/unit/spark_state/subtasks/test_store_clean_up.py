@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore, open_object_store
+from checkpoint_store.objects.object_info import UNPUBLISHED
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from spark_state.subtasks import store_session
 from tests.support.operators.subtasks import Host, OpenHost
 from tests.support.stores.fake_object_store import RefusingObjectStore

@@ -20,7 +20,7 @@ from checkpoint_store.epochs.operator_layout import parse_state_file
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.files.document_body import decode_handle
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, STATE, STATE_METADATA
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.spark.adoption import store_tasks
 from spark_state.spark.adoption.store_tasks import TargetStore, write_subtask

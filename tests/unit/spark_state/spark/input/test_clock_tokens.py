@@ -11,7 +11,8 @@ import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.objects.object_info import UNPUBLISHED
 from spark_state.spark.input.clock_source import ClockFiles, ClockSettings
 from spark_state.spark.session.store_options import REDACTION_OF_SPARK
 from tests.support.operators.lone_subtasks import LoneSubtask, Operator

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import VersionNotRetainedError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from spark_state.spark.progress.operator_collector import OperatorCollector
 from spark_state.spark.queries import query_runs

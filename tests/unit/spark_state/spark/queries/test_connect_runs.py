@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import NotAStoreError
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.progress_reader import read_progress
 from spark_state.errors import ConfigurationError
 from spark_state.spark.progress import operators_of_queries

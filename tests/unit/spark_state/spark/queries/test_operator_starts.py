@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.runs.run_errors import EpochsLostError, NoEpochToAttachError
 from spark_state.spark.queries import connect_starts, operator_starts
 from spark_state.spark.queries.connect_runs import StoredQuery

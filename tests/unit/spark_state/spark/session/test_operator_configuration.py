@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.misspelled_keys import check_keys
 from spark_state.spark.session.operator_configuration import (
     OperatorConfiguration,
     SessionFacts,
-    check_keys,
     parse_configuration,
 )
 from spark_state.spark.session.setting_values import RestoreFrom

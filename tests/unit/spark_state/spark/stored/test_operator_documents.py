@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.local_object_store import LocalObjectStore
 from spark_state.spark.queries import query_runs
 from spark_state.spark.queries.query_runs import QueryRun
 from spark_state.spark.stored.operator_documents import (

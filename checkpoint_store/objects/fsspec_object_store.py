@@ -1,0 +1,236 @@
+"""Objects in any store that fsspec knows, see object_store.
+
+Only this module imports fsspec, and only when a store is used: Spark starts a process for each read
+and write, and most stores are local.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreAccessError,
+)
+from checkpoint_store.objects.client_errors import client_error_code, telling_client_errors
+from checkpoint_store.objects.object_info import ObjectInfo, below_store
+from checkpoint_store.objects.secret_options import without_secrets
+from checkpoint_store.objects.store_url import client_options, refuse_password
+
+_log = logging.getLogger(__name__)
+_DELETING_THREADS = 16
+# pyarrow's message about a client's library that cannot be loaded.
+_NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
+_NAME_TAKEN = {"412", "PreconditionFailed"}
+_NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+# URLs of stores that refused a conditional create. Asking again would send each body twice.
+_without_conditional_create: set[str] = set()
+# Protocols whose client can list by prefix; the contract tests cover such listings.
+_LISTING_BY_PREFIX = ("s3://", "s3a://")
+_BEYOND_THE_END = {"416", "InvalidRange"}
+
+
+def open_fsspec_store(url: str, storage_options: Mapping[str, Any]) -> FsspecObjectStore:
+    """Open the store at a URL that is no path. Nothing is created or contacted yet. Raises
+    StoreAccessError."""
+    refuse_password(url)
+    url = url.rstrip("/")
+    protocol = url.partition("://")[0]
+    try:
+        import fsspec
+
+        client = fsspec.get_filesystem_class(protocol)
+    except ValueError as error:
+        raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
+    except ImportError as error:
+        raise StoreAccessError(url, _what_to_install(protocol, error)) from error
+    client_options(url, client, storage_options)
+    return FsspecObjectStore(url, dict(storage_options))
+
+
+def _what_to_install(protocol: str, error: ImportError) -> str:
+    """Name the missing package, and the command that installs the package for this interpreter. For
+    other clients fsspec's error names the package. s3fs brings fsspec."""
+    if protocol in ("s3", "s3a"):
+        return f"{error}: {sys.executable} -m pip install s3fs"
+    if error.name == "fsspec":
+        client = f"and the package that fsspec needs for {protocol}://"
+        return f"{error}: {sys.executable} -m pip install fsspec, {client}"
+    return f"{error}: install the package it names for {sys.executable}"
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecObjectStore:
+    """Any store that fsspec knows.
+
+    `mode="create"` is a conditional create on S3, and a check before the write in memory. A file
+    system that ignores the mode overwrites. Overwriting is harmless if a name is unique, or if all
+    writers of a name write the same bytes. Listings are never cached. Retries of the client are
+    switched off where they would multiply with the retries of RetryingObjectStore.
+    """
+
+    url: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._access():
+            try:
+                mode = "overwrite" if self.url in _without_conditional_create else "create"
+                self._filesystem().pipe_file(self._path(name), data, mode=mode)
+            except FileExistsError as error:
+                raise ObjectExistsError(self.url, name) from error
+            except OSError as error:
+                code = client_error_code(error)
+                if code in _NAME_TAKEN:
+                    raise ObjectExistsError(self.url, name) from error
+                if code not in _NO_CONDITIONAL_CREATE:
+                    raise
+                _note_no_conditional_create(self.url)
+                self._filesystem().pipe_file(self._path(name), data)
+
+    def get(self, name: str) -> bytes:
+        with self._access():
+            try:
+                data: bytes = self._filesystem().cat_file(self._path(name))
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+            return data
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        with self._access():
+            try:
+                data: bytes = self._filesystem().cat_file(
+                    self._path(name), start=start, end=start + length
+                )
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+            except (ConnectionError, PermissionError, TimeoutError, CheckpointStoreError):
+                raise
+            except Exception as error:
+                if client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
+                    return b""
+                raise
+            # A server without range requests answers with the whole object.
+            return data if len(data) <= length else data[start : start + length]
+
+    def _ends_by(self, name: str, start: int) -> bool:
+        """Return True if an object certainly has no byte from `start` on. Clients have many errors
+        for a range that begins at the end or later, and the same errors may mean something else."""
+        with suppress(Exception):
+            return int(self._filesystem().info(self._path(name))["size"]) <= start
+        return False
+
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+        return [
+            ObjectInfo(name, int(entry["size"]), _modified(entry))
+            for name, entry in self._entries(directory, prefix)
+            if entry["type"] == "file"
+        ]
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        return [n for n, entry in self._entries(directory) if entry["type"] == "directory"]
+
+    def _entries(self, directory: str, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+        filesystem = self._filesystem()
+        path = self._path(directory) if directory else f"{self.url}/"
+        with self._access():
+            filesystem.invalidate_cache(path)
+            try:
+                if prefix and self.url.startswith(_LISTING_BY_PREFIX):
+                    # The server leaves out the names without the prefix, which may be very many.
+                    listed = filesystem.find(path, detail=True, prefix=prefix)
+                    entries = [*listed.values()]
+                else:
+                    entries = filesystem.ls(path, detail=True)
+            except FileNotFoundError:
+                return
+        for entry in entries:
+            # Some clients also list the directory's own placeholder object.
+            parent, _, base = entry["name"].rstrip("/").rpartition("/")
+            in_directory = parent.strip("/") == filesystem._strip_protocol(path).strip("/")
+            if in_directory and base.startswith(prefix):
+                yield f"{directory}/{base}", entry
+
+    def delete(self, names: Sequence[str]) -> None:
+        if len(names) > 1:
+            with ThreadPoolExecutor(min(_DELETING_THREADS, len(names))) as pool:
+                for _ in pool.map(self._delete, names):
+                    pass
+        else:
+            for name in names:
+                self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        with self._access(), suppress(FileNotFoundError):
+            self._filesystem().rm_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self.url}/{below_store(self.url, name)}"
+
+    def _filesystem(self) -> Any:
+        protocol = self.url.partition("://")[0]
+        # fsspec keeps one instance per process and options. A new look-up survives a fork.
+        try:
+            import fsspec
+
+            client = fsspec.get_filesystem_class(protocol)
+            options = client_options(self.url, client, self.storage_options)
+            options = {"use_listings_cache": False, **options}
+            if protocol in ("s3", "s3a"):
+                config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
+                options["config_kwargs"] = config
+            filesystem = client(**options)
+        except ImportError as error:
+            raise StoreAccessError(self.url, _what_to_install(protocol, error)) from error
+        except (TypeError, ValueError) as error:
+            problem = without_secrets(f"{type(error).__name__}: {error}", self.storage_options)
+            raise StoreAccessError(self.url, problem) from None
+        except OSError as error:
+            if _NO_LIBRARY.search(str(error)) is None:
+                raise
+            problem = (
+                f"{str(error).splitlines()[0]}. Install it, and say where it is: for HDFS libhdfs "
+                "with ARROW_LIBHDFS_DIR, Java with JAVA_HOME, Hadoop's jars with CLASSPATH"
+            )
+            raise StoreAccessError(self.url, problem) from error
+        if protocol in ("s3", "s3a"):
+            filesystem.retries = 1
+        return filesystem
+
+    def _access(self) -> AbstractContextManager[None]:
+        def listed() -> None:
+            self._filesystem().ls(self.url)
+
+        return telling_client_errors(self.url, self.storage_options, listed)
+
+
+def _note_no_conditional_create(url: str) -> None:
+    """Log a warning, and remember that objects of this store are written without the condition."""
+    _without_conditional_create.add(url)
+    _log.warning(
+        "%s answers that it cannot create an object on the condition that its name is free "
+        "(NotImplemented), so objects are written without it. Two writers of a table at the same "
+        "moment can lose a version there: let one query at a time write it, and stop a query "
+        "before you start it elsewhere",
+        url,
+    )
+
+
+def _modified(entry: Mapping[str, Any]) -> float | None:
+    for key in ("mtime", "LastModified", "last_modified", "created"):
+        value = entry.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, float | int):
+            return float(value)
+    return None

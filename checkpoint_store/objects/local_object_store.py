@@ -1,0 +1,175 @@
+"""Objects in a local directory, see object_store.
+
+Local directories are written directly and not through fsspec, because durability needs fsync, and
+creation needs a hard link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from checkpoint_store.errors import ObjectExistsError, ObjectMissingError, StoreAccessError
+from checkpoint_store.objects.client_errors import UNUSABLE
+from checkpoint_store.objects.object_info import UNPUBLISHED, ObjectInfo, below_store
+from checkpoint_store.objects.synced_files import create_in, sync_directory, write_synced
+
+_T = TypeVar("_T")
+
+# Errors of file systems without hard links, or without hard links between their parts.
+_NO_HARD_LINKS = {
+    errno.EMLINK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EXDEV,
+}
+
+_HARD_LINKS_NEEDED = (
+    "A store in a directory needs hard links, which this file system does not make: put the store "
+    "on one that does (ext4, XFS, APFS, NFS), or into an object store (s3://...)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalObjectStore:
+    """A directory with synced files and directories. No name and no link leads out of the
+    directory.
+
+    A writer fills a file under its own unique name, and then makes a hard link from the object's
+    name to the file. The link is made whole or not at all, and fails if the name is taken. A writer
+    deletes only its own name.
+    """
+
+    root: Path
+
+    @property
+    def url(self) -> str:
+        """file:// and the absolute path."""
+        return f"file://{self.root}"
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ObjectStore. Raises StoreAccessError if the file system has no hard links."""
+        own = self.root / UNPUBLISHED / uuid4().hex
+        with self._access():
+            path = self._path(name)
+            self._path(UNPUBLISHED)
+            try:
+                write_synced(own, data)
+                is_new = self._link(own, path)
+            finally:
+                with suppress(OSError):
+                    own.unlink()
+            sync_directory(path.parent)
+        if not is_new:
+            raise ObjectExistsError(self.url, name)
+
+    def _link(self, own: Path, path: Path) -> bool:
+        """Give a file a second name. Return False if another file has the name."""
+        try:
+            create_in(path.parent, lambda: os.link(own, path))
+        except FileExistsError:
+            # A network file system repeats its request after a lost answer, and then meets its own
+            # link.
+            return own.stat().st_nlink > 1
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise StoreAccessError(self.url, f"{error}. {_HARD_LINKS_NEEDED}") from error
+            raise
+        return True
+
+    def get(self, name: str) -> bytes:
+        with self._access():
+            try:
+                path = self._path(name)
+                return self._current(path, path.read_bytes)
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        with self._access():
+            try:
+                path = self._path(name)
+                with self._current(path, lambda: path.open("rb")) as file:
+                    file.seek(start)
+                    return file.read(length)
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+        infos = []
+        for entry in self._scan(directory):
+            with suppress(FileNotFoundError):
+                if entry.name.startswith(prefix) and entry.is_file():
+                    status = entry.stat()
+                    name = f"{directory}/{entry.name}"
+                    infos.append(ObjectInfo(name, status.st_size, status.st_mtime))
+        return infos
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        return [
+            f"{directory}/{entry.name}"
+            for entry in self._scan(directory)
+            if entry.is_dir() and entry.name != UNPUBLISHED
+        ]
+
+    def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
+        with self._access():
+            try:
+                path = self._path(directory) if directory else self.root
+                with self._current(path, lambda: os.scandir(path)) as entries:
+                    return [*entries]
+            except FileNotFoundError:
+                return []
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ObjectStore. Directories that become empty are removed."""
+        with self._access():
+            paths = [self._path(name, is_followed=False) for name in names]
+            for path in paths:
+                path.unlink(missing_ok=True)
+            for parent in {path.parent for path in paths} - {self.root}:
+                with suppress(FileNotFoundError):
+                    sync_directory(parent)
+                with suppress(OSError):
+                    parent.rmdir()
+
+    def _current(self, path: Path, use: Callable[[], _T]) -> _T:
+        """Return the file system's current answer about a path. A client of a network file system
+        may say from its cache that a file is missing. The client asks its server when the
+        directories above are opened. Raises FileNotFoundError."""
+        try:
+            return use()
+        except FileNotFoundError:
+            below = path.relative_to(self.root).parents
+            for directory in reversed([self.root / above for above in below]):
+                os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
+            return use()
+
+    def _path(self, name: str, *, is_followed: bool = True) -> Path:
+        """Return the path of a name. `is_followed`: the caller follows the path's last part if it
+        is a link. Raises StoreAccessError for a name or a link that leads out of the store."""
+        path = self.root / below_store(self.url, name)
+        reached = os.path.realpath(path if is_followed else path.parent)
+        if not Path(reached).is_relative_to(os.path.realpath(self.root)):
+            raise StoreAccessError(
+                self.url,
+                f"{name!r} is reached by a link out of the store, which leads to {reached}",
+            )
+        return path
+
+    @contextmanager
+    def _access(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in UNUSABLE:
+                raise StoreAccessError(self.url, str(error)) from error
+            raise
