@@ -163,8 +163,11 @@ def decode_handle(body: Body, parse: ParseName) -> StateHandle:
 
 def check_handle(handle: StateHandle, parse: ParseName) -> None:
     """Raise ValueError unless the names of a handle are names of state files of its kind, in a
-    directory that `parse` recognizes."""
+    directory that `parse` recognizes, and unless the bounds of a key column are of one type."""
     check_file_name(handle.name, handle.kind, parse)
+    for bounds in handle.key_bounds:
+        if type(bounds.least) is not type(bounds.greatest):
+            raise ValueError(f"{bounds.least!r} and {bounds.greatest!r} are of different types")
     for part in handle.parts:
         check_file_name(part.name, "table", parse)
 
