@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import CowstateError
+from checkpoint_store.interface_words import OPTIONS, in_words_of
 from datasources.options.catalog_tables import is_declared
 
 _T = TypeVar("_T")
@@ -40,7 +41,8 @@ def _told_shortly(method: Callable[..., _T]) -> Callable[..., _T]:
     @wraps(method)
     def told(self: DataSource, *arguments: Any, **named: Any) -> _T:
         try:
-            return method(self, *arguments, **named)
+            with in_words_of(OPTIONS):
+                return method(self, *arguments, **named)
         except CowstateError as error:
             raise error.with_traceback(None) from None
 
