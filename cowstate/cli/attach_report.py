@@ -102,10 +102,10 @@ def _progress(committed: int) -> str:
 
 
 def _operator_lines(operator: AttachedOperator, committed: int) -> list[str]:
-    base = operator.attachment.base
+    base, is_attached = operator.attachment.base, operator.run is not None
     lines = [
         f"Operator {operator.name}  {operator.stored.url}",
-        f"  belongs to {operator.belongs_to or 'an unknown location'}",
+        f"  {'belonged' if is_attached else 'belongs'} to {operator.belongs_to or 'an unknown location'}",
         "  begins with nothing"
         if base is None
         else f"  goes on from epoch {base.epoch} of {_run_text(operator, base.run_number)}",
