@@ -102,10 +102,11 @@ def _progress(committed: int) -> str:
 
 
 def _operator_lines(operator: AttachedOperator, committed: int) -> list[str]:
-    base, is_attached = operator.attachment.base, operator.run is not None
+    base = operator.attachment.base
+    belongs = "belongs" if operator.run is None else "belonged"
     lines = [
         f"Operator {operator.name}  {operator.stored.url}",
-        f"  {'belonged' if is_attached else 'belongs'} to {operator.belongs_to or 'an unknown location'}",
+        f"  {belongs} to {operator.belongs_to or 'an unknown location'}",
         "  begins with nothing"
         if base is None
         else f"  goes on from epoch {base.epoch} of {_run_text(operator, base.run_number)}",

@@ -103,12 +103,18 @@ def reverted_as_text(kind: ChangeKind, reverted: RevertedChange) -> str:
         belonged = f"{kind.article} {kind.noun} that had changed nothing yet"
         return "\n".join([f"{place} belonged to {belonged}; the folder was deleted.", *left])
     had_effect = "" if reverted.had_effect else ", which had not taken effect"
+    batch = reverted.record.planned
+    planned = (
+        f"Batch {batch} stays planned. Before another change, start the query until the query has "
+        "run this batch, or pass --force."
+    )
     return "\n".join(
         [
             f"Checkpoint  {reverted.url}",
             f"Undone      {reverted.folder}{had_effect}",
             "",
             *_table(_changed_back(reverted), "before", "now"),
+            *([] if batch == reverted.record.committed else ["", planned]),
             *left,
         ]
     )

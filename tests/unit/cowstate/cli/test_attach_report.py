@@ -49,8 +49,9 @@ def test_without_apply_it_says_what_it_would_do() -> None:
 
 
 def test_with_apply_it_says_what_it_did() -> None:
+    head = HEAD.replace("belongs", "belonged")
     assert as_text(report(is_needed=True, run=Run(10, "attached-1"))) == (
-        f"{HEAD.replace('belongs', 'belonged')}{COUNTS}  is attached by run 10 (attached-1)\n\nStart the query with "
+        f"{head}{COUNTS}  is attached by run 10 (attached-1)\n\nStart the query with "
         "checkpointLocation file:/new. Its stores refuse every other location, and runs that began "
         "before."
     )

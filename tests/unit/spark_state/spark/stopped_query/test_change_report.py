@@ -49,7 +49,7 @@ PLANNED = PlannedChange(
 )
 RECORD = ChangeRecord(
     checkpoint="file:/q",
-    planned=2,
+    planned=3,
     committed=2,
     changed=PLANNED.changed,
     own={"from": 2, "to": 48},
@@ -133,6 +133,9 @@ def test_a_reverted_change_shows_the_way_back() -> None:
         "            before  now",
         "Partitions  48      2",
         "Place       s3://b  the checkpoint",
+        "",
+        "Batch 3 stays planned. Before another change, start the query until the query has run this "
+        "batch, or pass --force.",
     ]
     report = reverted_as_json(REVERTED)
     assert report["changed"]["Partitions"] == {"before": 48, "after": 2}
@@ -145,6 +148,8 @@ def test_a_change_that_was_killed_before_it_took_effect_says_so_and_what_may_be_
     assert "Undone      _cowstate_rescale/t, which had not taken effect\n" in told
     assert "Partitions  2               2\n" in told
     assert "Files may be left in s3://b/d, because" in told
+    forced = replace(REVERTED, record=replace(RECORD, planned=2))
+    assert "stays planned" not in reverted_as_text(RESCALE, forced)
     assert "had changed nothing yet; the folder" in reverted_as_text(
         RESCALE, replace(killed, record=None)
     )
