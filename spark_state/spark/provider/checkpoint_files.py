@@ -135,13 +135,8 @@ class CheckpointFiles(HadoopFiles):
         write to a hidden file in the same folder, with an id in its name, and rename the hidden
         file."""
         folder, _, name = path.rpartition("/")
-        if not self.exists(folder):
-            return []
         unfinished = re.compile(rf"\.{re.escape(name)}\.[0-9a-f-]{{36}}(?:\.TID\d+)?\.tmp")
-        names = [
-            str(each.getPath().getName()) for each in self._files.listStatus(self._path(folder))
-        ]
-        return [f"{folder}/{name}" for name in names if unfinished.fullmatch(name)]
+        return [f"{folder}/{each}" for each in self.names(folder) if unfinished.fullmatch(each)]
 
     def copy(self, source: str, target: str) -> None:
         """Copy a file, replacing any file at `target`."""

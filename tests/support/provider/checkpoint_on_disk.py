@@ -31,14 +31,17 @@ class FilesOnDisk(CheckpointFiles):
     def url(self) -> str:
         return self.folder.as_uri()
 
-    def setting(self, key: str) -> str | None:
-        return None
+    def settings(self) -> dict[str, str]:
+        return {}
 
     def check_store_options(self, options: str) -> None:
         pass
 
     def exists(self, path: str = "") -> bool:
         return (self.folder / path).exists()
+
+    def names(self, folder: str) -> list[str]:
+        return [path.name for path in (self.folder / folder).glob("*")]
 
     def below(self, folder: str) -> list[CheckpointFile]:
         files = [file for file in (self.folder / folder).rglob("*") if file.is_file()]
@@ -80,12 +83,6 @@ class FilesOnDisk(CheckpointFiles):
             self.before_write()
             unfinished.rename(file)
         file.write_text(text)
-
-    def unfinished(self, path: str) -> list[str]:
-        file = self.folder / path
-        return [
-            str(each.relative_to(self.folder)) for each in file.parent.glob(f".{file.name}.*.tmp")
-        ]
 
     def copy(self, source: str, target: str) -> None:
         self.before_write()

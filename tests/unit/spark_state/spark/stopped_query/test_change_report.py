@@ -134,8 +134,8 @@ def test_a_reverted_change_shows_the_way_back() -> None:
         "Partitions  48      2",
         "Place       s3://b  the checkpoint",
         "",
-        "Batch 3 stays planned. Before another change, start the query until the query has run this "
-        "batch, or pass --force.",
+        "Batch 3 stays planned. Before another change, start the query until the query has run "
+        "this batch, or pass --force.",
     ]
     report = reverted_as_json(REVERTED)
     assert report["changed"]["Partitions"] == {"before": 48, "after": 2}
