@@ -379,7 +379,7 @@ def noted_partitions(run: ProviderRun) -> list[int]:
     return [row.numPartitions for row in noted]
 
 
-def stopped(*_: object) -> None:
+def stopped(*_: object, **__: object) -> None:
     raise StoppedError
 
 
