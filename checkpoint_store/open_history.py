@@ -39,7 +39,7 @@ def open_history(
     call to the object store is tried again for so many seconds.
 
     Raises NotAStoreError, whose message lists the stores below `url` if `url` is a root of stores;
-    ObjectMissingError for a store whose own description is gone; CorruptObjectError;
+    ObjectMissingError if the object that describes the store is gone; CorruptObjectError;
     StateNotFoundError, StoreNotFoundError, StateChoiceError; the errors of the object store.
     """
     store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
@@ -97,7 +97,7 @@ def _has_epochs(store: ObjectStore) -> bool:
 
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:
-    """Return the stores up to two levels down: `<root>/<query id>/<operator>`."""
+    """Return the stores up to two levels below the URL: `<root>/<query id>/<operator>`."""
     stores: list[str] = []
     for directory in (name.lstrip("/") for name in store.list_directories("")):
         candidates = (directory, *store.list_directories(directory))
