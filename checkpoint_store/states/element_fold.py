@@ -1,4 +1,4 @@
-"""Rows of list and map states, and of values that expire: folded by element, and put together.
+"""Folds the rows of lists, maps and expiring values by element, and joins the elements of a key.
 
 In files each element has a row, see `element_columns`. Here a row has the columns
 
@@ -129,8 +129,9 @@ def fold_elements(
 def are_last(
     owners: _Numbers, elements: _Numbers, clears: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Flag the rows that are last of their element, and not before the owner's last clear. Owners
-    and elements are small numbers. All rows of an element have one owner."""
+    """Flag each row that is the last row of its element and does not come before the last clear of
+    its owner. `owners`, `elements`: for each row, the number of its key and of its element; the
+    numbers are small. All rows of an element have one owner."""
     places = np.arange(len(owners))
     last_clear = np.full(owners.max(initial=-1) + 1, -1)
     np.maximum.at(last_clear, owners[clears], places[clears])
