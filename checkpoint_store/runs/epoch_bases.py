@@ -3,9 +3,9 @@
 With very many hosts, each host takes the short way: list the starts of runs and the manifests of
 two epochs. The short way is enough in two cases:
 
-- the run goes on from its own epoch; - the run's driver has looked at the whole timeline when the
-query started, only the newest older run has written the preceding epoch, and all runs told the same
-location of their checkpoint.
+- the run goes on from its own epoch;
+- the run's driver has looked at the whole timeline when the query started, only the newest older
+  run has written the preceding epoch, and all runs told the same location of their checkpoint.
 
 In all other cases the host lists everything.
 """

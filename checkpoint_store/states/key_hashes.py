@@ -99,10 +99,13 @@ def _bytes_hashes(array: Any) -> Hashes:
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
     text = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     # words[i] are the eight bytes from byte i on, because a value may begin at any byte. The last
-    # word of a value may reach into the next value, and for the last value into the padding: bytes
-    # a b c d e f g h i|J K L M N O P a value of nine bytes, and the next one its words a b c d e f
-    # g h i J K L M N O P shifted left by 7 bytes: the i alone Words are little-endian, so a shift
-    # to the left drops the later bytes.
+    # word of a value may reach into the next value, and for the last value into the padding:
+    #
+    #     bytes      a b c d e f g h i|J K L M N O P      a value of nine bytes, and the next value
+    #     its words  a b c d e f g h
+    #                                i J K L M N O P      shifted left by 7 bytes: the i alone
+    #
+    # Words are little-endian, so a shift to the left drops the later bytes.
     padded = np.concatenate([text[: offsets[-1]], np.zeros(_WORD_BYTES, np.uint8)])
     words = np.ndarray(len(padded) - _WORD_BYTES + 1, np.dtype("<u8"), padded, strides=(1,))
     # With the length, a text and the same text with zero bytes behind it have different hashes.
