@@ -106,8 +106,9 @@ def _stores_below(store: ObjectStore) -> tuple[str, ...]:
 
 
 def _is_store(store: ObjectStore, directory: str) -> bool:
-    """Return True if a table or an operator has objects in `directory`. An operator's store counts
-    even without store.json: opening the store then tells the user that store.json is missing."""
+    """Return True if a table or an operator has objects in `directory`. This includes an operator's
+    store without store.json, because opening the store tells the user that store.json is
+    missing."""
     names = {info.name.rpartition("/")[2] for info in store.list(directory)}
     if names & {object_names.STORE, object_names.TABLE}:
         return True

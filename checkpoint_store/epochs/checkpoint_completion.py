@@ -4,7 +4,7 @@
     very many       barriers -> groups ---> manifest with the names of the groups
 
 A subtask publishes its barrier, then lists the barriers of its group. If the list is complete, the
-subtask reads the barriers, writes the group, then lists the groups. If all groups are there, the
+subtask reads the barriers, writes the group, then lists the groups. If all groups exist, the
 subtask writes the manifest. Each subtask first puts an object and then lists. So the last subtask
 of a group sees all barriers of the group, and the last subtask of an epoch sees all groups. Several
 subtasks may be last at the same time: each checks first if another subtask has already written the

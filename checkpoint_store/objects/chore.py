@@ -73,8 +73,8 @@ class Chore:
 
 
 def try_chore(chore: Chore, number: int, url: str, do: Callable[[], _T], otherwise: _T) -> _T:
-    """Return the result of `do`, or `otherwise` if the chore is not due or fails. `url`: the
-    store."""
+    """Return the result of `do`, or `otherwise` if the chore is not due or fails. `url`: the URL of
+    the store, for the log."""
     if not chore.is_due(number):
         return otherwise
     try:

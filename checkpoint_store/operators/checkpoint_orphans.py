@@ -13,8 +13,8 @@ barrier names the files.
 
 If a manifest cannot be read, and no other manifest of its epoch and run has replaced the manifest,
 the barriers take the manifest's place. If the barriers are not enough, every file of the epoch and
-of older epochs counts as needed, and the barriers stay. An unreadable barrier has the same effect
-if its epoch and run has no manifest. Neither the manifest nor the barrier is an orphan: without the
+of older epochs is needed, and the barriers stay. An unreadable barrier has the same effect if its
+epoch and run has no manifest. Neither the manifest nor the barrier is an orphan: without the
 object, the epoch would seem never to have existed.
 
 A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of

@@ -1,9 +1,10 @@
 """The epochs of one state of a Python operator, as readers see the epochs. See state_history.
 
 A version is a whole epoch on the live timeline. After a rollback, the undone epochs are no longer
-versions. An epoch is whole if its manifest is there, or if the barriers of all its subtasks are
-there: the epoch's last writer died between barrier and manifest, and the query went on. The commit
-time of an epoch is the time that the store gives the manifest or the last barrier.
+versions. An epoch is whole if its manifest exists. An epoch is also whole if the barriers of all
+its subtasks exist: in this case the last writer died between barrier and manifest, and the query
+went on. The commit time of an epoch is the time that the store gives the manifest or the last
+barrier.
 
 If the manifest of an epoch is damaged, readers use the barriers, as a restore does. If the barriers
 are damaged, too, the epoch is still a version. Reading the version is an error, and never leads to

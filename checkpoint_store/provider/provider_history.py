@@ -19,9 +19,9 @@ any other partition, because Spark's hash spreads keys evenly.
 A query may get another number of partitions between two batches. The state after the first of the
 two batches has the new number; the changes of that batch have the former number.
 
-If the state is in an object store, the files are read there. The state may be moved while a reader
-is open: if files are missing, the reader looks up the place in the checkpoint again, and reads
-there.
+If the state is in an object store, the files are read from the object store. The state may be moved
+while a reader is open: if files are missing, the reader looks up the place in the checkpoint again,
+and reads there.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Listed:
 
     @cached_property
     def versions(self) -> list[int]:
-        """The batches whose state is there, ascending."""
+        """The batches from the oldest batch that can be restored, ascending."""
         first = self.dealt.first
         oldest = None if first is None else first.oldest_restorable
         return [batch for batch in self.commits if oldest is None or batch + 1 >= oldest]

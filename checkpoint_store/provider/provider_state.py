@@ -110,8 +110,8 @@ class PartitionReader:
 
     def sizes_at(self, version: int) -> tuple[int, int]:
         """The size of the files of a version's state, and the size of the version's changelog, in
-        bytes; 0 for files that are gone. Raises UnreadableStateError if only files of another
-        provider are there."""
+        bytes; 0 for files that are gone. Raises UnreadableStateError if the directory has only
+        files of another provider."""
         try:
             state = self.state_at(version, None)
         except VersionNotFoundError:

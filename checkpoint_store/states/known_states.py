@@ -170,7 +170,7 @@ class KnownStates:
             return self._held()
 
     def get(self, part: StatePart, version: int) -> KnownState | None:
-        """The newest known state of a part, up to `version`; None if there is none."""
+        """The newest known state of a part, up to `version`; None if no such state is known."""
         with self._lock:
             states = self._states.get(part, ())
             older = [state for state in states if state.version <= version]

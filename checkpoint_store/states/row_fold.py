@@ -457,6 +457,6 @@ def _struct_column(rows: pa.Table, state: str) -> Any:
 
 
 def _struct_field(row: Any, name: str) -> Any:
-    """The column of a struct; None if there is none."""
+    """A field of the structs in `row`; None if there is no such field."""
     index = -1 if row is None else row.type.get_field_index(name)
     return None if index < 0 else pc.struct_field(row, [index])

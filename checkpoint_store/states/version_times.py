@@ -42,7 +42,7 @@ class VersionTimes:
         return version
 
     def first_since(self, timestamp_ms: int) -> int | None:
-        """The first version committed at a time or later; None if there is none yet."""
+        """The first version committed at a time or later; None if there is no such version yet."""
         place = bisect_left(self._places, float(timestamp_ms), key=self._time_up_to)
         later = self._versions[place:][:1]
         if place and not (later and self._time_up_to(place) == timestamp_ms):

@@ -224,7 +224,7 @@ class TableStore:
         return sorted(list_named(self._store, object_names.VERSIONS, layout.parse_version))
 
     def read_version(self, number: int) -> TableVersion | None:
-        """Read a version; None if the version is not there. Raises CorruptObjectError,
+        """Read a version; None if the version does not exist. Raises CorruptObjectError,
         UnsupportedFormatError."""
         name = layout.version_name(number)
         try:
@@ -359,7 +359,8 @@ class TableStore:
         return newest
 
     def _after(self, version: TableVersion | None) -> TableVersion | None:
-        """The newest version that follows `version`, found by names; None if there is none."""
+        """The newest version that follows `version`, found by names; None if there is no later
+        version."""
         newest, number = None, 0 if version is None else version.version + 1
         while (later := self.read_version(number)) is not None:
             newest, number = later, number + 1
