@@ -237,8 +237,7 @@ class LostVersionError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class UncertainCommitError(CheckpointStoreError):
-    """A commit of `version` waited so long that retention has deleted the preceding version, so
-    nobody can tell if the commit succeeded."""
+    """A commit of `version` waited so long that retention has deleted the preceding version."""
 
     url: str
     version: int
