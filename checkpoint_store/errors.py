@@ -282,7 +282,7 @@ class NotAStoreError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StateNotFoundError(CheckpointStoreError):
-    """A store has no state of this name; or has several states, and the caller gave no name."""
+    """A store has no state of this name, or the caller did not name one of several states."""
 
     url: str
     state: str | None

@@ -398,7 +398,7 @@ def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]
 
 
 def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:
-    """Add to each change the time of its version."""
+    """Add a column with the commit time of each change's version."""
     infos = list(versions)
     numbers = pa.array([info.version for info in infos], pa.int64())
     times: Any = pa.array([info.timestamp_ms * 1000 for info in infos], pa.int64())

@@ -83,9 +83,9 @@ class CheckpointCompletion:
         return is_one or self._complete_groups(directory, run, parallelism)
 
     def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
-        """Complete an epoch of many subtasks whose last subtask stopped between its barrier and the
-        manifest. Return True if the epoch is complete. Return False if it is not, or if the epoch
-        has few subtasks."""
+        """Complete an epoch of many subtasks, if the last subtask stopped between its barrier and
+        the manifest. Return True if the epoch is complete. Return False if it is not, or if the
+        epoch has few subtasks."""
         if not self._groups.are_many(parallelism):
             return False
         directory = EpochDirectory(epoch, run.number)

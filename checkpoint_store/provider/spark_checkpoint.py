@@ -45,7 +45,7 @@ def query_id_of(checkpoint: ObjectStore) -> str:
 
 
 def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:
-    """List Spark's commit log: the entries by batch, ascending. One listing."""
+    """List Spark's commit log: the entries by batch, ascending. Costs one listing."""
     commits = {info.name.rpartition("/")[2]: info for info in checkpoint.list(COMMITS)}
     return {int(name): commits[name] for name in sorted(filter(_is_number, commits), key=int)}
 

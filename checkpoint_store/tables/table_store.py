@@ -249,7 +249,7 @@ class TableStore:
             return error
 
     def _read_listed(self, number: int) -> TableVersion:
-        """Read the newest version of a listing, which retention never deletes."""
+        """Read the newest version of a listing. Retention never deletes this version."""
         version = self.read_version(number)
         if version is None:
             raise ObjectMissingError(self.url, layout.version_name(number), number)
@@ -435,8 +435,9 @@ class TableStore:
     def _put_version(
         self, version: TableVersion, before: TableVersion | None, commit: TableCommit
     ) -> bool:
-        """Put a version. False if another version took the name, or if retention had deleted the
-        number before the put. In the latter case the version is deleted again, see late_commits."""
+        """Put a version. Return False if another version took the name, or if retention had deleted
+        the number before the put. In the latter case the version is deleted again, see
+        late_commits."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False
