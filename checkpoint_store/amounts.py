@@ -19,9 +19,9 @@ def size_text(count: int) -> str:
 
 
 def moment_text(milliseconds: int, show: Callable[[datetime], str]) -> str:
-    """Return the text that `show` makes of a moment in UTC. Python knows no date after the year
-    9999, and a timer that never fires may be later: such a moment is returned as a number of
-    milliseconds."""
+    """Return the text that `show` makes of a moment in UTC. A moment after the year 9999, such as
+    the time of a timer that never fires, is returned as a number of milliseconds, because Python
+    has no such dates."""
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

@@ -94,7 +94,8 @@ def advice_on_damaged(name: str, epoch: int | None = None) -> str:
 
 
 def advice_on_missing(name: str, epoch: int | None = None) -> str:
-    """Return advice for a missing object. `epoch`: see advice_on_damaged."""
+    """Return advice for a missing object. `epoch`: the epoch of an operator's object, None if
+    unknown."""
     if is_compacted(name):
         return _OF_COMPACTION
     return _MISSING.get(name.partition("/")[0]) or _epoch_back(epoch)

@@ -2,8 +2,8 @@
 
     CheckpointStoreError
     ├── ObjectMissingError      a named object is gone: restore the object, or go back in time
-    ├── CorruptObjectError      an object's bytes differ from the written bytes: the same
-    ├── ObjectExistsError       a create found its name taken; nothing was changed
+    ├── CorruptObjectError      an object is damaged: restore the object, or go back in time
+    ├── ObjectExistsError       the name of a new object is taken; nothing was changed
     ├── StoreUnavailableError   the store failed for longer than we retry: try again later
     ├── StoreAccessError        the store cannot be used as configured: change URL or permissions
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
@@ -14,14 +14,14 @@
     ├── NotAStoreError          a URL has no state: name another URL
     ├── StateNotFoundError      an operator lacks a state, or has several: name a state
     ├── TableSchemaError        rows do not fit the table's columns: change rows or table
-    ├── UncertainCommitError    a commit waited too long: check whether its rows are there
+    ├── UncertainCommitError    a commit waited too long: check if the table has its rows
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
     ├── NotATableError          something else is in the table's place: name another place
     ├── StoreMismatchError      the store belongs to another operator or configuration
     │   └── TableMismatchError  the table was created with another option
     ├── UnsupportedFormatError  a newer release wrote the object: upgrade
     ├── VersionNotRetainedError  a table or an operator's store lacks a version: ask for another
-    │   └── VersionMissingError    earlier and later versions are there: restore the version
+    │   └── VersionMissingError    earlier and later versions exist: restore the version
     ├── TimestampOutOfRangeError  no version is known for a time: ask for another time
     └── UnknownColumnError      a state has no column of a name: ask for a column of the state
 
@@ -100,7 +100,7 @@ class CorruptObjectError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ObjectExistsError(CheckpointStoreError):
-    """An object with the name of a new object is already there, and was not changed (I1)."""
+    """The name of a new object is taken. The existing object was not changed (I1)."""
 
     url: str
     name: str
@@ -179,7 +179,7 @@ class EpochNotRetainedError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ConflictingWriterError(CheckpointStoreError):
-    """A table already has the writer `owner`, and another writer tries to write."""
+    """A table belongs to the writer `owner`, and `writer` tries to write into the table."""
 
     url: str
     owner: str
@@ -195,8 +195,8 @@ class ConflictingWriterError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class LostFilesError(CheckpointStoreError):
-    """`count` files that `writer` wrote are gone before a version names them. `name`: the first
-    file."""
+    """`count` files that `writer` wrote are gone, and no version names the files yet. `name`: the
+    first of the files."""
 
     url: str
     name: str
@@ -215,7 +215,7 @@ class LostFilesError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class LostVersionError(CheckpointStoreError):
-    """A version of a table is gone, and batches of a query with it. `name`: the version's object;
+    """A version of a table that held batches of a query is gone. `name`: the version's object;
     `batch`: the batch that the query writes now; `newest`: the query's last batch in the table,
     None if the table has none."""
 
@@ -237,7 +237,7 @@ class LostVersionError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class UncertainCommitError(CheckpointStoreError):
-    """A commit of `version` waited so long that retention had deleted the version before."""
+    """A commit of `version` waited so long that retention has deleted the preceding version."""
 
     url: str
     version: int
@@ -282,7 +282,7 @@ class NotAStoreError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StateNotFoundError(CheckpointStoreError):
-    """A store has no state of this name; or has several states, and the caller gave no name."""
+    """A store has no state of this name, or the caller did not name one of several states."""
 
     url: str
     state: str | None
@@ -296,7 +296,7 @@ class StateNotFoundError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class WrittenTwiceError(CheckpointStoreError):
-    """A run of a query writes a batch into a table that already holds the run's batch."""
+    """A run of a query writes the same batch into a table a second time."""
 
     url: str
     query: str
@@ -424,8 +424,8 @@ class VersionNotRetainedError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class VersionMissingError(VersionNotRetainedError):
-    """A version is gone although earlier and later versions are there, so retention did not delete
-    it. `what`: the objects to restore; `between`: the versions next to the gap."""
+    """A version is gone although earlier and later versions exist, so retention did not delete it.
+    `what`: the objects to restore; `between`: the versions next to the gap."""
 
     version: int
     oldest: int

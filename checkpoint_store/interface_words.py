@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The phrases of one interface. `choose_state`: name a state of an operator; `choose_store`:
-    name a store of a query on the provider; `no_store`: name no such store; `choose_version`: name
-    a version or epoch; `or_newest`: get the newest version; `choose_epoch`: name the epoch of a
-    savepoint; `set_for_spark`: give Spark a setting."""
+    """The phrases of one interface. Each phrase asks the user to do one thing. `choose_state`: name
+    a state of an operator; `choose_store`: name a store of a query on the provider; `no_store`:
+    name no such store; `choose_version`: name a version or epoch; `or_newest`: get the newest
+    version; `choose_epoch`: name the epoch of a savepoint; `set_for_spark`: give Spark a
+    setting."""
 
     choose_state: str
     choose_store: str

@@ -52,7 +52,7 @@ def is_compacted(name: str) -> bool:
 
 
 def is_group(name: str) -> bool:
-    """Return True for the barriers of a group of subtasks in an operator's epoch."""
+    """Return True for an object with the barriers of a group of subtasks in an operator's epoch."""
     return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(GROUP_PREFIX)
 
 

@@ -39,7 +39,7 @@ def open_history(
     call to the object store is tried again for so many seconds.
 
     Raises NotAStoreError, whose message lists the stores below `url` if `url` is a root of stores;
-    ObjectMissingError for a store whose own description is gone; CorruptObjectError;
+    ObjectMissingError if the object that describes the store is gone; CorruptObjectError;
     StateNotFoundError, StoreNotFoundError, StateChoiceError; the errors of the object store.
     """
     store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
@@ -97,7 +97,7 @@ def _has_epochs(store: ObjectStore) -> bool:
 
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:
-    """Return the stores up to two levels down: `<root>/<query id>/<operator>`."""
+    """Return the stores up to two levels below the URL: `<root>/<query id>/<operator>`."""
     stores: list[str] = []
     for directory in (name.lstrip("/") for name in store.list_directories("")):
         candidates = (directory, *store.list_directories(directory))
@@ -106,8 +106,9 @@ def _stores_below(store: ObjectStore) -> tuple[str, ...]:
 
 
 def _is_store(store: ObjectStore, directory: str) -> bool:
-    """Return True if a table or an operator has objects in `directory`. An operator's store counts
-    even without store.json: opening the store then tells the user that store.json is missing."""
+    """Return True if a table or an operator has objects in `directory`. This includes an operator's
+    store without store.json, because opening the store tells the user that store.json is
+    missing."""
     names = {info.name.rpartition("/")[2] for info in store.list(directory)}
     if names & {object_names.STORE, object_names.TABLE}:
         return True

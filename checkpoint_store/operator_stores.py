@@ -29,8 +29,8 @@ def operators_at(
     """Open the operator whose store is at `url`, or all operators of the query whose directory is
     at `url`. Operators are ordered by name; numbers in names count as numbers.
 
-    Raises NotAStoreError if there is no store, and `other` at a table or a query's checkpoint;
-    CorruptObjectError; the errors of the object store.
+    Raises NotAStoreError if there is no store, and an error of the class `other` if `url` is a
+    table or a query's checkpoint; CorruptObjectError; the errors of the object store.
     """
 
     def opened(of_url: str) -> OperatorHistory:

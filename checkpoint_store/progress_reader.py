@@ -30,11 +30,11 @@ def read_progress(
 
     `url`: the operator's store, or the directory of the operator's query. A query's directory gives
     the progress of all its operators, ordered by name; numbers in names count as numbers, so
-    `operator-2` comes before `operator-10`. `epochs`: the number of epochs per operator, limited by
-    the retained epochs. `subtasks`: add the progress of each subtask. `storage_options` are
-    fsspec's options. A failed call to the store is tried again for `retry_seconds`.
+    `operator-2` comes before `operator-10`. `epochs`: the greatest number of epochs per operator;
+    only retained epochs are read. `subtasks`: add the progress of each subtask. `storage_options`
+    are fsspec's options. A failed call to the store is tried again for `retry_seconds`.
 
-    Raises NotAStoreError if there is no store, and NoProgressError at a table or a query's
+    Raises NotAStoreError if there is no store, and NoProgressError if `url` is a table or a query's
     checkpoint; VersionNotRetainedError if no operator has a complete epoch; CorruptObjectError,
     StoreUnavailableError, StoreAccessError; ValueError if `epochs` is less than 1.
     """

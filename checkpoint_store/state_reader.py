@@ -120,7 +120,7 @@ class StateReader:
         return self._version(version).info
 
     def latest_at(self, timestamp_ms: int) -> int:
-        """Return the version that was the newest at a time, in ms since 1970.
+        """Return the version that was the newest at a time. `timestamp_ms`: ms since 1970.
 
         Raises TimestampOutOfRangeError for a time before the oldest version, and for a time after
         the newest version, because a later commit may still belong to such a time. A damaged or
@@ -148,9 +148,9 @@ class StateReader:
 
         `version`: None means the newest version. `key_groups`: None means all. `columns`: None
         means all, in the order of `schema`. `key_ranges`: the wanted values, by key column; a file
-        is skipped if its key bounds exclude the wanted values. Only ranges of integers, dates (as
-        days since 1970) and strings count, for columns of the same type. Raises UnknownColumnError,
-        whose message suggests columns with similar names.
+        is skipped if its key bounds exclude the wanted values. A range is ignored unless it has
+        integers, dates (as days since 1970) or strings, and its column has the same type. Raises
+        UnknownColumnError, whose message suggests columns with similar names.
         """
         ranges = key_ranges or {}
         stored = self._version(version)
@@ -200,11 +200,11 @@ class StateReader:
         its memory, or else reads them.
 
         Without `preimages` only the changes are read: every put is an update_postimage, and every
-        delete is a delete without values. The version `start` may be gone then, if the next version
-        was built upon `start`. Some states need the state at `start` nevertheless, because a row
-        alone does not tell the result for a key: lists, maps and expiring values, where only the
-        preimages are left out; tables whose rows have a sequence; tables where a null keeps the old
-        value.
+        delete is a delete without values. In this case the version `start` may be gone, if the next
+        version was built upon `start`. Some states need the state at `start` nevertheless, because
+        a row alone does not tell the result for a key: lists, maps and expiring values, where only
+        the preimages are left out; tables whose rows have a sequence; tables where a null keeps the
+        old value.
 
         Raises ValueError if `start` is after `end`.
         """
@@ -257,8 +257,8 @@ class StateReader:
     def _rows_of_versions(
         self, added: _Added, shape: StateShape, key_groups: KeyGroupRange | None
     ) -> list[pa.Table]:
-        """Read the rows that each version added, the files of all versions in parallel. The last
-        table has no rows and gives the columns when `added` is empty."""
+        """Read the rows that each version added, the files of all versions in parallel. One more
+        table, without rows, comes last: it gives the columns if `added` is empty."""
         schema, wanted = folded_schema(shape), self._all_or(key_groups)
         files = [handles for _, handles in added]
         read = read_files_of_each(self._history, files, wanted, flatten(shape, schema))
@@ -372,8 +372,8 @@ class StateReader:
 
 def _first_regrouped(earlier: _Added, start: int | None) -> int | None:
     """Return the first version in `earlier` at which keys change key groups, None if no version
-    does. With `start` None the oldest version does not count: the reader takes its whole state,
-    after the change."""
+    does. If `start` is None, the oldest version is left out, because the reader takes its whole
+    state, in which all keys have their new key groups."""
     regrouped = (version.info.version for version, _ in earlier if version.regroups)
     return next(
         (v for v in regrouped if start is not None or v != earlier[0][0].info.version), None
@@ -398,7 +398,7 @@ def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]
 
 
 def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:
-    """Add to each change the time of its version."""
+    """Add a column with the commit time of each change's version."""
     infos = list(versions)
     numbers = pa.array([info.version for info in infos], pa.int64())
     times: Any = pa.array([info.timestamp_ms * 1000 for info in infos], pa.int64())

@@ -1,7 +1,7 @@
 """Selects an epoch's published barriers for the completed checkpoint. Pure.
 
 Per subtask the latest attempt wins. A barrier with an older base epoch than another barrier of the
-same epoch and run is from a zombie and does not count (I4).
+same epoch and run is from a zombie and is left out (I4).
 """
 
 from __future__ import annotations

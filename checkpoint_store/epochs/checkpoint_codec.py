@@ -1,4 +1,5 @@
-"""Encodes and decodes the JSON documents of an operator's store. Pure. See document."""
+"""Encodes and decodes the JSON documents of an operator's store. Pure. The module `document` draws
+the envelope of a document."""
 
 from __future__ import annotations
 

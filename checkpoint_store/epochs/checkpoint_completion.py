@@ -4,7 +4,7 @@
     very many       barriers -> groups ---> manifest with the names of the groups
 
 A subtask publishes its barrier, then lists the barriers of its group. If the list is complete, the
-subtask reads the barriers, writes the group, then lists the groups. If all groups are there, the
+subtask reads the barriers, writes the group, then lists the groups. If all groups exist, the
 subtask writes the manifest. Each subtask first puts an object and then lists. So the last subtask
 of a group sees all barriers of the group, and the last subtask of an epoch sees all groups. Several
 subtasks may be last at the same time: each checks first if another subtask has already written the
@@ -68,7 +68,7 @@ class CheckpointCompletion:
         self._groups = groups
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
-        """Write the manifest of an epoch if all barriers are there; return True if they are.
+        """Write the manifest of an epoch if all barriers exist. Return True if all barriers exist.
 
         `subtask`: the subtask that has just published its barrier, so only its group may have
         become complete. None: look at the groups of all subtasks.
@@ -83,8 +83,9 @@ class CheckpointCompletion:
         return is_one or self._complete_groups(directory, run, parallelism)
 
     def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
-        """Complete an epoch of many subtasks whose last subtask stopped between its barrier and the
-        manifest. Return True if the epoch is complete, False if not or if the subtasks are few."""
+        """Complete an epoch of many subtasks, if the last subtask stopped between its barrier and
+        the manifest. Return True if the epoch is complete. Return False if it is not, or if the
+        epoch has few subtasks."""
         if not self._groups.are_many(parallelism):
             return False
         directory = EpochDirectory(epoch, run.number)
@@ -151,8 +152,8 @@ class CheckpointCompletion:
     def barrier_names(
         self, directory: EpochDirectory, parallelism: int, digits: str = ""
     ) -> list[BarrierName]:
-        """The names of the barriers written at this parallelism, in any order. `digits`: see
-        PublishedObjects.barriers."""
+        """The names of the barriers written at this parallelism, in any order. `digits`: only
+        barriers of subtasks whose numbers begin with these digits."""
         names = self._published.barriers(directory, digits)
         return [name for name in names if name.parallelism == parallelism]
 
@@ -178,8 +179,8 @@ class CheckpointCompletion:
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
     ) -> bool:
-        """Write the group if all of its barriers are there; return True if they are. A single group
-        is written as the manifest."""
+        """Write a group if all of its barriers exist. Return True if all of them exist. A group
+        that is the whole epoch is written as the manifest."""
         names = self._barrier_names_of(directory, parallelism, group)
         if len({name.subtask for name in names}) < len(group):
             return False  # the names tell; no barrier is read

@@ -32,7 +32,9 @@ class CheckpointReader:
     def latest(
         self, names: Sequence[ManifestName], asked: AskedKeyGroups | None
     ) -> tuple[CheckpointShare | None, CorruptObjectError | None]:
-        """Read an intact manifest among `names`, all of one epoch and run. See latest_read."""
+        """Read an intact manifest among `names`, all of one epoch and run. Return two values: the
+        share, None if no manifest is intact; and the error of a damaged manifest, None if no damage
+        was found."""
         return self._published.latest_read(names, lambda name: self._read(name, asked))
 
     def share_of(
@@ -41,8 +43,8 @@ class CheckpointReader:
         manifests: Sequence[ManifestName],
         asked: AskedKeyGroups | None,
     ) -> CheckpointShare | None:
-        """The checkpoint that one run completed at one epoch, None if the run published nothing
-        there.
+        """The checkpoint that one run completed at one epoch, None if the run published nothing at
+        the epoch.
 
         `manifests`: at least the manifests of the epoch and run. Writes nothing. Raises
         PartialEpochError (I5) and CorruptObjectError.
@@ -61,7 +63,8 @@ class CheckpointReader:
     def whole_of(
         self, key: EpochDirectory, manifests: Sequence[ManifestName]
     ) -> CompletedCheckpoint | None:
-        """As share_of, but the whole checkpoint."""
+        """The whole checkpoint that one run completed at one epoch, None if the run published
+        nothing at the epoch. Raises the errors of `share_of`."""
         share = self.share_of(key, manifests, None)
         return None if share is None else share.whole
 
@@ -74,7 +77,7 @@ class CheckpointReader:
     def rebuilt(
         self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
     ) -> CompletedCheckpoint | None:
-        """The checkpoint of an epoch without intact manifest. `write`: True writes a new
+        """The checkpoint of an epoch without an intact manifest. `write`: True writes a new
         manifest."""
         completed = None if alignment is None else alignment.completed()
         if completed is not None:

@@ -73,5 +73,6 @@ def share_of_all(whole: CompletedCheckpoint) -> CheckpointShare:
 
 
 def share_of_own(barrier: Barrier, summary: CheckpointSummary) -> CheckpointShare:
-    """The share of the subtask that published `barrier`, if the barrier counts."""
+    """The share of the subtask that published `barrier`. The caller knows that the barrier
+    counts."""
     return CheckpointShare(barrier.epoch, barrier.run, barrier.parallelism, (barrier,), summary)

@@ -1,9 +1,10 @@
-"""The summary of all barriers of an epoch: the few facts for each subtask. Pure.
+"""The summary of all barriers of an epoch: the few facts that each subtask needs. Pure.
 
-A subtask starts an epoch from its own barrier, and from facts about all barriers: how far time is,
-if broadcast states are the same, if a barrier was published twice. With ten thousand subtasks, no
-subtask may read ten thousand barriers for these facts. So the host that completes an epoch sums up
-the barriers, and puts the summary into the name of the manifest, where a listing shows the summary:
+A subtask starts an epoch from its own barrier, and from facts about all barriers: how far time has
+come, if broadcast states are the same, if a barrier was published twice. With ten thousand
+subtasks, no subtask may read ten thousand barriers for these facts. So the host that completes an
+epoch sums up the barriers, and puts the summary into the name of the manifest, where a listing
+shows the summary:
 
     s[_c][_o][_b<digest>][_t<batch>.<watermark>.<next timer>[.<reached>]...]
 
@@ -31,8 +32,8 @@ from checkpoint_store.epochs.completed_checkpoint import Barrier, SubtaskTime
 _DIGITS_OF_DIGEST = 12
 _DIFFER = "x"
 _NONE = "x"
-# A file system has names of 255 bytes. The rest of a manifest's or group's name has fewer than
-# 100 bytes.
+# A file system has names of 255 bytes. Without its summary, the name of a manifest or group has
+# fewer than 100 bytes.
 _LONGEST_TEXT = 120
 
 

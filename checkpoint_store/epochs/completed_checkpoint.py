@@ -133,8 +133,8 @@ class CompletedBarriers:
     barriers: tuple[Barrier, ...]
 
     def handles_for(self, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
-        """The handles to apply, in order, for the state of `key_groups`: narrowed, no
-        duplicates."""
+        """The handles to apply, in order, for the state of `key_groups`. The handles are narrowed
+        to these key groups, without duplicates."""
         return tuple(dict.fromkeys(self._narrowed(key_groups)))
 
     def _narrowed(self, key_groups: KeyGroupRange) -> Iterator[StateHandle]:

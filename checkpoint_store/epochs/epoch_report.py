@@ -21,12 +21,13 @@ class EpochReport:
     have this number. `last_publish_ms`: `publish_ms` of the epoch before, None in the first epoch
     of a host.
 
-    `states_deleted`: states deleted by `init` with deleteIfExists. A state counts if an earlier
-    epoch had the state, or if `init` had declared it; the entries of a deleted state are in no
-    other number. `failed_snapshots`: number of snapshots in a row, up to this epoch, that could not
-    be written or named. `timers`: number of timers registered after the epoch. `memory_bytes`:
-    estimated memory of the entries in bytes; see heap_memory. `cowstate adopt` knows neither of
-    these two numbers, and some backends do not know their memory: None.
+    `states_deleted`: states deleted by `init` with deleteIfExists. A deleted state is counted if an
+    earlier epoch had the state, or if `init` had declared it; the entries of a deleted state are in
+    no other number. `failed_snapshots`: number of snapshots in a row, up to this epoch, that could
+    not be written or named. `timers`: number of timers registered after the epoch. `memory_bytes`:
+    estimated memory of the entries in bytes; see heap_memory. `timers` and `memory_bytes` are None
+    in reports of `cowstate adopt`. `memory_bytes` is also None for backends that do not know their
+    memory.
     """
 
     rows_in: int

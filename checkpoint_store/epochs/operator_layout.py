@@ -168,7 +168,7 @@ class ManifestName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has none, or one of a later format."""
+        """The summary of the barriers; None if the name has none that this release can parse."""
         return _summary(self.summary_text)
 
 
@@ -212,7 +212,7 @@ class GroupName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has none, or one of a later format."""
+        """The summary of the barriers; None if the name has none that this release can parse."""
         return _summary(self.summary_text)
 
 
@@ -301,7 +301,7 @@ def parse_group(name: str) -> GroupName | None:
 
 
 def parse_state_file(name: str) -> EpochDirectory | None:
-    """The directory of a state file, of keyed state or of operator state; None for any other
+    """The directory in the name of a file of keyed state or of operator state; None for any other
     name."""
     file = parse_state_file_name(name)
     if file is None or file.kind == "alive":

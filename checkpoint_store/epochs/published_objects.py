@@ -1,10 +1,10 @@
 """The published objects of a store: listings parsed, documents read and verified.
 
-A damaged object counts as published: its content is unknown, not void. Readers pass over a damaged
-object, with a warning in the log, only if another object takes its place. Objects are immutable
-(I1). So each object read or written is remembered by name and not read again. Two limits bound the
-memory: the number of remembered objects, and the number of files named by the objects, because file
-names take most of the memory.
+A damaged object is published, too: its content is unknown, but not empty. Readers pass over a
+damaged object, with a warning in the log, only if another object takes its place. Objects are
+immutable (I1). So each object read or written is remembered by name and not read again. Two limits
+bound the memory: the number of remembered objects, and the number of files named by the objects,
+because file names take most of the memory.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PublishedObjects:
         self, epoch: int | None = None, run_number: int | None = None
     ) -> list[ManifestName]:
         """The names of all manifests, or of an epoch's manifests, or of a run's manifests of an
-        epoch: one listing."""
+        epoch. Costs one listing."""
         return self._manifests_with(
             "" if epoch is None else layout.manifest_prefix(epoch, run_number)
         )
@@ -84,8 +84,8 @@ class PublishedObjects:
         return [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
 
     def manifests_until(self, epoch: int) -> list[ManifestName]:
-        """The manifests of an epoch and of the epoch before: one listing, and two for every tenth
-        epoch."""
+        """The names of the manifests of an epoch and of the epoch before. Costs one listing, for
+        every tenth epoch two."""
         epochs = {max(epoch - 1, 0), epoch}
         # Nine times of ten the names of both epochs share the first 18 digits. Few other names do.
         prefixes = {layout.manifest_prefix(number)[:-2] for number in epochs}
@@ -98,15 +98,15 @@ class PublishedObjects:
         return [name for text in names if (name := layout.parse_epoch_directory(text))]
 
     def barriers(self, directory: EpochDirectory, digits: str = "") -> list[BarrierName]:
-        """The barriers of one epoch and run, of subtasks whose numbers begin with `digits`: one
-        listing."""
+        """The names of the barriers of one epoch and run, for subtasks whose numbers begin with
+        `digits`. Costs one listing."""
         prefix = f"{object_names.BARRIER_PREFIX}{digits}"
         return [*list_named(self._store, str(directory), layout.parse_barrier, prefix)]
 
     def groups(
         self, directory: EpochDirectory, group: SubtaskGroup | None = None
     ) -> list[GroupName]:
-        """The groups of barriers of one epoch and run, or the objects of one group.
+        """The names of all group objects of one epoch and run, or of the objects of one group.
         Costs one listing."""
         prefix = (
             object_names.GROUP_PREFIX
@@ -128,7 +128,8 @@ class PublishedObjects:
         return CompletedCheckpoint(said.epoch, said.run, said.parallelism, barriers, objects)
 
     def read_share(self, name: ManifestName, asked: AskedKeyGroups) -> CheckpointShare:
-        """Read a manifest's share for the key groups `asked`. Raises as read_manifest."""
+        """Read a manifest's share for the key groups `asked`. Raises ObjectMissingError,
+        CorruptObjectError, UnsupportedFormatError."""
         said, summary = self._manifest(name), name.summary
         if isinstance(said, CompletedCheckpoint) or summary is None:
             whole = self.read_manifest(name)
@@ -208,8 +209,8 @@ class PublishedObjects:
         return self._read_once(self._barriers, str(name), name.directory.epoch, decode_barrier)
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
-        """Read several barriers at once, as read_barrier. A damaged barrier is left out if a later
-        attempt of its subtask has replaced the barrier."""
+        """Read several barriers at once. A damaged barrier is left out if a later attempt of its
+        subtask has replaced the barrier. Raises the errors of `read_barrier`."""
         read = dict(zip(names, in_parallel(self._barrier_or_damage, names), strict=True))
         intact = {name: outcome for name, outcome in read.items() if isinstance(outcome, Barrier)}
         for name, outcome in read.items():
@@ -228,15 +229,16 @@ class PublishedObjects:
     def latest_intact(
         self, names: Iterable[ManifestName]
     ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """Read the latest intact manifest as a whole checkpoint, as latest_read."""
+        """Read the latest intact manifest of one epoch and run as a whole checkpoint. Returns and
+        raises what `latest_read` does."""
         return self.latest_read(names, self.read_manifest)
 
     def latest_read(
         self, names: Iterable[ManifestName], read: Callable[[ManifestName], _T]
     ) -> tuple[_T | None, CorruptObjectError | None]:
-        """Apply `read` to an intact manifest of the latest barriers of one epoch and run. Return
-        the result, None if no manifest is intact, and the damage of another manifest, None if there
-        is no damage.
+        """Apply `read` to an intact manifest that was written from the latest barriers of one epoch
+        and run. Return two values: the result, None if no manifest is intact; and the error of a
+        damaged manifest, None if no damage was found.
 
         Subtasks that publish at the same time write a manifest each, so an intact manifest may take
         the place of a damaged manifest. A manifest of earlier attempts may not. Raises

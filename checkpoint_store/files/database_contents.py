@@ -3,8 +3,8 @@
 A database is the data that an engine like RocksDB keeps on a local disk: tables of sorted rows, and
 some small files that list the tables. In the store each table is an object of its own, a part of
 the database's StateHandle. The small files are in the description. Only the engine's own reader can
-decode the rows, so the description also has the states and types that this reader needs. See the
-module document.
+decode the rows, so the description also has the states and types that the engine's reader needs.
+The module `document` draws the envelope of the description.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 class DatabaseState:
     """A state in a database.
 
-    `kind`, `schema_json`, `ttl_ms`: see StateSchema. `value_schema`: the fields of the state's
-    values. `families`: the column families that hold the state. `entries`: key groups, ascending,
-    each with its number of entries.
+    `kind`, `schema_json`: kind and schema of the registered state. `ttl_ms`: lifetime of a value in
+    milliseconds, None if values do not expire. `value_schema`: the fields of the state's values.
+    `families`: the column families that hold the state. `entries`: key groups, ascending, each with
+    its number of entries.
     """
 
     name: str
@@ -49,8 +50,8 @@ class DatabaseContents:
     `engine`: the engine that reads the database. `rows_version`: the encoding of the rows.
     `key_groups`: the key groups that may have rows. `key_schema`: the grouping columns.
     `key_type_names`: Spark's JSON names of the grouping columns' types. `tables`: the local names
-    of the handle's parts, in the handle's order. `small_files`: all other files by their local
-    names.
+    of the handle's parts, in the handle's order. `small_files`: the contents of all other files, by
+    their local names.
     """
 
     engine: str

@@ -104,8 +104,8 @@ class DatabaseFileStore:
         local_copy: LocalCopy = no_local_copy,
     ) -> None:
         """Make `folder`, and put all files of a database into the folder. `local_copy`: finds a
-        whole copy of a part on the same disk; the copy is linked instead of downloaded. Raises
-        ObjectMissingError, CorruptObjectError, and OSError if a file cannot be written."""
+        whole copy of a part on the same disk; the copy is linked, and the part is not downloaded.
+        Raises ObjectMissingError, CorruptObjectError, and OSError if a file cannot be written."""
         folder.mkdir(parents=True)
         for name, data in contents.small_files.items():
             (folder / name).write_bytes(data)

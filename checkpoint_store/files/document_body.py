@@ -40,7 +40,7 @@ _AS_LISTS = (KeyGroupRange, KeyBounds, FilePart, FileTail)
 
 
 def body_of(value: Any) -> Any:
-    """Return a value in the form for JSON."""
+    """Return a value in the form in which JSON can hold it."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, tuple | list):
@@ -162,8 +162,8 @@ def decode_handle(body: Body, parse: ParseName) -> StateHandle:
 
 
 def check_handle(handle: StateHandle, parse: ParseName) -> None:
-    """Raise ValueError unless the names of a handle are names of state files of its kind, in a
-    directory that `parse` recognizes, and unless the bounds of a key column are of one type."""
+    """Raise ValueError if a name in a handle is not the name of a state file of the handle's kind,
+    if `parse` does not recognize the name, or if the bounds of a key column have two types."""
     check_file_name(handle.name, handle.kind, parse)
     for bounds in handle.key_bounds:
         if type(bounds.least) is not type(bounds.greatest):

@@ -5,7 +5,7 @@
     map      user_map_key struct, user_map_value struct
     timers   expiry_ms int64
 
-A deleting row without a struct deletes all earlier elements of its key.
+A row with `_op` delete and a null struct deletes all earlier elements of its key.
 
 The struct of an expiring state has one more column, `_expires_ms`: from this time on, in
 milliseconds since 1970, the value or element is gone.
@@ -19,4 +19,5 @@ EXPIRY = "expiry_ms"
 EXPIRES = "_expires_ms"
 
 LIST_VALUE, MAP_VALUE = "list_value", "map_value"
-"""The one column of a list or map state's schema, under the name in Spark's own state reader."""
+"""The only column in the schema of a list or map state. Spark's own state reader has the same
+names."""

@@ -28,8 +28,8 @@ _GROWTH = b"cowstate.growth"
 
 
 def with_growth(rows: pa.Table, growth: Mapping[str, Mapping[int, int]]) -> pa.Table:
-    """Return the rows with a note of the growth of states. Without growth the rows stay as they
-    are."""
+    """Add a note of the growth of states to the metadata of `rows`. Return `rows` unchanged if
+    `growth` is empty."""
     if not growth:
         return rows
     pairs = {state: _pairs(of_state) for state, of_state in growth.items()}
@@ -45,8 +45,8 @@ def _pairs(of_state: Mapping[int, int]) -> tuple[list[int], list[int]]:
 
 
 def noted_growth(schema: pa.Schema) -> Growth:
-    """Return the growth that a file with this schema notes; empty without a note. Raises
-    ValueError."""
+    """Return the growth that is noted in a file's schema; empty if the schema has no note. Raises
+    ValueError for an invalid note."""
     noted = (schema.metadata or {}).get(_GROWTH)
     if noted is None:
         return {}

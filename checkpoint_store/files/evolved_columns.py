@@ -60,5 +60,5 @@ def _field(structs: Any, field: pa.Field[Any]) -> Any:
     index = structs.type.get_field_index(field.name)
     if index < 0:
         return pa.nulls(len(structs)).cast(field.type)
-    # A child array alone does not know its null structs.
+    # A child array alone does not show which structs are null.
     return evolved(pc.struct_field(structs, [index]), field.type)

@@ -1,4 +1,4 @@
-"""Folders that belong to the processes holding a lock inside.
+"""Folders with a lock inside. A folder belongs to the processes that hold the lock.
 
     <folder>/lock        locked, shared or exclusively, by each process that works in the folder
 

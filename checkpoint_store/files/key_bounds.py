@@ -58,7 +58,7 @@ def bound_of(value: object) -> Bound | None:
 
 
 def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...]:
-    """Return the bounds of the key columns that have bounds."""
+    """Return the bounds of the key columns whose types have bounds."""
     bounds = []
     for name in key_names:
         column: Any = rows[name]

@@ -51,7 +51,7 @@ class KeyGroupRange:
 def key_group_range_of_subtask(
     max_parallelism: int, parallelism: int, subtask: int
 ) -> KeyGroupRange:
-    """Return the range that `subtask` of `parallelism` owns."""
+    """Return the key groups that a subtask owns at a parallelism."""
     if not 1 <= parallelism <= max_parallelism:
         raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
     if not 0 <= subtask < parallelism:

@@ -124,8 +124,8 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
 
 def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
     """Cut a table into batches of about BATCH_ROWS rows or BATCH_BYTES bytes, each up to the end of
-    a key group. A key group several times as long is cut. Rows have about the same size; otherwise
-    a batch is halved until its bytes fit."""
+    a key group. A key group several times as long as a batch is cut. Rows have about the same size;
+    otherwise a batch is halved until its bytes fit."""
     rows = min(BATCH_ROWS, max(1, table.num_rows * BATCH_BYTES // table.nbytes))
     most = rows * MAX_BATCH_ROWS // BATCH_ROWS
     lengths: Any = pc.value_counts(table.column(KEY_GROUP_COLUMN)).field("counts")

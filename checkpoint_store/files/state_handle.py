@@ -18,7 +18,7 @@ StateFileKind = Literal["changelog", "snapshot", "database"]
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """An object of a database, written once and shared by all snapshots with the object.
+    """An object of a database, written once and shared by all snapshots that contain the object.
 
     `name` is relative to the store; `length` in bytes; `checksum`: sha256, hex.
     """
@@ -30,9 +30,9 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class FileTail:
-    """The last `length` bytes of a file of rows, with a checksum (sha256, hex). The tail tells a
-    reader of some key groups the other bytes to read. `key_groups`: the key groups of the whole
-    file."""
+    """The last `length` bytes of a file of rows, with a checksum (sha256, hex). From the tail, a
+    reader of some key groups learns which other bytes to read. `key_groups`: the key groups of the
+    whole file."""
 
     key_groups: KeyGroupRange
     length: int
@@ -44,10 +44,11 @@ class StateHandle:
     """A reference to one state file, or to a part of the file for a range of key groups.
 
     `name` is relative to the store; `length`, `checksum` (sha256, hex), `rows` and `epoch` are of
-    the whole file. `key_groups`: the key groups whose rows count. After a rescale `key_groups` is
-    narrower than the file: the other rows belong to another subtask, which may have replaced those
-    rows since. `key_bounds`: the bounds of some key columns, noted by the writer. `parts`: the
-    parts of a database. `tail`: the tail of a file of rows, if a reader may read the file in part.
+    the whole file. `key_groups`: the key groups whose rows are used. After a rescale `key_groups`
+    is narrower than the file: the other rows belong to another subtask, which may have replaced
+    those rows since. `key_bounds`: the bounds of some key columns, noted by the writer. `parts`:
+    the parts of a database. `tail`: the tail of a file of rows, if a reader may read the file in
+    part.
     """
 
     kind: StateFileKind

@@ -24,7 +24,8 @@ _PREFIX = "cowstate-work-"
 
 @dataclass(eq=False)
 class WorkingDirectoryError(CheckpointStoreError):
-    """The local disk refuses to unpack an object for reading. `name`: the name of the object."""
+    """An object cannot be unpacked on the local disk for reading. `name`: the name of the
+    object."""
 
     url: str
     name: str
@@ -53,7 +54,7 @@ def working_directory(url: str, name: str) -> Iterator[Path]:
 
 @contextmanager
 def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
-    """Raise WorkingDirectoryError for an OSError of unpacking an object."""
+    """Raise WorkingDirectoryError for an OSError that is raised while an object is unpacked."""
     try:
         yield
     except OSError as error:
@@ -70,7 +71,7 @@ def _locked_folder() -> Iterator[Path]:
 
 
 def remove_what_killed_processes_left() -> None:
-    """Remove this user's folders without a working process."""
+    """Remove this user's folders in which no process works."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{LOCK}"):
         # Another process works in the folder or removes it, or another user owns the folder.
         with suppress(OSError):

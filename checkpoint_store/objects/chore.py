@@ -28,7 +28,8 @@ from checkpoint_store.errors import (
 
 _LOG = logging.getLogger(__name__)
 _MOST_BETWEEN = 32
-# Other errors have their own advice, or are no fault of the store.
+# Errors after which the log names the needed rights. Other errors have their own advice, or are no
+# fault of the store.
 _REFUSALS = (StoreAccessError, OSError, MemoryError)
 _T = TypeVar("_T")
 
@@ -51,7 +52,8 @@ class Chore:
         self._is_told = failures > 0
 
     def is_due(self, number: int) -> bool:
-        """Return True if the chore is to be tried at this number; see the module."""
+        """Return True if the chore is to be tried at this number: at every number without failures,
+        and after n failures at multiples of 2^(n-1), in the end of 32."""
         return not self.failures or number % min(1 << (self.failures - 1), _MOST_BETWEEN) == 0
 
     def worked(self) -> None:
@@ -62,7 +64,7 @@ class Chore:
         self._kinds.clear()
 
     def failed(self, kind: str) -> bool:
-        """Count a failure. Return True if the failure is news."""
+        """Count a failure. Return True if the failure is news, so that a warning is logged."""
         self.failures += 1
         is_news = kind not in self._kinds and not self._is_told
         self._is_told = False
@@ -71,8 +73,8 @@ class Chore:
 
 
 def try_chore(chore: Chore, number: int, url: str, do: Callable[[], _T], otherwise: _T) -> _T:
-    """Return the result of `do`, or `otherwise` if the chore is not due or fails. `url`: the
-    store."""
+    """Return the result of `do`, or `otherwise` if the chore is not due or fails. `url`: the URL of
+    the store, for the log."""
     if not chore.is_due(number):
         return otherwise
     try:

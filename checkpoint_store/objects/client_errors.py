@@ -1,4 +1,4 @@
-"""Translation of client errors: from fsspec's clients to an ObjectStore's errors, without
+"""Translation of the errors of fsspec's clients to the errors of an ObjectStore, without
 secrets."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def telling_client_errors(
 ) -> Iterator[None]:
     """Translate an error of the client to the error of an ObjectStore. An error that shows a secret
     is raised without its cause, because the cause shows the secret too. `list_again` lists the
-    store to find the reason of a refusal: the answer to a HEAD request has no text, the answer to a
-    listing has."""
+    store to find the reason of a refusal: the answer to a HEAD request has no text, but the answer
+    to a listing has text."""
     try:
         yield
     except CheckpointStoreError:

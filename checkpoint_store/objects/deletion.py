@@ -38,8 +38,8 @@ def check_min_to_retain(option: str, min_to_retain: int) -> None:
 
 def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:
     """Delete groups of objects in the given order, and return the number of objects. Callers give
-    an object before the objects that it names. A deletion that stops half-way then leaves orphans,
-    and never a name without its object."""
+    an object before the objects that it names. So a deletion that stops half-way leaves orphans,
+    but never a name without its object."""
     for names in groups:
         if names:
             store.delete(names)

@@ -60,7 +60,8 @@ def open_fsspec_store(url: str, storage_options: Mapping[str, Any]) -> FsspecObj
 
 def _what_to_install(protocol: str, error: ImportError) -> str:
     """Name the missing package, and the command that installs the package for this interpreter. For
-    other clients fsspec's error names the package. s3fs brings fsspec."""
+    S3 the package is always s3fs, which installs fsspec, too. For other clients fsspec's error
+    names the package."""
     if protocol in ("s3", "s3a"):
         return f"{error}: {sys.executable} -m pip install s3fs"
     if error.name == "fsspec":
@@ -73,10 +74,11 @@ def _what_to_install(protocol: str, error: ImportError) -> str:
 class FsspecObjectStore:
     """Any store that fsspec knows.
 
-    `mode="create"` is a conditional create on S3, and a check before the write in memory. A file
-    system that ignores the mode overwrites. Overwriting is harmless if a name is unique, or if all
-    writers of a name write the same bytes. Listings are never cached. Retries of the client are
-    switched off where they would multiply with the retries of RetryingObjectStore.
+    On S3 `mode="create"` is a conditional create. In fsspec's memory file system it is a check
+    before the write. A file system that ignores the mode overwrites the object. Overwriting is
+    harmless if a name is unique, or if all writers of a name write the same bytes. Listings are
+    never cached. Retries of the client are switched off where they would multiply with the retries
+    of RetryingObjectStore.
     """
 
     url: str

@@ -143,8 +143,9 @@ class LocalObjectStore:
 
     def _current(self, path: Path, use: Callable[[], _T]) -> _T:
         """Return the file system's current answer about a path. A client of a network file system
-        may say from its cache that a file is missing. The client asks its server when the
-        directories above are opened. Raises FileNotFoundError."""
+        may say from its cache that a file is missing. Opening the directories above the file makes
+        the client ask its server, so a missing file is looked up again after that. Raises
+        FileNotFoundError."""
         try:
             return use()
         except FileNotFoundError:

@@ -17,8 +17,8 @@ _Name = TypeVar("_Name")
 def list_named(
     store: ObjectStore, directory: str, parse: Callable[[str], _Name | None], prefix: str = ""
 ) -> dict[_Name, ObjectInfo]:
-    """List the objects whose names `parse` recognizes, by the parsed name: one listing. `prefix`:
-    see ObjectStore.list."""
+    """List the objects whose names `parse` recognizes, by the parsed name. Costs one listing.
+    `prefix`: the beginning of the wanted names below `directory`."""
     named = ((parse(info.name), info) for info in store.list(directory, prefix))
     return {name: info for name, info in named if name is not None}
 
@@ -45,8 +45,8 @@ def read_range(store: ObjectStore, name: str, epoch: int, start: int, length: in
 
 
 def read_verified(store: ObjectStore, name: str, epoch: int, length: int, checksum: str) -> bytes:
-    """Read an object as read_named does, and check its length and checksum (sha256, hex). Raises
-    ObjectMissingError, and CorruptObjectError if the object differs."""
+    """Read an object of an epoch, and check its length and checksum (sha256, hex). Raises
+    ObjectMissingError with the epoch, and CorruptObjectError if the object differs."""
     data = read_named(store, name, epoch)
     if (len(data), hashlib.sha256(data).hexdigest()) != (length, checksum):
         problem = (

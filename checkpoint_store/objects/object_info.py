@@ -1,4 +1,4 @@
-"""Entries of listings, and names that no store has. Pure."""
+"""Entries of listings, and limits to the names of objects. Pure."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from checkpoint_store.objects.store_url import absolute_url
 class ObjectStore(Protocol):
     """Objects by '/'-separated names under one URL. All methods raise StoreAccessError if the store
     cannot be used as configured (permission, credentials, read-only, no such bucket), and OSError
-    for every failure that may pass."""
+    for every failure that may be temporary."""
 
     @property
     def url(self) -> str:
@@ -35,13 +35,15 @@ class ObjectStore(Protocol):
         """Return the whole object. Raises ObjectMissingError."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Return the `length` bytes of an object from byte `start` on, at least one; fewer, or
-        none, if the object ends before. Raises ObjectMissingError. If the object is shorter than
-        `length`, a server without range requests may give other bytes: callers have checksums."""
+        """Return `length` bytes of an object, from byte `start` on; fewer bytes, or none, if the
+        object ends earlier. `length` is at least 1. Raises ObjectMissingError. If the object is
+        shorter than `length`, a server without range requests may give other bytes, so callers
+        verify a checksum."""
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        """Return the current objects directly in `directory` whose names there begin with `prefix`,
-        in any order. In `UNPUBLISHED`, return the objects that writers have begun."""
+        """Return the current objects directly in `directory`, in any order, if their names below
+        `directory` begin with `prefix`. For the directory `UNPUBLISHED`, return the objects that
+        writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:
         """Return the names of the current directories directly in `directory`, without

@@ -2,10 +2,10 @@
 
 Only OSErrors are tried again (time-outs, broken connections, 5xx and SlowDown answers). A missing
 object, a taken name, a refused permission or a bug is raised at once. A call is tried again for a
-time, not for a number of attempts. Before each attempt the call waits for a random part of an
-exponentially growing time with an upper bound, so that the calls of many hosts do not all come back
-at once. At the end StoreUnavailableError names the failed operation and the seconds. The log has a
-line or two about an outage, see store_outages, and at level DEBUG the client library's last
+time, not for a number of attempts. Before each further attempt the call waits for a random part of
+an exponentially growing time with an upper bound, so that the calls of many hosts do not all come
+back at once. At the end StoreUnavailableError names the failed operation and the seconds. The log
+has a line or two about an outage, see store_outages, and at level DEBUG the client library's last
 traceback.
 """
 
@@ -57,9 +57,9 @@ class RetryingObjectStore:
         return self._store.url
 
     def put(self, name: str, data: bytes) -> None:
-        """See ObjectStore. An attempt with a lost answer may have created the object. When a later
-        attempt finds the name taken by exactly the same bytes, the object counts as the call's
-        own."""
+        """See ObjectStore. An attempt with a lost answer may have created the object. If a later
+        attempt finds the name taken by an object with exactly the same bytes, the call has
+        succeeded."""
         tried = 0
 
         def attempt() -> None:

@@ -50,7 +50,7 @@ class StoreOutages:
 
     def is_answered(self, url: str, now: float, *, failed: bool) -> None:
         """Record the answer to a call. `failed`: the call was reported to `fails`. Costs one
-        look-up if all is well."""
+        look-up if there is no outage."""
         if url not in self._outages:
             return
         with self._lock:
@@ -63,7 +63,7 @@ class StoreOutages:
                 _log.warning("%s answers again, after %.0f s", url, now - outage.since)
 
     def is_given_up(self, url: str, now: float, problem: str) -> None:
-        """Record a failed call without further tries. The outage goes on."""
+        """Record that a failed call is not tried again. The outage goes on."""
         with self._lock:
             outage = self._outages[url]
             outage.failing -= 1
@@ -73,7 +73,7 @@ class StoreOutages:
                 _log.error("%s has not answered for %.0f s: %s", url, seconds, problem)
 
     def is_abandoned(self, url: str) -> None:
-        """Record the interruption of a failed call. The outage goes on."""
+        """Record that a failed call was interrupted. The outage goes on."""
         with self._lock:
             self._outages[url].failing -= 1
 

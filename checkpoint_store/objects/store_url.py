@@ -36,8 +36,9 @@ class Client(Protocol):
 
 def absolute_url(url: str) -> str:
     """Return the absolute URL of a store, the same in every working directory. A path becomes
-    absolute, also after file:/, Java's spelling. Raises StoreAccessError for another scheme with
-    one slash, and for a scheme without its colon: both would name a local directory."""
+    absolute, also a path after `file:/`, which is Java's spelling. Raises StoreAccessError for
+    another scheme with one slash, and for a scheme without its colon: both would name a local
+    directory."""
     no_colon = _NO_COLON.match(url)
     if no_colon is not None:
         scheme, bucket = no_colon.groups()

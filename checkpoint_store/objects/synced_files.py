@@ -17,8 +17,9 @@ _T = TypeVar("_T")
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Create a file with these bytes, and the missing directories. The bytes are durable on return;
-    the name is durable only after the directory is synced. Raises FileExistsError."""
+    """Create a file with these bytes, and the missing directories above the file. The bytes are
+    durable on return; the name is durable only after the directory is synced. Raises
+    FileExistsError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = create_in(path.parent, lambda: os.open(path, flags, 0o666))
     try:
@@ -32,8 +33,8 @@ def write_synced(path: Path, data: bytes) -> None:
 
 def create_in(directory: Path, create: Callable[[], _T]) -> _T:
     """Call `create`, which creates something in `directory`. Make the directory first if it is
-    missing. A deletion may remove the new directory as empty before `create` runs. Raises OSError
-    if deletions do so again and again."""
+    missing. If a deletion removes the new, empty directory before `create` runs, both steps are
+    repeated. Raises OSError if deletions remove the directory again and again."""
     for _ in range(_CREATE_TRIES):
         with suppress(FileNotFoundError):
             return create()
@@ -62,7 +63,7 @@ def sync_directory(path: Path) -> None:
 def _sync(descriptor: int) -> None:
     """Return when the disk has the data. On macOS fsync leaves the data in the disk's cache, so the
     full sync is tried first. A file system without full sync, such as a network file system,
-    refuses."""
+    refuses, and fsync is used."""
     if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
         with suppress(OSError):
             fcntl.fcntl(descriptor, full_sync)

@@ -26,8 +26,8 @@ from checkpoint_store.runs.run_starts import RunStarts
 
 
 def stored_runs(store: ObjectStore) -> StoredRuns:
-    """The runs of an operator's store at this time: three listings. The checkpoint of a run at an
-    epoch is read on demand."""
+    """The runs of an operator's store, as the store is now. Costs three listings. The checkpoint of
+    a run at an epoch is read on demand."""
     published = PublishedObjects(store)
     completion = CheckpointCompletion(store, published, HUNDREDS)
     reader = CheckpointReader(store, published, completion)
@@ -72,7 +72,8 @@ def attach_all(
 
 
 def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
-    """Attach the store of one operator. See attach_all."""
+    """Let one operator go on from its base with the checkpoint at location `checkpoint`. Return the
+    new run, None if the store needs no change."""
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).runs.register(run_id)

@@ -13,8 +13,8 @@ barrier names the files.
 
 If a manifest cannot be read, and no other manifest of its epoch and run has replaced the manifest,
 the barriers take the manifest's place. If the barriers are not enough, every file of the epoch and
-of older epochs counts as needed, and the barriers stay. An unreadable barrier has the same effect
-if its epoch and run has no manifest. Neither the manifest nor the barrier is an orphan: without the
+of older epochs is needed, and the barriers stay. An unreadable barrier has the same effect if its
+epoch and run has no manifest. Neither the manifest nor the barrier is an orphan: without the
 object, the epoch would seem never to have existed.
 
 A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of
@@ -52,7 +52,7 @@ class CheckpointOrphans:
         self._published = PublishedObjects(store)
 
     def may_be_orphans(self) -> Iterable[ObjectInfo]:
-        """See SweptObjects."""
+        """Return all published objects that could be orphans. See SweptObjects."""
         directories = map(str, self._published.epoch_directories())
         of_runs = (object_names.RUNS, object_names.BEGUN)
         yield from chain.from_iterable(in_parallel(self._store.list, of_runs))
@@ -60,7 +60,7 @@ class CheckpointOrphans:
             yield from as_young_as_newest(infos)
 
     def needed(self) -> IsNeeded:
-        """See SweptObjects."""
+        """Return a function of an object's name: True if an epoch needs the object."""
         return _Needs(self._published, ReadableObjects(self._published)).is_needed
 
 
@@ -113,7 +113,8 @@ class _Needs:
         self._completed.setdefault(directory, []).append(attempts)
 
     def _is_behind(self, directory: EpochDirectory) -> bool:
-        """True for a directory of a zombie that publishes behind the retained epochs."""
+        """True for the directory of a zombie: an older run that publishes an epoch before all
+        retained epochs."""
         return directory.epoch < self._oldest_epoch and directory.run_number < self._newest_run
 
     def _is_waiting(self, directory: EpochDirectory) -> bool:

@@ -1,8 +1,9 @@
 """The completed checkpoints of one operator: written, found again, deleted.
 
-A subtask writes its state files, then publishes its barrier (I3). If the subtask then finds the
-epoch aligned, the subtask writes the manifest. Every object has a unique name (I1). So writers
-never wait for each other, and two writers may write the same manifest.
+A subtask writes its state files, then publishes its barrier (I3). If the subtask afterwards finds
+the barriers of all subtasks (the epoch is aligned), the subtask writes the manifest. Every object
+has a unique name (I1). So writers never wait for each other, and two writers may write the same
+manifest.
 
 Only the live timeline counts, see run_lineage. No epoch is ever built upon the late objects of a
 zombie of an older run, nor upon epochs of a timeline abandoned by a rollback (I4).
@@ -166,15 +167,15 @@ class CompletedCheckpointStore:
     def completed_at(
         self, epoch: int, run: Run, parallelism: int, own: Barrier | None = None
     ) -> CheckpointShare | None:
-        """The checkpoint that `run` completed at `epoch`; None if the run published no barrier
-        there.
+        """The checkpoint that `run` completed at `epoch`; None if the run published no barrier of
+        `epoch`.
 
         `own`: the asking subtask's barrier, already published and completed; None to read the whole
         checkpoint. The hot path costs one listing, of the manifests of `epoch` and of the next
-        epoch. A manifest is read only if a subtask published two barriers: then `own` may not
-        count.
-        Raises PartialEpochError (I5); RunOverError (I9), if a later run has completed either epoch;
-        CorruptObjectError, if neither a manifest nor its barriers are intact.
+        epoch. A manifest is read only if a subtask published two barriers, because the other
+        barrier may count instead of `own`. Raises PartialEpochError (I5); RunOverError (I9), if a
+        later run has completed either epoch; CorruptObjectError, if neither a manifest nor its
+        barriers are intact.
         """
         manifests = self._published.manifests_until(epoch + 1)
         self._check_no_later(run, manifests)
@@ -197,7 +198,7 @@ class CompletedCheckpointStore:
         """The checkpoint that `epoch` starts from; None if there was no epoch before. Writes
         nothing.
 
-        As latest_share_before, but the whole checkpoint.
+        Costs and raises the same as `latest_share_before`.
         """
         share = self._bases.before(epoch, run, None)
         return None if share is None else share.whole
@@ -208,17 +209,19 @@ class CompletedCheckpointStore:
         """The share, for the key groups `asked`, of the checkpoint that `epoch` starts from; None
         if there was no epoch before.
 
-        `run`: the run to go on from the checkpoint, None for no run. The cold path: if the previous
-        run wrote the previous epoch, the cost is listings of the runs and of two epochs' manifests.
-        Otherwise: two listings of all epochs, one or two more for each epoch without manifest, and
-        a few reads. Raises PartialEpochError if the newest epoch before has barriers of only some
-        subtasks (I5), EpochNotRetainedError if the epochs before have been deleted, RunOverError
-        and OvertakenRunError (I9), ContradictingRunsError (I4), CorruptObjectError.
+        `run`: the run that is to go on from the checkpoint, None for no run. For the cold path
+        only. If the previous run wrote the previous epoch, the call costs listings of the runs and
+        of two epochs' manifests. Otherwise the call costs two listings of all epochs, one or two
+        more for each epoch without manifest, and a few reads. Raises PartialEpochError if the
+        newest earlier epoch has barriers of only some subtasks (I5), EpochNotRetainedError if the
+        earlier epochs have been deleted, RunOverError and OvertakenRunError (I9),
+        ContradictingRunsError (I4), CorruptObjectError.
         """
         return self._bases.before(epoch, run, asked)
 
     def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
-        """The checkpoint of a share with all barriers. Raises as completed_at."""
+        """The whole checkpoint, with all barriers, of which a share was read. Raises the errors of
+        `completed_at`, and ObjectMissingError if the checkpoint is gone."""
         if share.whole is not None:
             return share.whole
         key = EpochDirectory(share.epoch, share.run.number)

@@ -78,7 +78,8 @@ class AttemptFiles:
     def write_database(
         self, folder: Path, contents: DatabaseContents, uploaded: Mapping[str, FilePart]
     ) -> StateHandle:
-        """Write a database from a local folder. See DatabaseFileStore."""
+        """Write the database in a local folder. `uploaded`: the tables that are already in the
+        store, by their local names."""
         by = self.attempt
 
         def new_name(kind: NamedKind) -> str:
@@ -92,7 +93,8 @@ class AttemptFiles:
         self, data: bytes, broadcast: Mapping[str, str]
     ) -> OperatorStateHandle:
         """Write the operator state of the subtask. Only the writer knows the meaning of the bytes.
-        `broadcast`: see OperatorStateHandle."""
+        `broadcast`: for each non-empty broadcast state, its name and the checksum of its
+        content."""
         by, unique = self.attempt, unique_of_uuid()
         name = StateFileName(str(by.directory), "operator-state", by.subtask, by.attempt, unique)
         self._store.put(str(name), data)

@@ -5,7 +5,7 @@
 A pin retains its epoch and all newer epochs. A pin is an object in the store, because retention may
 run in any process. After pinning an epoch, a reader checks that the epoch is still there, because
 retention may have begun before. A pin without renewal for `PIN_SECONDS` is of a killed reader: the
-pin does not count, and the next reader that pins an epoch deletes the old pin.
+pin is ignored, and the next reader that pins an epoch deletes the old pin.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The epochs of one state of a Python operator, as readers see the epochs. See state_history.
 
 A version is a whole epoch on the live timeline. After a rollback, the undone epochs are no longer
-versions. An epoch is whole if its manifest is there, or if the barriers of all its subtasks are
-there: the epoch's last writer died between barrier and manifest, and the query went on. The commit
-time of an epoch is the time that the store gives the manifest or the last barrier.
+versions. An epoch is whole if its manifest exists. An epoch is also whole if the barriers of all
+its subtasks exist: in this case the last writer died between barrier and manifest, and the query
+went on. The commit time of an epoch is the time that the store gives the manifest or the last
+barrier.
 
 If the manifest of an epoch is damaged, readers use the barriers, as a restore does. If the barriers
 are damaged, too, the epoch is still a version. Reading the version is an error, and never leads to
@@ -142,13 +143,14 @@ class OperatorHistory:
         return self._listed.timeline
 
     def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
-        """See run_lineage.left_behind. As of the last call of `versions`."""
+        """The epochs that led to `read`, `read` included, and are not on the live timeline any
+        more; oldest first. Judges by the listing of the last call of `versions`."""
         return left_behind(self._listed.begun, self._listed.written, read)
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
         """True if two runs went from the same base to the same state. None if a run has not
-        completed the epoch, or if its checkpoint is damaged or gone. As of the last call of
-        `versions`. May read the changes of the epoch, all at once."""
+        completed the epoch, or if its checkpoint is damaged or gone. Judges by the listing of the
+        last call of `versions`. May read the changes of the epoch, all at once."""
         runs = newer, older
         if runs not in self._same:
             checkpoints = [self._completed_in(directory) for directory in runs]
@@ -167,8 +169,8 @@ class OperatorHistory:
         return self.committed_at(version)[0]
 
     def committed_at(self, version: int) -> tuple[CompletedCheckpoint, int]:
-        """The barriers of a version, and the version's commit time in ms since 1970. Raises as
-        checkpoint_at."""
+        """The barriers of a version, and the version's commit time in ms since 1970. Raises
+        VersionNotRetainedError."""
         return self._read(version)
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:

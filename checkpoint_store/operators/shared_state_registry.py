@@ -22,8 +22,8 @@ class SharedStateRegistry:
         return checkpoint in self._epochs
 
     def register(self, checkpoint: str, epoch: int, names: Iterable[str]) -> None:
-        """Let `checkpoint`, which is of `epoch`, use `names`. To register a checkpoint twice is a
-        bug."""
+        """Note that `checkpoint`, of the epoch `epoch`, uses the files `names`. To register a
+        checkpoint twice is a bug."""
         assert checkpoint not in self._epochs, f"{checkpoint} is registered already"
         self._epochs[checkpoint] = epoch
         for name in names:

@@ -2,7 +2,8 @@
 
 The checksum of a row covers the key's bytes, then the value's bytes; for a removed row the key
 alone. Rows are whole words of 8 bytes. A word changes the checksum by eight lookups in tables of
-256 numbers, one table for each byte of the word. Each lookup is made for all rows with such a word.
+256 numbers, one table for each byte of the word. Each lookup is made for all rows that have such a
+word.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 Spark's commit log tells which batches are complete and, in checkpoint format 2, which attempt of
 each store counts. All partitions of a store are read, one after the other; a partition without its
 files is an error. If the checkpoint says that the state is in an object store, the files are read
-there.
+from the object store.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def read_state(
     right-keyWithIndexToValue.
 
     Raises NotACheckpointError; StoreNotFoundError for an operator or a store that does not exist;
-    VersionNotFoundError for a batch that is not there; ObjectMissingError and CorruptObjectError
-    for a file of the state; UnreadableStateError, UnsupportedFormatError.
+    VersionNotFoundError for a batch that is not committed or was deleted by retention;
+    ObjectMissingError and CorruptObjectError for a file of the state; UnreadableStateError,
+    UnsupportedFormatError.
     """
     after = _AfterBatch(checkpoint, batch, operator, store_name, store_options)
     partitions = after.partitions(after.dealt.after(batch))
@@ -67,7 +68,7 @@ def read_changes(
     (null for "delete") and `partition_id`, in the order of the changes within each partition.
 
     Raises the errors of `read_state`, and ChangesNotKnownError if only the state after the batch is
-    there.
+    known.
     """
     after = _AfterBatch(checkpoint, batch, operator, store_name, store_options)
     partitions = after.partitions(after.dealt.during(batch))

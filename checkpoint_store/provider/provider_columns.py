@@ -34,8 +34,8 @@ _AnyArray = Any
 
 @dataclass(frozen=True, slots=True)
 class ProviderColumns:
-    """The columns of a store. `shape`: as readers see the columns. `schemas`: the types of keys and
-    values, under the same names."""
+    """The columns of a store. `shape`: the columns in the form that readers see. `schemas`: the
+    types of keys and values, under the same names."""
 
     shape: StateShape
     schemas: StateSchemas

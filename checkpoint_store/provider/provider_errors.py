@@ -6,7 +6,7 @@ CheckpointStoreError
 ├── VersionNotFoundError    a store has no state of a version: ask for another version
 ├── StateChoiceError        the words are for another kind of store: use the words for this kind
 ├── UnreadableStateError    only Spark can read the state: read the state there
-└── ChangesNotKnownError    only the state after a batch is there: ask for a later batch
+└── ChangesNotKnownError    only the state after a batch is known: ask for a later batch
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class UnreadableStateError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class ChangesNotKnownError(CheckpointStoreError):
-    """The state of a version is there, but the changes of the version's batch are not. `first`: the
-    oldest version from which every version has changes; None if there is none."""
+    """The state of a version is known, but the changes of the version's batch are not. `first`: the
+    oldest version from which every version has changes; None if there is no such version."""
 
     url: str
     directory: str

@@ -5,7 +5,7 @@
 The schema's metadata in the footer has the file's identity, the schemas of key and value, the
 number of rows, the CRC-32 of each record batch (message and body), and the CRC-32 of the footer,
 computed with its own eight digits as zeros. Rows may carry checksums of their own. All checks are
-made before rows are given out.
+made before rows are returned.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class ProviderFile:
 
 
 def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) -> ProviderFile:
-    """Verify and decode the file `name`. `source`: for the errors. Raises CorruptObjectError;
-    UnsupportedFormatError for a format of a later release; UnreadableStateError for an unknown type
-    in a schema, or unknown checksums of rows."""
+    """Verify and decode the file `name`. `source`: the origin of `data`, for errors. Raises
+    CorruptObjectError; UnsupportedFormatError for a format of a later release; UnreadableStateError
+    for an unknown type in a schema, or unknown checksums of rows."""
     try:
         footer = _footer(data)
         _check_format(footer.metadata, source)

@@ -2,13 +2,14 @@
 
     <checkpoint>/state/<operator>/<partition>[/<store>]/
         <version>-<generation>-<unique>-<base>.changelog.arrow    changes of one batch
-        <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    of several
+        <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow
+                                             changes of several batches
         <version>-<generation>-<unique>-<attempt>.snapshot.arrow    the whole state after a batch
         <version>-<generation>-<unique>-<base>-<former>-<partitions>-<attempt>.rescaled.arrow
                                              the whole state, for another number of partitions
 
-    unique      the state that an attempt made
-    base        the unique of the state from which the attempt started, "0" for the empty state
+    unique      id of the state that an attempt made
+    base        `unique` of the state from which the attempt started, "0" for the empty state
     versions    the number of versions from the state `base` to the state of a merged file
     attempt     drawn by the writer of the file
     former      the number of partitions before a rescale; `partitions`: after the rescale
@@ -19,9 +20,9 @@ stores of a join counts in none of the stores. A state is restored along its lin
 requested version, over the bases, to a snapshot or to the empty state.
 
 `cowstate rescale` makes a rescaled file from the former partitions of a version. The file is a new
-state in place of the state `base`, or in place of none ("0"). A rescaled file counts while the
-query has `partitions` partitions at the version, according to the offset log. `StateFiles.scala`
-has the same rules for the provider itself.
+state in place of the state `base`, or in place of no state if `base` is "0". A rescaled file counts
+while the query has `partitions` partitions at the version, according to the offset log.
+`StateFiles.scala` has the same rules for the provider itself.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _ADOPTED_UNIQUE = "0000000000000adf"
 
 @dataclass(frozen=True, slots=True)
 class StateId:
-    """A state of a store: the version, and the unique of the attempt that made the state."""
+    """A state of a store: the version, and the id (`unique`) that the attempt gave the state."""
 
     version: int
     unique: str
@@ -91,7 +92,8 @@ class ProviderFileName:
 
     @property
     def replaced(self) -> str | None:
-        """The state that a rescaled file replaces, as its unique; None for other kinds."""
+        """The id (`unique`) of the state that a rescaled file replaces; None for other kinds of
+        files."""
         return None if self.partitions is None else self.base
 
     @property
@@ -175,8 +177,8 @@ class ProviderFiles:
         return any(self._rescaled())
 
     def is_rescaled_at(self, version: int) -> bool:
-        """True if a version has rescaled files. `state_at` then needs the number of partitions that
-        the query has at the version."""
+        """True if a version has rescaled files. For such a version `state_at` needs the number of
+        partitions that the query has at the version."""
         return any(file.version == version for file in self._rescaled())
 
     def _rescaled(self) -> Iterator[ProviderFileName]:
@@ -184,8 +186,8 @@ class ProviderFiles:
 
     def rocksdb_file_of(self, version: int) -> str | None:
         """The name of the file that Spark's RocksDBStateStoreProvider wrote for a version; None if
-        there is no such file. If the directory has only RocksDB files, and none of the version, the
-        name of the newest file."""
+        there is no such file. If the directory has only RocksDB files, but no file of the version,
+        the name of the newest file is returned."""
         if version in self._rocksdb or self.versions or not self._rocksdb:
             return self._rocksdb.get(version)
         return self._rocksdb[max(self._rocksdb)]
@@ -210,7 +212,7 @@ class ProviderFiles:
 
     @property
     def versions(self) -> list[int]:
-        """The versions at the end of some file, ascending."""
+        """The versions to which at least one file leads, ascending."""
         states = {*self._snapshots, *self._changes}
         return sorted({*(state.version for state in states), *self._foreign})
 
@@ -222,10 +224,11 @@ class ProviderFiles:
     ) -> StateId | None:
         """The state that counts as `version`; None if the version has no file.
 
-        `uniques`: only these states count. `partitions`: rescaled states count for this number
-        only. A state has the generation of its changelog or, without a changelog, of another file.
-        The unique of a rescaled state and the unique of the replaced state stand for each other, so
-        `uniques` finds the state for either number of partitions.
+        `uniques`: the ids of the states that may count, None for all states. `partitions`: the
+        number of partitions; states rescaled to another number are left out. A state has the
+        generation of its changelog or, without a changelog, of another file. In `uniques`, the id
+        of a rescaled state and the id of the replaced state stand for each other, so the same
+        `uniques` find the state for either number of partitions.
         """
         there = self._newest_first(version, partitions)
         if uniques is not None:
@@ -250,14 +253,16 @@ class ProviderFiles:
 
     def attempts_at(self, version: int, partitions: int | None = None) -> list[str]:
         """The attempts that made a version, newest generation first. Empty if the version was
-        rescaled to this number of partitions: each store then has a state of its own."""
+        rescaled to this number of partitions, because after a rescale each store has a state of its
+        own."""
         there = self._newest_first(version, partitions)
         if there and there[0].partitions is not None:
             return []
         return [*dict.fromkeys(file.unique for file in there if file.partitions is None)]
 
     def _with_replaced(self, version: int, uniques: Collection[str]) -> set[str]:
-        """`uniques`, and the uniques of the states that rescaled states among them replace."""
+        """`uniques`, and the ids of the states that were replaced by rescaled states in
+        `uniques`."""
         named = {*uniques}
         for unique in uniques:
             replacing = self._replacing(StateId(version, unique))
@@ -285,7 +290,8 @@ class ProviderFiles:
         return Lineage(missing=missing)
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
-        """The lineage of a state that needs no changes; None for every other state."""
+        """The lineage of a state to which no files of changes have to be applied; None for every
+        other state."""
         snapshots = [file for file in self._snapshots.get(at, ()) if file not in damaged]
         if snapshots:
             newest = max(snapshots, key=lambda file: (file.generation, file.attempt))

@@ -1,8 +1,8 @@
 """The batches of a query on the state store provider, as readers see them. See state_history.
 
-A version is a batch in Spark's commit log. Its time is when the log entry was written. The key
-groups are the partitions of the store: each row names its partition, but only Spark's hash tells
-the partition of a key. A version has two handles per partition:
+A version is a batch in Spark's commit log. Its time is the time at which the log entry was written.
+The key groups are the partitions of the store: each row names its partition, but only Spark's hash
+tells the partition of a key. A version has two handles per partition:
 
     state     the whole state after the batch
     changes   the changes of the batch
@@ -19,8 +19,9 @@ any other partition, because Spark's hash spreads keys evenly.
 A query may get another number of partitions between two batches. The state after the first of the
 two batches has the new number; the changes of that batch have the former number.
 
-If the state is in an object store, the files are read there. The state may be moved while a reader
-is open: if files are missing, the reader looks in the place that the checkpoint names by then.
+If the state is in an object store, the files are read from the object store. The state may be moved
+while a reader is open: if files are missing, the reader looks up the place in the checkpoint again,
+and reads there.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _Listed:
 
     @cached_property
     def versions(self) -> list[int]:
-        """The batches whose state is there, ascending."""
+        """The batches from the oldest batch that can be restored, ascending."""
         first = self.dealt.first
         oldest = None if first is None else first.oldest_restorable
         return [batch for batch in self.commits if oldest is None or batch + 1 >= oldest]
@@ -132,7 +133,7 @@ class ProviderHistory:
         return query_id_of(self.checkpoint)
 
     def attempt_at(self, version: int) -> str:
-        """The id (`unique`) of the attempt at a batch that counts. If the query goes back and runs
+        """The id (`unique`) of the attempt that counts for a batch. If the query goes back and runs
         the batch again, the id changes. Raises the errors of `read`."""
         partition, state = self._state_of(0, version)
         made = partition.made_by_batch(state)
@@ -140,7 +141,7 @@ class ProviderHistory:
         return made.unique
 
     def versions(self) -> list[int]:
-        """See StateHistory. One listing, and a second listing if the commits have changed."""
+        """See StateHistory. Costs one listing, and a second listing if the commits have changed."""
         return self._refreshed().versions
 
     def at(self, version: int) -> StateVersion:
@@ -181,7 +182,7 @@ class ProviderHistory:
         return absent_version(self.url, version, versions, f"{COMMITS}/{version}")
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """See StateHistory. Raises ChangesNotKnownError if only the state after the batch is there,
+        """See StateHistory. Raises ChangesNotKnownError if only the state after the batch is known,
         and VersionNotRetainedError if the version was deleted after `handle` was made."""
         number = handle.key_groups.start
         if number not in key_groups:
@@ -207,7 +208,8 @@ class ProviderHistory:
             return self._listed_files_of(handle)
 
     def _listed_files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
-        """As `_files_of`, by one listing. Raises ObjectMissingError for files deleted since."""
+        """The partition of a handle, and the handle's files, verified, by one listing. Raises
+        ObjectMissingError for files deleted since the listing."""
         number, batch = handle.key_groups.start, handle.epoch
         if handle.kind == "changelog":
             partition, state = self._state_of(number, batch)
@@ -218,8 +220,8 @@ class ProviderHistory:
     def _state_of(
         self, number: int, batch: int, partitions: int | None = None
     ) -> tuple[PartitionReader, StateId]:
-        """A partition as listed now, and its state after a batch, for `partitions` partitions;
-        None: for the number that the query has."""
+        """A partition as listed now, and its state after a batch. `partitions`: the number of
+        partitions that the state is for; None: the number that the query has."""
         try:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
         except VersionNotFoundError:
@@ -273,5 +275,5 @@ class ProviderHistory:
 
 
 def _partitions_in(name: str) -> int:
-    """The number of partitions in the name of a handle, see `at`."""
+    """The number of partitions in the name of a handle. `ProviderHistory.at` makes the name."""
     return int(name.rpartition("/")[0].rpartition("-")[2])

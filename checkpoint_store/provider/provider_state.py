@@ -2,8 +2,8 @@
 
 The reader finds files by lineage, verifies the bytes and applies the files in order. Nothing is
 written, and Spark is not needed. A damaged snapshot is passed over: an older snapshot and the
-changelogs after it give the same state. A damaged merged file is passed over for the files from
-which it was merged. The provider does the same.
+changelogs after it give the same state. In place of a damaged merged file, the reader uses the
+files from which it was merged. The provider does the same.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class PartitionReader:
 
     def sizes_at(self, version: int) -> tuple[int, int]:
         """The size of the files of a version's state, and the size of the version's changelog, in
-        bytes; 0 for files that are gone. Raises UnreadableStateError if only files of another
-        provider are there."""
+        bytes; 0 for files that are gone. Raises UnreadableStateError if the directory has only
+        files of another provider."""
         try:
             state = self.state_at(version, None)
         except VersionNotFoundError:
@@ -126,8 +126,8 @@ class PartitionReader:
     def state_at(
         self, version: int, uniques: Collection[str] | None, partitions: int | None = None
     ) -> StateId:
-        """The state that counts for `partitions` partitions; None: for the number that the query
-        has."""
+        """The state that counts as a version. `partitions`: the number of partitions that the state
+        is for; None: the number that the query has."""
         if partitions is None and self._files.is_rescaled_at(version):
             partitions = self._query.after(version - 1)
         if uniques is None:
@@ -144,7 +144,7 @@ class PartitionReader:
     def _whole_attempt(self, version: int, partitions: int | None) -> list[str] | None:
         """Choose among several attempts that made a version. Only an attempt that has written all
         stores of a join counts; a killed attempt may have written some of the stores. None if there
-        is no choice."""
+        are fewer than two attempts, or if no attempt has written all stores."""
         attempts = self._files.attempts_at(version, partitions)
         if len(attempts) < 2:
             return None
@@ -167,8 +167,8 @@ class PartitionReader:
         return self._files.partitions_of_batch(self.state_at(version, None))
 
     def changes(self, state: StateId) -> ProviderFile:
-        """Read the changes of the batch that made a state. Only partitions that the batch had have
-        changes."""
+        """Read the changes of the batch that made a state. Only partitions that the query had in
+        the batch have changes."""
         # Between the batch and the last rescale the query may have lacked this partition.
         state = self.made_by_batch(state) or self._files.state_at(state.version) or state
         name = self._files.changelog_of(state)
@@ -207,8 +207,8 @@ class PartitionReader:
                 damaged[unusable] = error
 
     def state_table(self, state: StateId) -> pa.Table:
-        """Read all entries of a state: `key` and `value` (structs), and `partition_id` (int32), as
-        Spark's statestore reader has them."""
+        """Read all entries of a state: `key` and `value` (structs), and `partition_id` (int32), in
+        the form of Spark's statestore reader."""
         return self._table(self.restored(state))
 
     def changes_table(self, state: StateId) -> pa.Table:
@@ -220,8 +220,8 @@ class PartitionReader:
         return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
 
     def _table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
-        """The rows that count after all files are applied, or all rows, with the columns of the
-        newest file."""
+        """The rows that count after all files are applied, or with `keeps_all` all rows; with the
+        columns of the newest file."""
         newest = files[-1]
         schemas = StateSchemas(newest.key_schema, newest.value_schema, str(newest.name))
         rows = [*self.rows(files, schemas, keeps_all)]
@@ -239,8 +239,8 @@ class PartitionReader:
         self, files: Sequence[ProviderFile], schemas: StateSchemas, keeps_all: bool = False
     ) -> Iterator[tuple[Any, Any]]:
         """Yield keys and values as arrays of structs: the rows that count after all files are
-        applied, or all rows. A row that removes its key has a null value. Raises CorruptObjectError
-        for a file whose rows have other types than `schemas`."""
+        applied, or with `keeps_all` all rows. A row that removes its key has a null value. Raises
+        CorruptObjectError for a file whose rows have other types than `schemas`."""
         for file in files:
             if file.layout != schemas.layout:
                 raise self._corrupt(file.name, f"its schemas are not those of {schemas.written_in}")

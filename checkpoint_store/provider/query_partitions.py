@@ -22,17 +22,17 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 
 @dataclass(frozen=True)
 class QueryPartitions:
-    """The numbers in the offset log, remembered once read: make a new object when the query may
-    have been rescaled. Methods raise CorruptObjectError for a damaged entry, and
-    UnsupportedFormatError for an entry of a later Spark."""
+    """The numbers of partitions in the offset log. A number that was read is remembered, so make a
+    new object when the query may have been rescaled. Methods raise CorruptObjectError for a damaged
+    entry, and UnsupportedFormatError for an entry of a later Spark."""
 
     checkpoint: ObjectStore
     _read: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
 
     def after(self, batch: int) -> int:
         """The number of partitions of the state after a batch. An entry without a number shows that
-        a rescale has begun; the next batch then has the number. Raises ObjectMissingError if
-        neither entry has a number."""
+        a rescale has begun; in this case the entry of the next batch has the number. Raises
+        ObjectMissingError if neither entry has a number."""
         for entry in (batch, batch + 1):
             noted = self.noted(entry)
             if noted is not None:
@@ -40,14 +40,14 @@ class QueryPartitions:
         raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
 
     def of_all(self, batch: int) -> int | None:
-        """The number of a query that was not rescaled between the batches: from any entry read
-        before, or from the entry of `batch`; None if that entry has no number. Raises
+        """The number of partitions of a query that was not rescaled between the batches: from any
+        entry read before, or from the entry of `batch`; None if no such entry has a number. Raises
         CorruptObjectError."""
         read = (number for number in [*self._read.values()] if number is not None)
         return next(read, None) or self.noted(batch)
 
     def noted(self, batch: int) -> int | None:
-        """The number in the entry of a batch; None if there is none."""
+        """The number in the entry of a batch; None if the entry is missing or has no number."""
         if batch not in self._read:
             self._read[batch] = self._number_in(batch)
         return self._read[batch]

@@ -45,7 +45,7 @@ def query_id_of(checkpoint: ObjectStore) -> str:
 
 
 def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:
-    """List Spark's commit log: the entries by batch, ascending. One listing."""
+    """List Spark's commit log: the entries by batch, ascending. Costs one listing."""
     commits = {info.name.rpartition("/")[2]: info for info in checkpoint.list(COMMITS)}
     return {int(name): commits[name] for name in sorted(filter(_is_number, commits), key=int)}
 
@@ -147,9 +147,10 @@ class _Operator:
 
 
 def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
-    """Read an operator from Spark's note at the begin of the query. An early release of Spark wrote
-    no note; then the directories tell the stores. The files of an only store are in the partition's
-    directory. Each of several stores has a directory below the partition's."""
+    """Read an operator from Spark's note at the beginning of the query. An early release of Spark
+    wrote no note; without a note the directories show the stores. The files of an only store are in
+    the partition's directory. Each of several stores has a directory below the partition's
+    directory."""
     directory = f"state/{operator}"
     name = _noted_in(operator)
     source = Source(checkpoint.url, name)

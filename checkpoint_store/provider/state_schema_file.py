@@ -24,8 +24,8 @@ _NEWEST = 3
 
 
 def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
-    """Parse the schemas of key and value, as JSON. `source`: for the errors. Raises
-    CorruptObjectError, UnreadableStateError for a store with column families, and
+    """Parse the schemas of key and value, as JSON. `source`: the origin of `data`, for errors.
+    Raises CorruptObjectError, UnreadableStateError for a store with column families, and
     UnsupportedFormatError for a version of a later Spark."""
     content = io.BytesIO(data)
     try:

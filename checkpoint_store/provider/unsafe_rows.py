@@ -4,9 +4,9 @@
     array  | number of elements, 8 bytes | null bits | elements, padded to 8 bytes | variable part |
     map    | bytes of the array of keys, 8 bytes | array of keys | array of values |
 
-Everything is little-endian. A value of fixed width takes the first of its field's 8 bytes; in an
-array an element takes only its own width. Any other value is in the variable part. Its field or
-element is a long, offset << 32 | size, in bytes. The offset counts from the begin of the row or
+Everything is little-endian. A value of fixed width takes the first bytes of its field's 8 bytes; in
+an array an element takes only its own width. Any other value is in the variable part. Its field or
+element is a long, offset << 32 | size, in bytes. The offset counts from the beginning of the row or
 array that contains the field or element.
 
 Rows are decoded column by column: positions are arrays, and values are taken from views of the

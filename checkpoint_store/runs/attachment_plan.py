@@ -11,10 +11,11 @@ other up to this batch, the user has to name the run that counts:
 Spark commits no epoch that lacks subtasks. So if two runs have written a committed epoch, the run
 with the whole epoch counts.
 
-A certain timeline may still be the timeline of another checkpoint. After one of two copies was
-attached, only the epochs of the attached copy count. After a query was taken back, only the query's
-later epochs count. So if a run that no longer counts wrote the same epochs with another result, the
-user has to name the run that counts, too, unless the store already belongs to this checkpoint.
+Even a timeline without contradiction may be the timeline of another checkpoint. After one of two
+copies was attached, only the epochs of the attached copy count. After a query was taken back, only
+the query's later epochs count. So the user also has to name the run that counts if a run that no
+longer counts wrote the same epochs with another result, unless the store already belongs to this
+checkpoint.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class StoredRuns:
     """The runs of an operator, as the operator's store shows the runs.
 
     `begun`: the starts of the runs; `written`: every epoch and run with any object in the store;
-    `completed`: returns a run's checkpoint at an epoch, None if the run published nothing there,
-    and raises PartialEpochError; `are_same`: returns True if two runs completed the same state at
-    an epoch.
+    `completed`: returns a run's checkpoint at an epoch, None if the run published nothing at the
+    epoch, and raises PartialEpochError; `are_same`: returns True if two runs completed the same
+    state at an epoch.
     """
 
     url: str
@@ -223,10 +224,11 @@ def _check_no_other(
     """Raise RunChoiceError if a run that does not count may have written the epochs that Spark
     committed.
 
-    Either the run completed a later committed epoch: the query was taken back, and this checkpoint
-    is from before. Or the run completed an epoch with another result, and told another location or
-    was taken back: nobody knows with which of the two epochs this checkpoint was copied or moved.
-    `is_own`: True if the store belongs to this checkpoint.
+    There are two such cases. In the first, the run completed a later committed epoch, so the query
+    was taken back, and this checkpoint is from the time before. In the second, the run completed an
+    epoch with another result, and told another location or was taken back, so nobody knows with
+    which of the two epochs this checkpoint was copied or moved. `is_own`: True if the store belongs
+    to this checkpoint.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]

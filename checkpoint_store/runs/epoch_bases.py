@@ -5,7 +5,7 @@ two epochs. The short way is enough in two cases:
 
 - the run goes on from its own epoch;
 - the run's driver has looked at the whole timeline when the query started, only the newest older
-  run has written the epoch before, and all runs told the same location of their checkpoint.
+  run has written the preceding epoch, and all runs told the same location of their checkpoint.
 
 In all other cases the host lists everything.
 """
@@ -61,7 +61,8 @@ class EpochBases:
     def before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
     ) -> CheckpointShare | None:
-        """See CompletedCheckpointStore.latest_share_before."""
+        """The share, for the key groups `asked`, of the checkpoint that `epoch` starts from; the
+        whole checkpoint if `asked` is None. See CompletedCheckpointStore.latest_share_before."""
         begun = self._starts.names()
         if run is not None:
             self._starts.check_newest_of(begun, run)
@@ -80,7 +81,8 @@ class EpochBases:
         return {*(name.directory for name in manifests), *directories}
 
     def newest_summaries(self) -> list[CheckpointSummary]:
-        """See CompletedCheckpointStore.newest_summaries."""
+        """The summaries of the newest checkpoint with a manifest. See
+        CompletedCheckpointStore.newest_summaries."""
         manifests = self._published.manifests()
         begun = self._starts.names_of(name.run_number for name in manifests)
         lineage = lineage_of(begun, (name.directory for name in manifests))
@@ -162,7 +164,8 @@ class EpochBases:
         self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool
     ) -> None:
         """Raise OvertakenRunError if an older run is past the epoch that `run` asks for. Either the
-        older run goes on, or the query was taken back and the query's driver did not see it."""
+        older run goes on, or the query was taken back and the query's driver did not notice
+        that."""
         is_stray = is_under_way and lineage.newest_run != run.number
         if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
             raise OvertakenRunError(
@@ -172,8 +175,9 @@ class EpochBases:
     def _whole_rivals(
         self, rivals: Sequence[EpochDirectory], manifests: Sequence[ManifestName]
     ) -> list[EpochDirectory]:
-        """The run that counts among several runs with the newest epoch; empty if no run published
-        anything. Raises ContradictingRunsError if nothing tells which run Spark committed."""
+        """A list of the run that counts among several runs with the newest epoch; an empty list if
+        no run published anything. Raises ContradictingRunsError if nothing tells which run Spark
+        committed."""
         whole = whole_rivals(
             rivals, lambda key: self._reader.whole_of(key, manifests), self._rivals.are_same
         )

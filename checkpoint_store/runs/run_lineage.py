@@ -24,7 +24,7 @@ each run who has gone past the run's first epoch:
 A driver takes its query back when the query starts, or `cowstate attach` takes the query back. Both
 register a new run, which has no epochs yet. Drivers of older runs may still be alive, so the new
 run also notes how far each older run had come (`cut`). If an older run writes epochs after its cut,
-these epochs count as if the older run had begun after the new run. Two conditions: the older run
+these epochs count as if the older run had begun after the new run. This holds only if the older run
 goes on from the base, and belongs to the same checkpoint. The epoch after the last committed batch
 is not cut if the epoch may have been under way, because its driver may still commit it.
 

@@ -115,8 +115,8 @@ class RunStarts:
             put_if_absent(self._store, str(name), encode_begun(run, None))
 
     def note_reached(self, run_id: str, epoch: int) -> None:
-        """Write that Spark has committed all epochs of a run before `epoch`, as the run wrote the
-        epochs. Does nothing if the run has not begun, or if the run begins with `epoch`."""
+        """Write that Spark has committed all epochs of a run before `epoch`, with the run's
+        results. Does nothing if the run has not begun, or if the run begins with `epoch`."""
         for name in self.names():
             if name.run.run_id == run_id and name.is_start and name.first_epoch < epoch:
                 reached = replace(name, way="reached", first_epoch=epoch)
@@ -127,7 +127,8 @@ class RunStarts:
         self.check_newest_of(self.names(), run)
 
     def check_newest_of(self, names: Iterable[BegunName], run: Run) -> None:
-        """As check_newest, with names from an earlier listing."""
+        """Raise RunOverError if a later run has begun (I9). `names`: the names under `begun/`, from
+        an earlier listing."""
         newest = max(names, key=lambda name: name.run.number, default=None)
         if newest is not None and newest.run.number > run.number:
             number, epoch = newest.run.number, newest.first_epoch
@@ -135,5 +136,5 @@ class RunStarts:
 
     def check_checkpoint(self, checkpoint: str) -> None:
         """Raise StoreOfOtherCheckpointError if the store belongs to another location than
-        `checkpoint`: one listing, see check_location."""
+        `checkpoint`. Costs one listing, and a read if the locations differ."""
         check_location(self._store, self.names(), checkpoint)

@@ -13,8 +13,8 @@ from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.errors import PartialEpochError
 
-# Returns a run's checkpoint at an epoch, None if the run published nothing there.
-# Raises PartialEpochError.
+# Returns a run's checkpoint at an epoch, None if the run published nothing at the epoch. Raises
+# PartialEpochError.
 Completed = Callable[[EpochDirectory], CompletedCheckpoint | None]
 AreSame = Callable[[CompletedCheckpoint, CompletedCheckpoint], bool]
 
@@ -23,9 +23,9 @@ def whole_rivals(
     directories: Iterable[EpochDirectory], completed: Completed, are_same: AreSame
 ) -> list[EpochDirectory]:
     """The runs that completed the epoch, in the given order. Of runs with the same result, only the
-    first is listed. If several runs are listed, nobody can tell which run counts. If none is, no
-    run published anything. `directories`: the runs of one epoch. Raises PartialEpochError if runs
-    published only parts of the epoch (I5)."""
+    first is listed. If several runs are listed, nobody can tell which run counts. If the list is
+    empty, no run published anything. `directories`: the runs of one epoch. Raises PartialEpochError
+    if runs published only parts of the epoch (I5)."""
     whole: list[tuple[EpochDirectory, CompletedCheckpoint]] = []
     partial: PartialEpochError | None = None
     for directory in directories:

@@ -23,7 +23,8 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def same_values(left: Any, right: Any) -> _Flags:
-    """For each place of two arrays of one type and length: True if both values are equal."""
+    """Compare two arrays of the same type and length. True at each place where both values are
+    equal."""
     valid = _valid(left) & _valid(right)
     if pa.types.is_struct(left.type):
         same = np.ones(len(left), np.bool_)
@@ -68,8 +69,8 @@ def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, 
 
 
 def _is_compared(arrow_type: pa.DataType) -> bool:
-    """True if `equal` gives the wanted result for the type. For floats `equal` says that NaN
-    differs from NaN."""
+    """True if pyarrow's `equal` compares values of the type as `same_values` has to. For floats
+    `equal` says that NaN differs from NaN."""
     return not (
         pa.types.is_floating(arrow_type)
         or pa.types.is_null(arrow_type)

@@ -1,7 +1,7 @@
-"""Changes of states with elements: rows of whole lists, maps and values, from rows of elements.
+"""Conversion of rows of elements to rows of whole lists, maps and values, to compute changes.
 
-An element expires with the first version whose batch time reaches the element's time, even if no
-version removes the element.
+An element expires with the first version whose batch time reaches the element's time of expiry,
+even if no version removes the element.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def whole_rows(
 
     `base`, `rows`: as in `fold_changes`, but with rows of elements. If elements expire, `base` is
     the whole state. `base_ms`: the time of the base. `times`: the times of all versions, in order.
-    The row of a key in a version has everything that the version left of the key, or deletes the
-    key.
+    The row of a key in a version has all elements that the key has after the version, or deletes
+    the key.
     """
     key_names = column_names(shape.key_schema_json)
     state = live_elements(fold_elements(base, key_names), base_ms)

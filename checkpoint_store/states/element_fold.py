@@ -1,4 +1,4 @@
-"""Rows of list and map states, and of values that expire: folded by element, and put together.
+"""Folds the rows of lists, maps and expiring values by element, and joins the elements of a key.
 
 In files each element has a row, see `element_columns`. Here a row has the columns
 
@@ -66,9 +66,9 @@ def element_fields(kind: str, shown: Sequence[pa.Field[Any]]) -> list[pa.Field[A
 
 
 def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> pa.Table:
-    """Convert the rows of a state to rows of elements. `schema`: key columns of `rows`, and
-    `element_fields`. `column`: the state's column of `rows`, None if the file has no such
-    column."""
+    """Convert the rows of a state to rows of elements. `schema`: the key columns of `rows`, and the
+    columns of `element_fields`. `column`: the state's column of `rows`, None if the file has no
+    such column."""
     keys = [name for name in schema.names if name in rows.column_names]
     kept = rows.select([*keys, KEY_GROUP_COLUMN, OP])
     if column is None:
@@ -87,7 +87,8 @@ def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> p
 
 
 def _value_of_key(column: Any, value_type: Any) -> tuple[Any, Any]:
-    """Element 0 of each key with a value, and the value without the expiry."""
+    """The element of each key, 0 if the key has a value and null otherwise; and the values without
+    their expiry."""
     absent = pc.is_null(column)
     elements = pc.if_else(absent, pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64()))
     return elements, evolved(column, value_type)
@@ -115,8 +116,9 @@ def fold_elements(
 ) -> pa.Table:
     """The last row of each element, without elements that were cleared later.
 
-    `keep_tombstones`: keeps rows that delete, too, and the last row that clears a key, in front of
-    all later rows of the key. Folding the result with later rows then equals folding all rows.
+    With `keep_tombstones` the result also has rows that delete, and the last row that clears a key,
+    in front of all later rows of the key; folding the result with later rows equals folding all
+    rows.
     """
     owners = key_codes(rows, key_names)
     # A row that clears has a null element, and so differs from the rows of elements.
@@ -129,8 +131,9 @@ def fold_elements(
 def are_last(
     owners: _Numbers, elements: _Numbers, clears: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Flag the rows that are last of their element, and not before the owner's last clear. Owners
-    and elements are small numbers. All rows of an element have one owner."""
+    """Flag each row that is the last row of its element and does not come before the last clear of
+    its owner. `owners`, `elements`: for each row, the number of its key and of its element; the
+    numbers are small. All rows of an element have one owner."""
     places = np.arange(len(owners))
     last_clear = np.full(owners.max(initial=-1) + 1, -1)
     np.maximum.at(last_clear, owners[clears], places[clears])

@@ -2,8 +2,8 @@
 
 A writer's watermark is the greatest event time of the rows that the writer has written, less the
 delay that rows may have. The watermark of the state is the least of the writers' watermarks, and
-never goes back. A row before the watermark is late, as in Spark. A writer that never wrote a row
-holds nobody back.
+never goes back. A row before the watermark is late, as in Spark. A writer that has not written a
+row yet has no watermark, and is left out.
 """
 
 from __future__ import annotations

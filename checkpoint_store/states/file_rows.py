@@ -57,7 +57,8 @@ def read_files_of_each(
     key_groups: KeyGroupRange,
     taken: Callable[[Batches], pa.Table],
 ) -> list[list[pa.Table]]:
-    """As `read_files`, for the files of several versions. All files are read at once."""
+    """Apply `taken` to the files of several versions: for each version, to each file with rows of
+    the key groups, in order. All files are read at once."""
     pieces = [_pieces(files_of(files, key_groups)) for files in versions]
     read = in_parallel(
         lambda handles: taken(_read_pieces(history, handles, key_groups)),
@@ -88,7 +89,7 @@ def _read_pieces(
 
 
 def _is_of_any(column: Any, pieces: Sequence[StateHandle]) -> Any:
-    """For each key group of `column`: True if a handle has the key group."""
+    """Flag the rows whose key group is in a handle. `column`: the key group of each row."""
     of_each = (
         pc.and_(
             pc.greater_equal(column, handle.key_groups.start),

@@ -41,7 +41,8 @@ def value_codes(column: Any) -> npt.NDArray[np.int64]:
 
 
 def _joined(codes: Sequence[npt.NDArray[np.int64]], count: int) -> npt.NDArray[np.int64]:
-    """One code for several codes of a row: equal if all codes are equal."""
+    """Join the codes of each row to one code. Two rows have the same code if all their codes are
+    equal."""
     joined = codes[0] if codes else np.zeros(count, np.int64)
     for next_codes in codes[1:]:
         # The two codes are the digits of one number, so different pairs make different numbers.

@@ -98,10 +98,10 @@ def _bytes_hashes(array: Any) -> Hashes:
     offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
     text = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    # words[i] are the eight bytes from byte i on, since a value begins at any byte. The last word
-    # of a value may reach into the next value, and for the last value into the padding:
+    # words[i] are the eight bytes from byte i on, because a value may begin at any byte. The last
+    # word of a value may reach into the next value, and for the last value into the padding:
     #
-    #     bytes      a b c d e f g h i|J K L M N O P      a value of nine bytes, and the next one
+    #     bytes      a b c d e f g h i|J K L M N O P      a value of nine bytes, and the next value
     #     its words  a b c d e f g h
     #                                i J K L M N O P      shifted left by 7 bytes: the i alone
     #

@@ -1,5 +1,5 @@
-"""States that a process has read, kept in memory for the next changes. A reader of a state then
-reads only the rows added since (I7).
+"""States that a process has read, kept in memory to compute the next changes. A reader of a kept
+state reads only the rows added since the state was kept (I7).
 
     KnownState    the rows of one state at one version; finds the rows of given keys
     KnownStates   several known states, within a bound of bytes
@@ -38,7 +38,8 @@ _STATES_OF_PART = 3
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """The part of a state in a known state: some key groups, with rows of the shape."""
+    """The part of a state that a known state holds: some key groups, with rows of the form
+    `shape`."""
 
     url: str
     shape: StateShape
@@ -48,7 +49,7 @@ class StatePart:
 @dataclass(frozen=True)
 class _IndexedRows:
     """Rows in the order in which they apply. `hashes`: the hashes of the keys, sorted. `places`:
-    the place of the row for each hash."""
+    for each hash, the place of its row in `rows`."""
 
     rows: pa.Table
     hashes: Hashes
@@ -71,7 +72,7 @@ class _IndexedRows:
 
 @dataclass(frozen=True)
 class KnownState:
-    """The state of the files of a version. `files`: all files, in the order in which files apply.
+    """The state at a version. `files`: all files of the state, in the order in which files apply.
     `added`: the files that the version itself added."""
 
     version: int
@@ -81,7 +82,8 @@ class KnownState:
     added: tuple[StateHandle, ...] = ()
 
     def is_of(self, files: tuple[StateHandle, ...], added: tuple[StateHandle, ...]) -> bool:
-        """True if this is the state of a version with the files `files` and `added` now.
+        """True if this is the state of a version that now has the files `files`, and that added
+        `added`.
 
         A version has other files after a compaction. But the files added by the version itself are
         never replaced, and no other version has added the same files.
@@ -130,7 +132,7 @@ class KnownState:
         return replace(self, version=version, files=files, parts=parts_now, added=added)
 
     def _folded(self, rows: pa.Table, *, whole: bool) -> pa.Table:
-        """Fold rows. `whole`: nothing comes before the rows."""
+        """Fold rows. `whole`: the state has no rows before `rows`."""
         if self.rules.ignores_nulls and not whole:
             # Folding a delete and later puts makes one put, which hides the delete. A null in the
             # put would then keep the value of an older table, although the delete removed the
@@ -138,7 +140,8 @@ class KnownState:
             return rows
         folded = fold_state(rows, self.rules, keep_tombstones=True)
         if whole and not self.rules.sequenced:
-            # A tombstone hides rows of older tables and late rows to come. Here are none.
+            # A tombstone hides rows of older tables and late rows to come. Here there are no such
+            # rows.
             folded = folded.filter(pc.equal(folded[OP], pa.scalar(PUT)))
         return folded
 
@@ -150,9 +153,10 @@ class KnownState:
 
 
 class KnownStates:
-    """Known states within a bound of bytes, which every call gives. The least recently used state
-    goes first. A part keeps the last few states: the start of a batch, for reading the batch again,
-    the end of the batch, and the state of a reader that is behind. Safe for several threads."""
+    """Known states, together within `most_bytes`, the bound that the calls give. The least recently
+    used state goes first. For each part the last few states are kept: the state before a batch, to
+    read the batch again; the state after the batch; and the state of a reader that is behind. Safe
+    for several threads."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
@@ -166,7 +170,7 @@ class KnownStates:
             return self._held()
 
     def get(self, part: StatePart, version: int) -> KnownState | None:
-        """The newest known state of a part, up to `version`; None if there is none."""
+        """The newest known state of a part, up to `version`; None if no such state is known."""
         with self._lock:
             states = self._states.get(part, ())
             older = [state for state in states if state.version <= version]
@@ -206,8 +210,8 @@ class KnownStates:
         return sum(rows.values())
 
     def _drop_one(self) -> None:
-        # Further states of a part go first: without its last state all files of the part are read
-        # again.
+        # A part that has several states loses a state first: once a part has no state, all files of
+        # the part are read again.
         for part, states in self._states.items():
             if len(states) > 1:
                 self._states[part] = states[1:]

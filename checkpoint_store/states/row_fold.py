@@ -11,15 +11,16 @@ Rows are in the order in which they apply. Two keys are equal if all their colum
 equals null, and NaN equals NaN. The rules:
 
     plain          the last row of a key wins; a delete removes the key
-    sequenced      a row is late and does not count if an earlier row of the key has a greater
+    sequenced      a row is late, and changes nothing, if an earlier row of the key has a greater
                    sequence; of equal sequences the later row wins. Deletes have sequences, too, so
                    a state keeps its deletes as tombstones if more rows will be applied
-    ignores_nulls  a put with null in a column keeps the column's value since the last delete
+    ignores_nulls  a put with null in a column keeps the value that the column of the key has had
+                   since the key's last delete
 
 Rows of a list or map state are rows of elements, with the columns and rules of `element_fold`.
 
-A fold is exact for rows that begin with the first row of the state: a put alone does not show
-whether a delete came before.
+A fold is exact only if the rows begin with the first row of the state, because a put does not show
+whether a delete came before the put.
 """
 
 from __future__ import annotations
@@ -171,10 +172,11 @@ def concat_rows(tables: Sequence[pa.Table], shape: StateShape, schema: pa.Schema
 
 
 def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) -> pa.Table:
-    """One row for each key, or each element, in the order of the winning rows.
+    """Fold rows to one row for each key, or for each element, in the order of the winning rows.
 
-    Has the key columns and the value columns. `keep_tombstones`: has all columns of `rows`, and
-    deleted keys, too. Folding the result with later rows then equals folding all rows.
+    The result has the key columns and the value columns. With `keep_tombstones` the result has all
+    columns of `rows`, and rows of deleted keys, too; folding it with later rows equals folding all
+    rows.
     """
     if rules.has_elements:
         folded = fold_elements(rows, rules.key_names, keep_tombstones)
@@ -191,16 +193,17 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
     """The changes that each version in `rows` made to `base`: columns of the state, `_change_type`,
     `_commit_version`.
 
-    `base` has the rows of the state before, with tombstones; keys that `rows` lacks do not matter.
-    `rows` are in the order of their versions. The change of a key in a version is one of
+    `base` has the rows of the state before, with tombstones. Rows of keys that are not in `rows`
+    have no effect. `rows` are in the order of their versions. The change of a key in a version is
+    one of
 
         insert                              the key was not there
         update_preimage, update_postimage   a value has changed
         delete                              with the values that the key had
         (nothing)                           the key is as before
 
-    Ordered by version, within a version by key (keys in the order of their first row), a preimage
-    before its postimage.
+    The changes are ordered by version, and within a version by key (keys in the order of their
+    first row). A preimage comes before its postimage.
     """
     before = pa.repeat(pa.scalar(_BASE_VERSION, pa.int64()), base.num_rows)
     everything = pa.concat_tables(
@@ -217,12 +220,13 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
-    """The changes of one version, computed from its own rows only: the columns, and `_change_type`.
+    """The changes of one version, computed from its rows only: columns of the state,
+    `_change_type`.
 
-    As `fold_changes`, but the state before the version is not known. So every put is an
-    update_postimage, even a put that changes nothing, and every delete is a delete with null
-    values. For plain states only: in other states earlier rows decide which rows count. The changes
-    have the order of the winning rows, see `_winners`.
+    The state before the version is not known. So every put is an update_postimage, even a put that
+    changes nothing, and every delete is a delete with null values. For plain states only, because
+    in other states the result for a key depends on earlier rows, too. The changes have the order of
+    the winning rows, each the last row of its key.
     """
     assert not rules.sequenced, "which rows are late depends on those before"
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
@@ -238,8 +242,9 @@ def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
-    """True if hashes show that all keys differ, as mostly in one version. Comparing hashes is
-    faster than comparing keys. Two keys with one hash only cost the comparison of keys."""
+    """True if hashes show that all keys differ, which is usual within one version. Comparing hashes
+    is faster than comparing keys. If two keys have one hash, the result is False, and the caller
+    compares the keys."""
     hashes = np.sort(key_hashes(rows, key_names))
     return bool((hashes[1:] != hashes[:-1]).all())
 
@@ -250,7 +255,8 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa
 
 
 def are_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> Any:
-    """For each row: True if the key of the row is in `keys`. See `rows_of_keys`."""
+    """For each row: True if the key of the row is in `keys`. Both tables have the columns
+    `key_names` and `_op`."""
     keys_then_rows = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
     # Codes number keys in the order of appearance, so the keys of `keys` have the lowest codes.
     codes = key_codes(keys_then_rows, key_names)
@@ -259,7 +265,7 @@ def are_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> Any
 
 
 def distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> pa.Table:
-    """One row of each key, with the columns `key_names` and `_op`. `_op` is there because
+    """One row of each key, with the columns `key_names` and `_op`. The result has `_op` because
     `key_names` may be empty, and a table without columns has no rows."""
     codes = key_codes(rows, key_names)
     # Codes ascend in the order of appearance, so a key is new where the greatest code grows.
@@ -451,6 +457,6 @@ def _struct_column(rows: pa.Table, state: str) -> Any:
 
 
 def _struct_field(row: Any, name: str) -> Any:
-    """The column of a struct; None if there is none."""
+    """A field of the structs in `row`; None if there is no such field."""
     index = -1 if row is None else row.type.get_field_index(name)
     return None if index < 0 else pc.struct_field(row, [index])

@@ -28,7 +28,7 @@ from checkpoint_store.states.event_time import NO_WATERMARKS, WriterWatermarks
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A readable version, and the time of its commit (ms since 1970; grows).
+    """A readable version, and the time of its commit (ms since 1970; greater for later versions).
 
     `watermark_ms`: event time that all writers have reached (ms since 1970), None if the rows have
     no event time; see event_time. `failed_upkeep`: how often the table's writer has failed to fold
@@ -95,7 +95,8 @@ class StateVersion:
         base        version on which this version was built, None for the first version
         now_ms      time of the version's batch, in ms since 1970: everything with an expiry up to
                     this time is gone; None: nothing has expired
-        regroups    `state` has keys in other key groups than `changes` and the version before
+        regroups    in `state` keys are in other key groups than in `changes` and in the version
+                    before
         partitions  number of partitions of `state`, if a rescale may change the number; else None
     """
 
@@ -140,8 +141,9 @@ class StateHistory(Protocol):
 
 
 def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[int]) -> int | None:
-    """Find a lost version after `start`: one of the `later` versions was built on the lost version.
-    The changes then do not lead from `start` to the last version. None if no version is lost."""
+    """Find a lost version: a version after `start` that is not in `versions`, although one of the
+    `later` versions was built on it. Without the lost version, the changes do not lead from `start`
+    to the last version. None if no version is lost."""
     bases = (version.base for version in later)
     return next((b for b in bases if b is not None and b > start and b not in versions), None)
 

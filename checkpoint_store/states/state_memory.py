@@ -1,9 +1,9 @@
 """The states that a process keeps in memory between two looks at a store.
 
-A reader that follows a state asks for the changes since the last version that the reader saw. The
-state at that version is then in memory, and only the files of the changes are read. If another
-process has followed the state meanwhile, the state in memory is behind. Then the changes between
-are read, unless reading the whole state takes less.
+A reader that follows a state asks for the changes since the last version that the reader saw. If
+the state at that version is in memory, only the files of the changes are read. If another process
+has followed the state meanwhile, the state in memory is behind. In this case the changes since the
+state in memory are read, too, unless reading the whole state takes less.
 """
 
 from __future__ import annotations

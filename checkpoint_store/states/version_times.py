@@ -1,7 +1,7 @@
 """Finds the version for a time. Times grow with the versions.
 
-The commit time of a damaged or lost version is unknown, but later than the time of the version
-before. A time at which such a version may have been the newest is an error; every other time is
+The commit time of a damaged or lost version is unknown, but later than the time of the preceding
+version. A time at which such a version may have been the newest is an error; every other time is
 answered.
 """
 
@@ -25,7 +25,7 @@ class VersionTimes:
         self._versions = versions
 
     def newest_at(self, timestamp_ms: int) -> int:
-        """The newest version at a time.
+        """Return the version that was the newest at a time.
 
         Raises TimestampOutOfRangeError for a time before the oldest version, or after the newest
         version: a version that is still to come may be the answer. Raises VersionMissingError if
@@ -42,7 +42,7 @@ class VersionTimes:
         return version
 
     def first_since(self, timestamp_ms: int) -> int | None:
-        """The first version committed at a time or later; None if there is none yet."""
+        """The first version committed at a time or later; None if there is no such version yet."""
         place = bisect_left(self._places, float(timestamp_ms), key=self._time_up_to)
         later = self._versions[place:][:1]
         if place and not (later and self._time_up_to(place) == timestamp_ms):

@@ -1,4 +1,5 @@
-"""Encodes and decodes the JSON documents of a table. Pure. See document."""
+"""Encodes and decodes the JSON documents of a table. Pure. The module `document` draws the envelope
+of a document."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """Folds the files of a table's state to fewer files, so that reads stay fast.
 
 A commit adds a file for each task, and a reader applies all files of the state. So now and then the
-newest files of the state are folded to one file. The fold stops at an older file so much larger
-that its turn has not come. A row is then rewritten about log(state / commit) times, and a state has
-about `MergeBounds.files` times as many files.
+newest files of the state are folded to one file. The fold stops at an older file that is much
+larger than the newer files. A row is then rewritten about log(state / commit) times, and a state
+has about `MergeBounds.files` times as many files.
 
 If the fold goes back to the first file, the result is the whole state: a snapshot without deleted
-keys. With a sequence a snapshot keeps deleted keys, so that late rows go on losing. If nulls keep
-the values of a key, a put alone does not show whether a delete came before. Then all files are
-folded, or none.
+keys. If the table has a sequence, a snapshot keeps deleted keys, so that late rows stay late. If
+nulls keep the values of a key, all files are folded or none, because a put alone does not show
+whether a delete came before.
 
-A state larger than `MergeBounds.bytes` is for `compact_key_groups`. A job runs `compact_key_groups`
-for ranges of key groups, on any machine, and publishes a TableCompaction.
+A commit folds at most `MergeBounds.bytes`. For a larger state, a job runs `compact_key_groups` for
+ranges of key groups, on any machine, and publishes a TableCompaction.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: 
 def merge_files(
     table: TableStore, version: TableVersion, bounds: MergeBounds
 ) -> tuple[StateHandle, ...]:
-    """Fold some files of a version that is about to be committed. Returns the files of the state;
-    the same files if a file is damaged or missing, because the version is complete without
-    folding."""
+    """Fold some files of a version that is about to be committed. Return the files of the state
+    after the fold. If a file is damaged or missing, return the files of the version unchanged,
+    because the version is complete without folding."""
     metadata = table.metadata()
     assert metadata is not None, "the table was opened"
     shape = shape_of(metadata, version.schema_json)
@@ -119,8 +119,8 @@ def folded(
     *,
     whole: bool,
 ) -> pa.Table:
-    """Fold the rows of files, and return rows in the form of a file. `whole`: nothing came before
-    the files."""
+    """Fold the rows of files, and return rows in the form of a file. `whole`: the files begin with
+    the first file of the state."""
     schema = flat_schema(shape)
     flat = flatten(shape, schema)
     needed = files_of(files, key_groups)

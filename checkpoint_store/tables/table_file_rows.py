@@ -50,8 +50,8 @@ def file_schema(
 
 def row_structs(columns: Sequence[Any], row_type: pa.DataType, present: Any) -> pa.Array[Any]:
     """Build the column `row` from columns (ChunkedArrays): a struct where `present` (a
-    BooleanArray) is true, else null. Built from buffers, because a struct without fields gets no
-    length from arrays."""
+    BooleanArray) is true, else null. The struct is built from buffers, because a struct without
+    fields gets no length from arrays."""
     children = [
         pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         for column in columns
@@ -62,7 +62,7 @@ def row_structs(columns: Sequence[Any], row_type: pa.DataType, present: Any) -> 
 
 
 def file_rows(rows: pa.Table, shape: StateShape) -> pa.Table:
-    """Convert rows that `row_fold` made of a table's files to the form of a file."""
+    """Convert rows that `row_fold` made of a table's files to the columns of a file."""
     keys = column_names(shape.key_schema_json)
     values = column_names(shape.value_schema_json)
     schema = file_schema(

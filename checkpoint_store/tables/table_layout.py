@@ -31,8 +31,9 @@ _BATCH = re.compile(rf"{DATA}/(?!\.{{1,2}}/)(?P<writer>[^/]+)/(?P<batch>\d{{19}}
 
 
 def may_be_beside_a_table(name: str) -> bool:
-    """True if an object or directory of this name may lie in a table's directory: the name is a
-    table's, or begins with `_` or `.` and so is no data, as in Spark."""
+    """True if an object or directory of this name may lie in a table's directory: the name is one
+    of a table's own names, or begins with `_` or `.`, by which Spark recognizes names without
+    data."""
     return name in (TABLE, VERSIONS, COMPACTIONS, DATA) or name.startswith(("_", "."))
 
 
@@ -89,7 +90,7 @@ def parse_batch_directory(name: str) -> BatchDirectory | None:
 
 
 def parse_table_file(name: str) -> BatchDirectory | None:
-    """The batch directory in the name of a file of rows; None if the name is not a file of rows."""
+    """The batch directory in the name of a file of rows; None for the name of anything else."""
     file = parse_state_file_name(name)
     if file is None or file.kind == "alive":
         return None

@@ -1,14 +1,15 @@
-"""The possible orphans of a table, and the objects needed by versions (I8). See deletion.
+"""The possible orphans of a table, and the objects needed by versions (I8). `deletion` defines the
+words.
 
 Files of rows may be orphans: files of killed writers, of abandoned commits, and of unused
-compactions. Signs of life are always orphans. Each object counts as old as the newest object of its
-batch, so a batch stays whole as long as a writer writes the batch, see unnamed_files. A version
-needs the files named in the version; a compaction likewise. While a version is lost, every file
-counts as needed, because the lost version may have named the file.
+compactions. Signs of life are always orphans. Each object is taken to be as old as the newest
+object of its batch, so a batch stays whole as long as a writer writes the batch, see unnamed_files.
+A file is needed if a version or a compaction names the file. While a version is lost, every file is
+needed, because the lost version may have named the file.
 
-A damaged version counts as needing every file that it may name: files of compactions of the version
-or of an older version, files of batches committed according to the next version, and all files of
-writers unknown to the next version, such as batch jobs.
+A damaged version needs every file that it may name: files of compactions of the version or of an
+older version, files of batches committed according to the next version, and all files of writers
+unknown to the next version, such as batch jobs.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def _is_ours(name: str) -> bool:
 def _by_damaged(
     numbers: Sequence[int], versions: Sequence[TableVersion | CorruptObjectError | None]
 ) -> IsNeeded:
-    """Make a function: True if a damaged version may name the file. The function decides by names
-    and not by times, because restoring a backup changes the times."""
+    """Make a function of a file's name: True if a damaged version may name the file. The function
+    decides by names and not by times, because restoring a backup changes the times."""
     damaged = [n for n, read in enumerate(versions) if isinstance(read, CorruptObjectError)]
     if not damaged:
         return lambda name: False

@@ -1,10 +1,10 @@
-"""Retention of the versions of a table (I8). See deletion for the words.
+"""Retention of the versions of a table (I8). `deletion` defines the words.
 
 The versions that name a file follow each other without a gap: once a version does not name the
 file, no later version does. So a file of an expired version is needed only if the oldest retained
 version names the file. Retention reads the expired versions and the oldest retained version.
-Versions are deleted before files, one after the other, the oldest first: a version missing between
-others counts as lost.
+Versions are deleted before files, one after the other, the oldest first, because a version that is
+missing between other versions is taken for lost.
 
 A damaged version is passed over. The oldest retained version must be readable, so a few more
 versions may be retained. A file that only a damaged version named becomes an orphan.
@@ -66,9 +66,9 @@ class TableRetention:
     def _oldest_retained(
         self, numbers: Sequence[int], wanted: int, most: int
     ) -> TableVersion | None:
-        """Choose the oldest retained version: a readable version with `wanted` versions before,
-        rather fewer than more, and `most` at most. None if another process deletes versions
-        meanwhile."""
+        """Choose the oldest version to retain: a readable version with `wanted` older versions,
+        else with fewer, else with more, but with at most `most`. None if another process deletes
+        versions meanwhile."""
         damage: list[CorruptObjectError] = []
         for count in (*range(wanted, 0, -1), *range(wanted + 1, most + 1)):
             read = self._table.version_or_damage(numbers[count])

@@ -63,7 +63,7 @@ def _types(schema_json: str) -> dict[str, Any]:
 
 
 def _by_name(described: Any) -> Any:
-    """A type with the fields of structs in the order of names. Fields that share a name stay in
+    """A type with the fields of its structs sorted by name. Fields that share a name stay in
     order."""
     if isinstance(described, list):
         return [_by_name(part) for part in described]

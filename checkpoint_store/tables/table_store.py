@@ -4,9 +4,10 @@
     one committer      puts versions/<n>.json, which names the files: now the table has the files
 
 The writer that first creates a version's name owns the version. Any other writer finds the name
-taken, and tries the next version on top. If a store cannot tell that a name is taken, the writer
-reads the version back to see whose bytes are there. A version overwritten after that read is lost.
-On such a store only the rule of one writer protects from two commits at the same instant.
+taken, and tries again with the next version. If a store cannot tell that a name is taken, the
+writer reads the version back to see whose bytes are there. A version overwritten after that read is
+lost. On such a store, only the rule that a table has one writer protects from two commits at the
+same instant.
 
 A table has one writer: the streaming query whose batches are in the table. Any other writer is
 refused before its commit (I9). A batch that is already in the table changes nothing (I6), so a
@@ -102,8 +103,9 @@ class TableCommit:
         takes_over      a table of another query is taken over
         writers         number of tasks that wrote
         watermarks_ms   progress in event time, by task; only tasks with event times are listed
-        after_all       the query writes every batch, so the batch before is in the table
-        written_since   time of writing of the first file, in seconds since 1970; None: lately
+        after_all       the query writes every batch, so the preceding batch is in the table
+        written_since   time at which the first file was written, in seconds since 1970; None:
+                        a short time ago
     """
 
     writer: str
@@ -123,7 +125,8 @@ Finish = Callable[[TableVersion], TableVersion]
 
 
 def pause_between_tries(number: int) -> None:
-    """Wait for a random part of a growing time, so that writers do not come back at once."""
+    """Wait for a random part of a growing time, so that writers do not all come back at the same
+    time."""
     time.sleep(random.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**number)))
 
 
@@ -165,8 +168,8 @@ class TableStore:
         return self._metadata
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
-        """Create the table, or check that the existing table is the same. Raises the errors of
-        `check`."""
+        """Create the table, or check that the existing table has the same options. Raises the
+        errors of `check`."""
         self.check(metadata)
         data = read_or_create(self._store, object_names.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, object_names.TABLE))
@@ -175,7 +178,7 @@ class TableStore:
         return stored
 
     def check(self, metadata: TableMetadata) -> None:
-        """Check that this table is here, or could be created here.
+        """Check that a table with these options is here, or could be created here.
 
         Raises TableMismatchError, which names the option and both values; NotATableError if the
         place is taken by an operator's store or by foreign objects; ObjectMissingError if there are
@@ -187,7 +190,8 @@ class TableStore:
 
     def stored(self) -> TableMetadata | None:
         """The metadata in the store; None if there is no table, and a table may be created here.
-        Raises NotATableError and ObjectMissingError, as `check`."""
+        Raises NotATableError if the place is taken, and ObjectMissingError if there are versions
+        but no `table.json`."""
         stored = self.metadata()
         if stored is None and self.versions():
             # A create writes the metadata first, so the metadata is looked for again after the
@@ -220,7 +224,7 @@ class TableStore:
         return sorted(list_named(self._store, object_names.VERSIONS, layout.parse_version))
 
     def read_version(self, number: int) -> TableVersion | None:
-        """Read a version; None if the version is not there. Raises CorruptObjectError,
+        """Read a version; None if the version does not exist. Raises CorruptObjectError,
         UnsupportedFormatError."""
         name = layout.version_name(number)
         try:
@@ -230,13 +234,14 @@ class TableStore:
         return decode_version(data, Source(self.url, name, number))
 
     def newest(self) -> TableVersion | None:
-        """The newest version, never an older version in its place; None if there is none. Raises
-        the errors of `read_version`."""
+        """The newest version, never an older version in its place; None if there is no version.
+        Raises the errors of `read_version`."""
         numbers = self.versions()
         return self._read_listed(numbers[-1]) if numbers else None
 
     def version_or_damage(self, number: int) -> TableVersion | CorruptObjectError | None:
-        """A version, or its damage, logged once; None if the version is gone."""
+        """A version, or the error of a damaged version, which is logged once; None if the version
+        is gone."""
         try:
             return self.read_version(number)
         except CorruptObjectError as error:
@@ -244,15 +249,15 @@ class TableStore:
             return error
 
     def _read_listed(self, number: int) -> TableVersion:
-        """Read the newest version of a listing, which retention never deletes."""
+        """Read the newest version of a listing. Retention never deletes this version."""
         version = self.read_version(number)
         if version is None:
             raise ObjectMissingError(self.url, layout.version_name(number), number)
         return version
 
     def compactions(self) -> tuple[TableCompaction, ...]:
-        """All compactions: one listing, and a read of each new compaction. A damaged compaction is
-        passed over, because versions themselves name every needed file."""
+        """All compactions. Costs one listing, and a read of each new compaction. A damaged
+        compaction is passed over, because versions themselves name every needed file."""
         compactions: dict[CompactionName, TableCompaction | None] = {}
         for name in list_named(self._store, object_names.COMPACTIONS, layout.parse_compaction):
             if name in self._known_compactions:
@@ -317,11 +322,11 @@ class TableStore:
 
         Versions are listed once. If the listing may be old, the next version is read by its name.
         `finish` may replace the files of the new version's state by files with the same content,
-        and may change `failed_upkeep`, taken from the version before. `finish` is called once: a
-        version built anew keeps its files. Raises ConflictingWriterError, TableSchemaError,
-        LostVersionError, LostFilesError, UncertainCommitError, CorruptObjectError, and
-        WrittenTwiceError if one run of a query writes a batch again, which is no repetition after a
-        failure.
+        and may change `failed_upkeep`, taken from the version before. `finish` is called only once:
+        if the version has to be built anew, the files stay the same. Raises ConflictingWriterError,
+        TableSchemaError, LostVersionError, LostFilesError, UncertainCommitError,
+        CorruptObjectError, and WrittenTwiceError if one run of a query writes a batch again, which
+        is no repetition after a failure.
         """
         newest = self._newest_for(commit)
         for number in range(_COMMIT_TRIES):
@@ -340,7 +345,8 @@ class TableStore:
         raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
 
     def _newest_for(self, commit: TableCommit) -> TableVersion | None:
-        """The newest version, on which a commit may build."""
+        """The newest version, None if there is no version. Raises ConflictingWriterError or
+        LostVersionError if `commit` may not follow the version."""
         newest = self.newest()
         try:
             self._check_may_follow(newest, commit)
@@ -353,7 +359,8 @@ class TableStore:
         return newest
 
     def _after(self, version: TableVersion | None) -> TableVersion | None:
-        """The newest version that follows `version`, found by names; None if there is none."""
+        """The newest version that follows `version`, found by names; None if there is no later
+        version."""
         newest, number = None, 0 if version is None else version.version + 1
         while (later := self.read_version(number)) is not None:
             newest, number = later, number + 1
@@ -376,7 +383,7 @@ class TableStore:
 
     def _check_nothing_lost(self, newest: TableVersion | None, commit: TableCommit) -> None:
         """Raise LostVersionError if the query writes all its batches and has files of a batch that
-        no version holds: then a version is gone."""
+        no version holds, because in that case a version is gone."""
         last_batch = None if newest is None else newest.batches.get(commit.writer)
         expected = 0 if last_batch is None else last_batch + 1
         if not commit.after_all or commit.batch <= expected:
@@ -428,8 +435,9 @@ class TableStore:
     def _put_version(
         self, version: TableVersion, before: TableVersion | None, commit: TableCommit
     ) -> bool:
-        """Put a version. False if another version took the name, or if retention had deleted the
-        number before the put. In the latter case the version is deleted again, see late_commits."""
+        """Put a version. Return False if another version took the name, or if retention had deleted
+        the number before the put. In the latter case the version is deleted again, see
+        late_commits."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False

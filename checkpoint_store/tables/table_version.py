@@ -5,9 +5,9 @@
     compactions/<version>-<unique>.json    TableCompaction: the same state in fewer files
 
 A version names every file of the state at the version and, separately, the files added by the
-version itself (I2). So one read tells a reader all further files to read, and the change feed of a
-version outlives the merging of the version's files. Versions are numbered from 0 without gaps, each
-built upon the version before.
+version itself (I2). So from one read a reader knows all other files to read, and the change feed of
+a version outlives the merging of the version's files. Versions are numbered from 0 without gaps,
+each built upon the version before.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class TableCompaction:
-    """`files` hold the state of `version`, exactly as the files `replaces` hold the state, in
-    order."""
+    """A compaction of the state of `version`: `files`, in order, hold exactly the same state as the
+    files named in `replaces`."""
 
     version: int
     replaces: tuple[str, ...]
@@ -95,8 +95,8 @@ class TableCompaction:
 
 
 def compacted(version: TableVersion, compactions: tuple[TableCompaction, ...]) -> TableVersion:
-    """The version with its state compacted by the newest fitting compaction. Among compactions of
-    one version the compaction with the fewest files is taken."""
+    """The version, with the files of its state replaced by the newest compaction that fits. Among
+    compactions of one version the compaction with the fewest files is taken."""
     newest_first = sorted(
         compactions, key=lambda compaction: (-compaction.version, len(compaction.files))
     )

@@ -4,7 +4,8 @@
     writer    puts a sign of life into the batch's directory while a task, or the commit, takes long
     commit    checks, before naming files, that files old enough for a sweep are still there
 
-A writer does not know the grace of the sweeping writer, so both use the least grace.
+A writer does not know the grace of the sweeping writer, so all times here are parts of the least
+grace.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def shown_alive(
 
 
 def missing_files(store: ObjectStore, names: Iterable[str]) -> list[str]:
-    """The files missing from the store. One listing for each batch."""
+    """The files missing from the store. Costs one listing for each batch."""
     names = set(names)
     directories = sorted({name.rpartition("/")[0] for name in names})
     present = {info.name for infos in in_parallel(store.list, directories) for info in infos}
