@@ -6,8 +6,8 @@ garbage; a full collection frees this garbage now and then, at most 1% of the ti
 a minute.
 
 Python starts a young collection by itself when there are many more objects than at the last
-collection. Most objects of an epoch are gone before: a collection after each epoch would visit all
-new objects for nothing.
+collection. Most objects of an epoch are freed before such a collection. A collection after each
+epoch would visit all new objects for nothing.
 """
 
 from __future__ import annotations

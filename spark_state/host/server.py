@@ -49,7 +49,8 @@ class _TaskGoneError(Exception):
 
 
 class StateHost:
-    """A server of requests, until idle for `idle_seconds` or until `executor` is gone."""
+    """A server of requests. The server ends after `idle_seconds` without a request, or when
+    `executor` is gone."""
 
     def __init__(self, path: Path, executor: Executor, idle_seconds: float) -> None:
         self._path = path

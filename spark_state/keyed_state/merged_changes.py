@@ -1,9 +1,9 @@
 """Merge of several changelogs into one. Pure, and vectorised.
 
 The last row of a value, an element or a timer stays, and earlier rows go. A row that deletes all
-elements of a key removes all earlier rows of the key. Rows that delete stay, because the deleted
-entries may be in older files. So applying the merged changelog gives the same state as applying all
-changelogs in order.
+elements of a key removes all earlier rows of the key in the same state. Rows that delete stay,
+because the deleted entries may be in older files. So applying the merged changelog gives the same
+state as applying all changelogs in order.
 """
 
 from __future__ import annotations

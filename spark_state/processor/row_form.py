@@ -25,8 +25,8 @@ from spark_state.processor.rows import row_type, rows_of
 _FEW_ROWS = 128
 _ROWS_PER_BATCH = 8_192
 _ROWS_AT_ONCE = 512
-"""Small, so that new rows reuse the memory of earlier rows while the processor's cache holds the
-memory."""
+"""Number of rows that are Python objects at once. The number is small, so that new rows reuse
+memory of earlier rows that is still in the CPU's cache."""
 
 
 class RowForm(Protocol):

@@ -55,8 +55,8 @@ class HandleInitialBatches:
 class FireTimersInBulk:
     """A step that calls `handleExpiredTimers` for all due timers, and deletes the timers.
 
-    `timers`, `until_ms` and the order of the timers: see FireTimers. `size.rows`: most timers in
-    one call.
+    `size.rows`: most timers in one call. `timers`: name of the state with the timers. `until_ms`:
+    returns the time up to which timers are due. The order of the timers is the order of FireTimers.
     """
 
     size: BlockSize

@@ -63,7 +63,8 @@ class EpochInput:
 @dataclass(frozen=True, slots=True)
 class SideInput:
     """An input beside the keyed rows. `column`: column with the input's rows as structs, null in
-    all other rows. `layout`: layout of the structs' fields, with the key group after the fields."""
+    the rows of other inputs. `layout`: layout of the structs' fields, with the key group after the
+    fields."""
 
     name: str
     column: str
@@ -119,7 +120,8 @@ class EpochInputs:
 
 
 def broadcast_input(name: str) -> str:
-    """Return the input's name of a broadcast stream. `name`: the user's name of the stream."""
+    """Return the name of the input for a broadcast stream. `name`: the user's name of the
+    stream."""
     return f"broadcast {name}"
 
 
