@@ -95,7 +95,8 @@ class MapSerializer(ElementSerializer):
         )
 
     def to_row(self, value: Value) -> Any:
-        """Return a value as a row, with field names if the rows of the forms have field names."""
+        """Return a value as a row. The row has field names if `forms` makes rows with field
+        names."""
         return self._make_row(self._value_names, value)
 
     def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:

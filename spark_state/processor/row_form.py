@@ -25,8 +25,8 @@ from spark_state.processor.rows import row_type, rows_of
 _FEW_ROWS = 128
 _ROWS_PER_BATCH = 8_192
 _ROWS_AT_ONCE = 512
-"""Number of rows that are Python objects at once. The number is small, so that new rows reuse
-memory of earlier rows that is still in the CPU's cache."""
+"""Number of output rows taken from a processor at a time. The number is small, so that new rows
+reuse memory of earlier rows that is still in the CPU's cache."""
 
 
 class RowForm(Protocol):

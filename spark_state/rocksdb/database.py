@@ -87,9 +87,9 @@ class Reads:
 class Database:
     """A database in `folder`. `close` deletes the files.
 
-    `memory` None: RocksDB's default memory; `settings` None: the defaults of DatabaseSettings. The
-    database is new and empty unless `files_below(folder)` has the files of a database. Raises
-    StateHostError if RocksDB cannot open the files.
+    `memory`: None for RocksDB's default memory; `settings`: None for the defaults of
+    DatabaseSettings. The database is new and empty unless `files_below(folder)` has the files of a
+    database. Raises StateHostError if RocksDB cannot open the files.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class Database:
         self._reads = Reads(folder)
         self._open: dict[str, ColumnFamily] = {}
         files = files_below(folder)
-        # RocksDB opens a database only with all column families. A new one has the default family.
+        # RocksDB opens a database only with all column families. A new database has only the
+        # default family.
         families = [_DEFAULT]
         if files.exists():
             with self._telling_where():
@@ -217,8 +218,8 @@ class Database:
                 family.flush()
         with suppress(Exception):
             self._rdict.close()
-        # RocksDB ends when the last reference goes. Let go before the files are deleted: without
-        # the files RocksDB would wait for a second.
+        # RocksDB closes the database when the last reference goes. Let go before the files are
+        # deleted, because without the files RocksDB would wait for a second.
         for family in self._open.values():
             family.let_go()
         self._open.clear()
@@ -378,8 +379,8 @@ class DatabaseCheckpoint:
         return sorted(path.name for path in self.folder.glob("*.sst"))
 
     def small_files(self) -> dict[str, bytes]:
-        """Return the files that describe the tables, by name, without options: the opener has
-        options. There is no write-ahead log."""
+        """Return the files that describe the tables, by name. The file of options is left out,
+        because the caller opens a database with options of its own. There is no write-ahead log."""
         files = self.folder.iterdir()
         return {path.name: path.read_bytes() for path in files if path.name.startswith(_SMALL)}
 
@@ -390,8 +391,8 @@ class DatabaseCheckpoint:
 
 
 class ReadOnlyDatabase:
-    """Column families that nobody changes; a context manager. `failed`: None if no open database
-    shares the files."""
+    """A database opened only for reading; a context manager. `failed`: records a failed read; None
+    if no open database shares the files."""
 
     def __init__(
         self, folder: Path, families: Sequence[str], failed: ReadFailed | None = None

@@ -11,7 +11,8 @@ from spark_state.processor.processor_run import RunPlan
 # Copies of a row in memory: as received, sorted by key, and in part as Python objects.
 _COPIES = 3
 _LEAST_RUN_BYTES = 1 << 20
-# A subtask's runs have at least about this part of the share, even if other subtasks use the rest.
+# A run has at least about the share divided by this number, even if other subtasks use all other
+# memory.
 _LEAST_PART_OF_SHARE = 16
 
 

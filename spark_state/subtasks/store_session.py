@@ -201,8 +201,8 @@ class StoreSession:
             return self.checkpoints.completed_at(epoch - 1, run, attempt.spec.parallelism, own)
         except RunOverError as error:
             # Spark planned this epoch for this run, so Spark has committed the run's earlier
-            # epochs. The next run must know, because the newer run may have written the same
-            # epochs.
+            # epochs. The newer run may have written the same epochs, so the next run must know the
+            # newest committed epoch of this run.
             self.checkpoints.starts.note_reached(run.run_id, epoch)
             raise FencedError(str(error)) from error
 
@@ -216,9 +216,9 @@ class StoreSession:
         self.checkpoints.starts.check_newest(run)
 
     def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
-        """Raise ConfigurationError if the base is a savepoint of another epoch than the epoch
-        before. Raise EpochsLostError if the base of a run's first epoch is older than the newest
-        epoch that Spark has committed."""
+        """Raise ConfigurationError if the base is a savepoint, but not of the epoch before the
+        attempt's epoch. Raise EpochsLostError if the base of a run's first epoch is older than the
+        newest epoch that Spark has committed."""
         epoch, start = attempt.by.epoch, attempt.request.task.start
         if base.barriers[0].restored and base.epoch != epoch - 1:
             raise ConfigurationError(
