@@ -33,7 +33,7 @@ V = TypeVar("V")
 class Elements(Generic[E, V]):
     """The values of one key by element. A map never contains an empty dictionary. `next_number` is
     greater than all elements that are numbers, and may skip numbers. `is_kept` is True if a caller
-    keeps the elements for `put_back`. Kept elements must be copied before a change."""
+    keeps the elements for `put_back`. The map copies kept elements before a change."""
 
     __slots__ = ("is_kept", "next_number", "values")
 

@@ -187,7 +187,7 @@ class _HeldStore:
                     return self._kept(request, store)
 
     def show_alive(self) -> None:
-        """Protect files of all subtasks, see Sessions.show_alive."""
+        """Protect the files of all subtasks, see Sessions.show_alive."""
         for subtask in [*self._subtasks.values()]:  # no lock: a store may take long to open
             subtask.show_alive()
 

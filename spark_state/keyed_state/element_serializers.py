@@ -43,7 +43,7 @@ class ElementSerializer:
     """Base of the serializers whose rows are elements."""
 
     def deletes(self, rows: Sequence[ElementRow[Any]]) -> list[bool]:
-        """See StateSerializer."""
+        """Return for each row True if the row is a deletion."""
         return [row is None or row[1] is None for row in rows]
 
 

@@ -18,8 +18,9 @@ Phase = Literal["restore", "process", "write", "publish"]
 
 @dataclass(frozen=True, slots=True)
 class EpochAttempt:
-    """An accepted request to run an epoch. `by`: the claim to the subtask; `checkpoints`: the
-    store for the attempt's files; `check` raises when the task is gone or fenced."""
+    """An accepted request to run an epoch. `by`: the attempt's claim to the subtask, for fencing;
+    `checkpoints`: the store for the attempt's files; `check` raises when the task is gone or
+    fenced."""
 
     request: EpochRequest
     by: SubtaskAttempt

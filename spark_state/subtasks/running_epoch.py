@@ -18,7 +18,7 @@ from spark_state.subtasks.unnamed_files import UnnamedFiles
 
 @dataclass(slots=True)
 class RunningEpoch:
-    """A running attempt, from the moment when its thread begins to work.
+    """A running attempt, from the moment when the attempt's thread begins to work.
 
     `processor`: name of the processor's class, and `backend`: the keyed states, both set when the
     processor begins; `call`: the running method of the processor; `unnamed`: the attempt's files,

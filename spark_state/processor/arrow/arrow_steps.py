@@ -25,7 +25,7 @@ class HandleInputBatches:
     size: BlockSize
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step."""
+        """Yield the output of the processor's calls, see Step."""
         for batch in _batches(run, KEYED_ROWS, self.size):
             run.call.begin("handleInputBatch")
             output = run.processor.handleInputBatch(batch, run.timer_values)
@@ -39,7 +39,7 @@ class HandleInitialBatches:
     size: BlockSize
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step. Yields nothing."""
+        """Call the processor, see Step. Yields nothing."""
         for batch in _batches(run, INITIAL_ROWS, self.size):
             run.call.begin("handleInitialBatch")
             output = run.processor.handleInitialBatch(batch, run.timer_values)
@@ -64,7 +64,7 @@ class FireTimersInBulk:
     until_ms: UntilMs
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step."""
+        """Yield the output of the processor's calls, see Step."""
         due = run.backend.due_timers(self.timers, self.until_ms(run.timer_values))
         timers = run.backend.timers(self.timers)
         for first in range(0, len(due), self.size.rows):
