@@ -22,8 +22,8 @@ class ArrowTables:
     output_name = "pyarrow Tables"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over the rows of each key, see RowForm. The Arrow steps call this method
-        for the rows of broadcast streams only."""
+        """Yield an iterator over the rows of each key, see RowForm. The Arrow steps call this
+        method for the rows of broadcast streams only."""
         first = 0
         for count in keyed.counts:
             yield iter((keyed.rows.slice(first, count).rename_columns(list(names)),))
