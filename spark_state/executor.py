@@ -95,7 +95,7 @@ def executor_of_worker() -> Executor:
 
     Spark starts a daemon as `python -m <daemon module> <worker module>`, and the daemon forks
     workers. The setting spark.python.daemon.module may name another module than Spark's. Raises
-    StateHostError if there is no ancestor left.
+    StateHostError if the worker has no such ancestor.
     """
     process = psutil.Process()
     parent = process.parent()
@@ -122,7 +122,8 @@ def working_for(executor: Executor, root: Path | None = None) -> Iterator[Path]:
 
 
 def socket_directory(executor: Executor) -> Path:
-    """Return the directory for the sockets of an executor's hosts. See private_directory."""
+    """Return the directory for the sockets of an executor's hosts. Raises the errors of
+    private_directory."""
     return private_directory(Path(tempfile.gettempdir()), executor)
 
 
@@ -152,7 +153,8 @@ def private_directory(root: Path, executor: Executor) -> Path:
 
 
 def _check_private(path: Path) -> None:
-    """Raise StateHostError if another user owns a directory or has any permission there."""
+    """Raise StateHostError if another user owns a directory or has any permission for the
+    directory."""
     if not _is_private(path):
         status = path.lstat()
         raise StateHostError(

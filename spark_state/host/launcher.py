@@ -1,4 +1,4 @@
-"""Finds the state host of a slot, and starts a host if there is none.
+"""Finds the state host of a slot, and starts a host if the slot has no host.
 
 A host belongs to the executor: the JVM above the Python worker. The first task that needs a host
 starts the host in a session of its own. The host gets the worker's environment without the

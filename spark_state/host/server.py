@@ -6,8 +6,8 @@ state is in the stores. Before the end the host removes the socket from the dire
 tasks that had already connected, so no task meets a leaving host.
 
 The host ends at once if a subtask does not return and another attempt has waited for the subtask:
-only the end of the process ends a hanging thread. The tasks of other subtasks fail then, and their
-next attempts restore the state.
+only the end of the process ends a hanging thread. The end of the process also fails the tasks of
+other subtasks, and their next attempts restore the state.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """Delete the table of a dropped state, when the drop can no longer be undone."""
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Announce the keys that the processor handles next, to a backend that reads many keys
+        """Announce the keys that the processor handles next. A backend may read many keys
         together."""
 
     @property
@@ -324,7 +324,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 self._states[entries.name].table.apply(_with_growth(entries, growth))
 
     def close(self) -> None:
-        """Give up all resources other than memory. Snapshots not yet written stay."""
+        """Give up all resources other than memory. Snapshots not yet written remain usable."""
 
     def incremental_snapshot(self, held: Sequence[StateHandle]) -> KeyedStateSnapshot | None:
         """Take a snapshot of the current entries. The snapshot writes only data that the files of

@@ -45,8 +45,8 @@ _ELEMENT_NAMES: Mapping[StateKind, str] = {
 def merged_changes(
     key_names: Sequence[str], kinds: Mapping[str, StateKind], changelogs: Sequence[pa.Table]
 ) -> pa.Table:
-    """Return the rows of `changelogs` that stay, sorted as in a file. The changelogs are in the
-    order to apply.
+    """Return the rows of the merged changelog, sorted as in a file. The changelogs are in the order
+    to apply.
 
     `kinds`: the kind of each state, by name. Raises KeyError for a state without a kind.
     """

@@ -229,7 +229,7 @@ class Database:
 
     def checkpoint(self) -> DatabaseCheckpoint:
         """Make a checkpoint of the current rows. Table files are linked, not copied. Raises
-        StateHostError, and then leaves no files."""
+        StateHostError, and leaves no files after an error."""
         self._checkpoints += 1
         folder = self._folder / f"checkpoint-{self._checkpoints}"
         checkpoint = DatabaseCheckpoint(folder, self._reads.failed)
@@ -305,13 +305,13 @@ class ColumnFamily:
             begin = end
 
     def first(self, start: bytes) -> bytes | None:
-        """Return the first key from `start` on, None if there is none."""
+        """Return the first key from `start` on; None if there is no such key."""
         rows = self._rows.iter()
         rows.seek(start)
         return _key_at(rows, self._failed)
 
     def last(self, end: bytes) -> bytes | None:
-        """Return the last key up to `end`, None if there is none."""
+        """Return the last key up to `end`; None if there is no such key."""
         rows = self._rows.iter()
         rows.seek_for_prev(end)
         return _key_at(rows, self._failed)
@@ -462,8 +462,8 @@ def _rows(rows: Any, start: bytes, end: bytes, failed: ReadFailed) -> Iterator[R
             return
         last = row[0]
         yield row
-    # At an unreadable row an iterator ends as if there were no more rows, without an error. A new
-    # iterator from the last row on meets the same row and has the error.
+    # At an unreadable row an iterator ends without an error, as if there were no more rows. A new
+    # iterator, from the last row on, meets the unreadable row again and has the error.
     behind = rows.iter()
     behind.seek(start if last is None else last)
     if last is not None and behind.valid():
@@ -486,7 +486,7 @@ def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Delete the common folder of a database and the checkpoints, if the folder is empty."""
+    """Delete the common folder of a database and its checkpoints, if the folder is empty."""
     with suppress(OSError):
         folder.rmdir()
 

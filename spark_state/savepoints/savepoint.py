@@ -6,9 +6,9 @@ name it in `spark.cowstate.restoreFrom`. A savepoint is a store with one epoch. 
 published after all files are durable; if a barrier is missing, the store has no epoch.
 
 All operators of a query are copied together. Two stores cannot change at the same moment. So the
-copy writes everything else first, then the last barrier of each operator in turn. A failure between
-the last barriers leaves the epoch in some operators only, and a reader of all operators gets an
-error.
+copy writes the last barrier of each operator at the very end, one after the other. A failure
+between the last barriers leaves the epoch in some operators only, and a reader of all operators
+gets an error.
 """
 
 from __future__ import annotations

@@ -44,8 +44,9 @@ class EpochStart:
         )
 
     def taken_over(self) -> EpochStart:
-        """Return this start, marked as a start from another operator's state. The other operator's
-        times do not apply to this query, and the other barriers belong to another lineage."""
+        """Return this start as a start from another operator's state, without times and barriers.
+        The other operator's times do not apply to this query, and the other barriers belong to
+        another lineage."""
         return replace(self, is_taken_over=True, times=(), barriers=())
 
     @property

@@ -83,8 +83,8 @@ def store_id(query_id: str, operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublishedEpoch:
-    """The barrier that a subtask published. `is_completed`: True if the subtask has then tried to
-    complete the epoch, and so would have noticed another barrier in its place."""
+    """The barrier that a subtask published. `is_completed`: True if the subtask tried to complete
+    the epoch after the barrier, and so would have noticed another barrier in its place."""
 
     barrier: Barrier
     is_completed: bool
@@ -170,10 +170,10 @@ class StoreSession:
     def base_of(self, attempt: EpochAttempt, published: PublishedEpoch | None) -> EpochStart:
         """Return the start of the attempt's epoch.
 
-        `published`: the last barrier of the calling subtask, None if there is none. Raises
-        PartialEpochError (I5), FencedError if a later run has begun (I9), OvertakenRunError,
-        ContradictingRunsError, EpochsLostError, and ConfigurationError if the state of earlier
-        epochs is missing.
+        `published`: the last barrier of the calling subtask, None if the subtask has published no
+        barrier. Raises PartialEpochError (I5), FencedError if a later run has begun (I9),
+        OvertakenRunError, ContradictingRunsError, EpochsLostError, and ConfigurationError if the
+        state of earlier epochs is missing.
         """
         asked = _asked_by(attempt)
         if published is not None and published.barrier.run != attempt.by.run:
@@ -191,7 +191,8 @@ class StoreSession:
     def _completed_before(
         self, attempt: EpochAttempt, published: PublishedEpoch | None, asked: AskedKeyGroups
     ) -> CheckpointShare | None:
-        """Return the newest completed checkpoint before the epoch; None if there is none."""
+        """Return the newest completed checkpoint before the epoch; None if no such checkpoint
+        exists."""
         run, epoch = attempt.by.run, attempt.by.epoch
         try:
             if published is None or published.barrier.epoch != epoch - 1:

@@ -43,7 +43,7 @@ Backend = KeyedStateBackend[Any]
 class HostMemory:
     """The memory that a process holds for its subtasks.
 
-    `let_go(fits)`: gives up state of ended queries until `fits()` is True or there is no more such
+    `let_go(fits)`: gives up state of ended queries until `fits()` is True or no ended query has
     state.
     """
 

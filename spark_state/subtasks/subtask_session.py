@@ -250,7 +250,7 @@ class SubtaskSession:
     def _publish(
         self, written: WrittenEpoch, report: EpochReport, unnamed: UnnamedFiles
     ) -> Barrier:
-        """Publish the barrier: then the epoch is durable."""
+        """Publish the barrier, which makes the epoch durable."""
         attempt = written.processed.attempt
         with attempt.timed("publish"):
             barrier = written.barrier(self.state.backend, report)
