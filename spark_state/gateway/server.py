@@ -107,7 +107,7 @@ def own_socket_path() -> Iterator[Path]:
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Run the gateway's process: the entry point of the module."""
     logging.basicConfig(format="cowstate gateway %(process)d: %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     remove_directories_of_gone_executors()

@@ -199,7 +199,7 @@ def _check_connected(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Run the host's process: the entry point of the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--executor", type=int, required=True)

@@ -115,7 +115,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def send(stream: BinaryIO, message: object) -> None:
-    """Write a message and flush."""
+    """Write a message to the stream and flush the stream."""
     body = dumps(message)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()

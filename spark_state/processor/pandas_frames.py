@@ -245,7 +245,7 @@ class _OutputColumn:
         )
 
     def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
-        """Convert all pieces to one array."""
+        """Convert the values of all pieces to one array."""
         arrays = []
         for dtype, same in groupby(pieces, key=lambda piece: piece.values.dtype):
             run = list(same)

@@ -73,7 +73,7 @@ class Reads:
         self.failure: StateHostError | None = None
 
     def failed(self, error: Exception) -> StateHostError:
-        """Record a failed read, see ReadFailed."""
+        """Record a failed read and return the error to raise."""
         self.failure = StateHostError(
             f"RocksDB cannot read its files below {self.folder}: {error}. The next attempt "
             "restores the state from the store. If this happens again, the disk is damaged: set "

@@ -213,7 +213,7 @@ class _Operator:
         return tuple(replace(barrier, restored=self.is_restored) for barrier in barriers)
 
     def written(self, barriers: Sequence[Barrier]) -> Savepoint:
-        """Describe a copy by its barriers."""
+        """Return the description of a finished copy. `barriers`: the barriers of the copy."""
         handles = [handle for barrier in barriers for handle in barrier.handles]
         return Savepoint(
             url=self.place.url,

@@ -52,5 +52,5 @@ class EpochAttempt:
             self._seconds[step] = self._seconds.get(step, 0.0) + taken
 
     def milliseconds(self, step: Phase) -> int:
-        """Return the time of the step so far, in milliseconds."""
+        """Return the time that the step has taken so far, in milliseconds."""
         return round(1000 * self._seconds.get(step, 0.0))

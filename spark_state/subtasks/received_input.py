@@ -46,7 +46,7 @@ class ReceivedInput:
                 self._spill()
 
     def all(self) -> pa.Table | SpilledRows:
-        """Return all rows."""
+        """Return all received rows, after the last `add`."""
         if self._spilled is None:
             return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         if self._batches:
@@ -68,7 +68,7 @@ class ReceivedInput:
         self._share.take_all_the_same(self._kept_bytes)
 
     def close(self) -> None:
-        """Release the rows."""
+        """Release the rows' memory and files."""
         self._share.give_back()
         self._batches = []
         if self._spilled is not None:

@@ -265,7 +265,7 @@ class SubtaskSession:
         return barrier
 
     def _seal(self, barrier: Barrier) -> None:
-        """Keep the state for the next epoch."""
+        """Seal the state with the files of the barrier, for the next epoch."""
         self.state.seal(barrier.handles, barrier.states)
         self.operator_state.seal(barrier.operator_state)
         self._published = PublishedEpoch(barrier, is_completed=False)

@@ -171,7 +171,7 @@ class ArrowMapState(ForManyKeys):
             self._table.put(user_key, value)
 
     def remove_many(self, keys: Keys, user_keys: Any) -> None:
-        """Remove each pair, if any."""
+        """Remove the value of each pair, if any."""
         for user_key in self._pairs(keys, user_keys):
             self._table.remove(user_key)
 

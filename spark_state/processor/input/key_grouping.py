@@ -59,7 +59,7 @@ def sorted_by_key(table: pa.Table, layout: InputLayout) -> pa.Table:
 
 
 def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
-    """Group rows that are sorted by key."""
+    """Return rows that are sorted by key as a KeyedInput."""
     if not in_order.num_rows:
         return KeyedInput(in_order, [], [], [])
     starts = key_starts(in_order, layout)
