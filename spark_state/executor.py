@@ -12,8 +12,9 @@
             <host>/<number>/                     a database of a subtask
             copies/<owner>/                      copies of tables in the store: see local_copies
 
-Containers may share directories but not pids. So a directory of this process's pid namespace stays
-while its executor runs; a directory of another namespace stays while a process works there.
+Containers may share directories but not pids. So a directory of this process's pid namespace is
+kept while its executor runs; a directory of another namespace is kept while a process holds the
+directory's lock.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """The parent process of hosts: the hosts end with the executor. `started` (see _start_of)
-    detects a reused pid."""
+    """The parent process of hosts: the hosts end with the executor. `started`: start time of the
+    process, see _start_of; detects a reused pid."""
 
     pid: int
     started: int
@@ -69,9 +70,10 @@ def running_executor(pid: int) -> Executor | None:
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process started, in hundredths of a second of a clock that nobody sets. On
-    Linux the value is field 22 of /proc/<pid>/stat, the time since boot. Psutil's create_time adds
-    the time of boot, which changes whenever the system's clock is set."""
+    """Return when a process started, in hundredths of a second of a clock that is never set. On
+    Linux the value is field 22 of /proc/<pid>/stat, the time since boot. The create_time of psutil
+    is unsuitable: it includes the time of boot, which changes whenever the system's clock is
+    set."""
     stat_file = Path(f"/proc/{pid}/stat")
     if sys.platform != "linux":
         return int(psutil.Process(pid).create_time() * 100)
@@ -93,7 +95,7 @@ def executor_of_worker() -> Executor:
 
     Spark starts a daemon as `python -m <daemon module> <worker module>`, and the daemon forks
     workers. The setting spark.python.daemon.module may name another module than Spark's. Raises
-    StateHostError if there is no ancestor left.
+    StateHostError if the worker has no such ancestor.
     """
     process = psutil.Process()
     parent = process.parent()
@@ -120,7 +122,8 @@ def working_for(executor: Executor, root: Path | None = None) -> Iterator[Path]:
 
 
 def socket_directory(executor: Executor) -> Path:
-    """Return the directory for the sockets of an executor's hosts. See private_directory."""
+    """Return the directory for the sockets of an executor's hosts. Raises the errors of
+    private_directory."""
     return private_directory(Path(tempfile.gettempdir()), executor)
 
 
@@ -150,7 +153,8 @@ def private_directory(root: Path, executor: Executor) -> Path:
 
 
 def _check_private(path: Path) -> None:
-    """Raise StateHostError if another user owns a directory or has any permission there."""
+    """Raise StateHostError if another user owns a directory or has any permission for the
+    directory."""
     if not _is_private(path):
         status = path.lstat()
         raise StateHostError(

@@ -33,7 +33,7 @@ class FrozenKeys:
         return key if self._frozen_as_it_is else frozen(key)
 
     def freeze_all(self, keys: Iterable[tuple[Any, ...]]) -> Iterable[FrozenKey]:
-        """Freeze keys that were read."""
+        """Freeze keys that are already in the canonical form, such as keys read from files."""
         return keys if self._frozen_as_it_is else map(frozen, keys)
 
     def thaw(self, key: FrozenKey) -> tuple[Any, ...]:

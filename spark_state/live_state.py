@@ -1,4 +1,4 @@
-"""State in memory, by any writer: look-up by key, while a view follows the state's store.
+"""Views of state in memory: look-up by key, while a thread follows the store of any writer.
 
 `live_view(url)` loads the newest version and applies later versions in a background thread. Readers
 see whole versions only, and never wait: a reader looks at an epoch of a copy-on-write map, see
@@ -220,7 +220,8 @@ class LiveView:
         return time.monotonic() - self._current_at
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """See LiveSnapshot.get. Never waits while a version is applied."""
+        """Return the values of a key, see LiveSnapshot.get. Never waits while a version is
+        applied."""
         return self.snapshot().get(key, default)
 
     def __contains__(self, key: Any) -> bool:
@@ -230,7 +231,8 @@ class LiveView:
         return len(self.snapshot())
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """See LiveSnapshot: returns one whole version, even if later versions arrive meanwhile."""
+        """Yield (key, values) of every key in one whole version, even if later versions arrive
+        meanwhile. See LiveSnapshot."""
         return iter(self.snapshot())
 
     def refresh(self) -> None:

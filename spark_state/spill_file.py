@@ -22,7 +22,8 @@ _ROWS_PER_BATCH = 16_384
 _LIMIT = "spark.cowstate.maxMemoryMB"
 
 TellingWhere = Callable[[str], AbstractContextManager[None]]
-"""Raises an error that names the directory, if the local disk refuses bytes."""
+"""Makes a context manager that raises an error with the directory's name if the local disk refuses
+bytes."""
 
 
 @contextmanager

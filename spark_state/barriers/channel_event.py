@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord(Generic[T]):
-    """A record, or several records as one: the package does not read `value`. `size_bytes`: size of
-    the record while the record waits, estimated by its maker."""
+    """A record, or several records passed as one; the package does not look into `value`.
+    `size_bytes`: memory that the record takes while waiting, as estimated by the caller."""
 
     channel: int
     value: T

@@ -22,9 +22,9 @@ AbortReason = Literal[
 class AlignmentStatistics:
     """Progress of an epoch's alignment.
 
-    - `arrived`: channels with a barrier, in the order of arrival; an aligned epoch waited for the
-      last channel.
-    - `waited_for`: open channels without a barrier.
+    - `arrived`: channels whose barrier has arrived, in the order of arrival. An aligned epoch
+      waited longest for the last of these channels.
+    - `waited_for`: open channels whose barrier has not arrived.
     - `buffered_bytes`: sum of `size_bytes` of the records that were held back meanwhile.
     """
 
@@ -35,7 +35,7 @@ class AlignmentStatistics:
 
 @dataclass(frozen=True, slots=True)
 class EpochAligned:
-    """Outcome of a whole epoch: the barriers of all open channels are there."""
+    """Outcome of a whole epoch: the barriers of all open channels have arrived."""
 
     epoch: int
     statistics: AlignmentStatistics

@@ -25,7 +25,7 @@ class EventBuffer(Protocol[T]):
 
 
 class MemoryEventBuffer(Generic[T]):
-    """Buffer that holds up to `bound_bytes` of events in memory, by their `size_bytes`, and the
+    """Buffer that holds up to `bound_bytes` of events in memory, measured by `size_bytes`, and all
     other events in a spill. `open_spill()`: opens the spill at the first event beyond the bound.
     From then on all events go to the spill, which keeps the order."""
 

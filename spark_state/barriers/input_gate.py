@@ -2,8 +2,8 @@
 
 An event of a blocked channel waits in a buffer, and the gate handles the event after the channel is
 unblocked. When the epoch ends, the waiting events are replayed before any new event, in the order
-of arrival. A channel may be blocked again during the replay. Then the rest of the channel's events
-wait in a new buffer, which is later replayed before the rest of the old buffer:
+of arrival. A channel may be blocked again during the replay. Then the channel's remaining events
+wait in a new buffer, which is later replayed before the remaining events of the old buffer:
 
     waiting    [b5 b6 b7]                          epoch 5 is aligned
     replaying  [b5 b6 b7] -> b5 out, then a barrier: b6, b7 wait again, [b6 b7] | new events
@@ -43,9 +43,9 @@ GateOutput = ChannelRecord[T] | EndOfChannel | EpochOutcome
 class BarrierHandler(Protocol):
     """Handler that decides, from barriers and ends of channels, when an epoch is aligned.
 
-    The gate tells the handler nothing about a blocked or a closed channel, and no barrier that is
-    not newer than the channel's last barrier. Outcomes are in the order of occurrence. Each begun
-    epoch ends once, and aligned epochs only grow.
+    The gate passes no event of a blocked or closed channel to the handler. Each barrier that the
+    gate passes is newer than the channel's last barrier. Outcomes are in the order of occurrence.
+    Each epoch that has begun ends once, and the numbers of aligned epochs only grow.
     """
 
     def is_blocked(self, channel: int) -> bool:
@@ -84,7 +84,8 @@ class InputGate(Generic[T]):
         self._outputs: deque[GateOutput[T]] = deque()
 
     def process(self, events: Iterable[ChannelEvent[T]]) -> Iterator[GateOutput[T]]:
-        """Yield the outputs that the events let through. `events`: in the order of arrival.
+        """Yield the records and outcomes that follow from the events. `events`: in the order of
+        arrival.
 
         The gate reads `events` only as far as the caller reads the outputs. If the caller stops,
         the next call continues with the outputs not yet returned, so a reader may stop after an
@@ -125,7 +126,7 @@ class InputGate(Generic[T]):
         self._replaying.clear()
 
     def _replayed(self) -> Iterator[GateOutput[T]]:
-        """Yield the outputs that need no new event."""
+        """Yield the outputs that follow from waiting events alone."""
         while True:
             while self._outputs:
                 yield self._outputs.popleft()

@@ -19,7 +19,8 @@ class DueInProcessingTime:
     """The rule for operators in processing time: an epoch is due when a timer has expired."""
 
     def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
-        """Return True if a timer has expired at `now_ms`. `newest`: times of the newest epoch."""
+        """Return True if a timer has expired at `now_ms`. `newest`: times of the subtasks in the
+        newest epoch."""
         return _is_due(newest, now_ms)
 
 

@@ -7,8 +7,8 @@ from spark_state.errors import FencedError
 
 
 def check_newest(newest: SubtaskAttempt | None, attempt: SubtaskAttempt) -> None:
-    """Raise FencedError if `attempt` is older than `newest`, the newest attempt of the subtask
-    that the host has accepted."""
+    """Raise FencedError if `attempt` is older than `newest`. `newest`: the newest attempt that the
+    host has accepted for the subtask."""
     if newest is None or newest <= attempt:
         return
     part = (

@@ -1,9 +1,9 @@
 """Size of a subtask's state in its files, by key group: the input of decisions on snapshots.
 
-A handle tells the bytes and rows of a file. A key group's bytes in a file are in proportion to the
-key group's rows there. The size of a key group in a future snapshot is an estimate: the number of
-entries times the bytes of an entry in the newest snapshot, or of a row in the changelogs if there
-is no snapshot yet.
+A handle has the number of bytes and of rows of a file. The bytes of a file are divided among the
+key groups in proportion to their rows in the file. The size of a key group in a future snapshot is
+an estimate: the number of entries times the bytes of an entry in the newest snapshot, or of a row
+in the changelogs if there is no snapshot yet.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class KeptState:
 
     `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
     `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
-    `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because the
-    same values were put again or deleted since. `times`: weight of changed bytes in `outdated`.
+    `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because later
+    changes put the same values again or deleted the values. `times`: weight of changed bytes in
+    `outdated`.
     """
 
     key_groups: KeyGroupRange
@@ -65,8 +66,8 @@ class KeptState:
         `rows`: row counts of files, by key group. A file without row counts is taken to have its
         rows evenly in its key groups. `entries`: number of entries of each key group. `adds`: True
         if a snapshot only adds to a database, and does not write unchanged entries. Then all bytes
-        of changelogs count as outdated. If there is a database already, each byte counts ten times,
-        so that a snapshot is due when a tenth of the state has changed.
+        of changelogs count as outdated. If a database already exists, each byte of a changelog
+        counts ten times, so that a snapshot is due when a tenth of the state has changed.
         """
         changelogs = np.zeros(len(key_groups), np.int64)
         changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))
@@ -114,7 +115,7 @@ def _place(handle: StateHandle, key_groups: KeyGroupRange) -> slice:
 
 
 def _shares(handle: StateHandle, rows: RowsOfFiles, place: slice) -> Bytes:
-    """Return the part (0 to 1) of a file's rows that each key group of the handle has."""
+    """Return the part (0 to 1) of a file's rows that belongs to each key group of the handle."""
     if handle.name in rows:
         return rows[handle.name][place] / max(handle.rows, 1)
     of_file = handle.key_groups if handle.tail is None else handle.tail.key_groups
@@ -134,7 +135,7 @@ def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
 
 def without_empty_ends(handles: Handles, key_groups: KeyGroupRange, rows: RowsOfFiles) -> Handles:
     """Narrow the handle of each changelog to the key groups from its first to its last row, and
-    drop a changelog without rows. The state is the same."""
+    drop a changelog without rows. The returned handles give the same state."""
     narrowed = (_narrowed(handle, key_groups, rows) for handle in handles)
     return tuple(handle for handle in narrowed if handle is not None)
 

@@ -24,8 +24,9 @@ Handles = tuple[StateHandle, ...]
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """The state in a subtask's memory. `handles`: the files that the state equals; `before_sealed`:
-    the files that the state equalled before the sealed epoch, None if there is no way back."""
+    """The state in a subtask's memory. `handles`: the files that give this state when applied in
+    order; `before_sealed`: the files that give the state before the sealed epoch, None if the
+    sealed epoch cannot be undone."""
 
     handles: Handles
     before_sealed: Handles | None

@@ -3,35 +3,36 @@
 Bytes of a file are outdated if later changes put the same values again or deleted the values. A
 snapshot is due when the files have at least as many outdated bytes as the snapshot would write. So
 a restore reads at most about twice the state. The snapshot holds only *worn* key groups: key groups
-with at least as many outdated bytes as bytes of entries. So a snapshot leaves alone a key group
-that changes little while others change much, and a key group that only grows.
+with at least as many outdated bytes as bytes of entries. So a snapshot leaves out a key group that
+changes little while other key groups change much, and a key group that only grows.
 
 A snapshot names contiguous ranges of key groups. Each range has files of its own and cuts older
-handles in two, so ranges are few. Ranges may include key groups between worn key groups: if the gap
-is nearly worn or small, or if there are too many ranges. The snapshot still writes at most as many
-bytes as it makes superfluous: the whole state has at least as many outdated bytes as bytes of
-entries, and the key groups left out have fewer outdated bytes than bytes of entries. No byte of a
-changelog becomes outdated twice, so all snapshots together have at most the bytes of all changelogs
-(I7).
+handles in two, so a snapshot should have few ranges. A range may also include a gap between worn
+key groups, if the gap is nearly worn or small, or if there would be too many ranges. The snapshot
+still writes at most as many bytes as it makes superfluous, because the whole state has at least as
+many outdated bytes as bytes of entries, and the key groups left out have fewer outdated bytes than
+bytes of entries. No byte of a changelog becomes outdated twice, so all snapshots together have at
+most the bytes of all changelogs (I7).
 
-`MANY_FILES` bounds the number of files in a chain, and so the length of a manifest, if a large
-state changes little or many subtasks wrote the files. Then the changelogs at the end of the chain
-are merged into one if they are small beside the state. A merge writes a change a second time, and a
-later snapshot writes the change a third time. A merge reads all its changelogs at once, so
-`MERGED_BYTES` bounds their size. If files that cannot be merged make the chain long, a snapshot of
-all changed key groups is due. Merged changelogs are not merged again: about 200 merged changelogs,
-from 25,000 epochs, make a snapshot due. A chain has at most 300 files.
+A chain is the list of files that restores a subtask. `MANY_FILES` bounds the number of files in a
+chain, and so the length of a manifest. A chain becomes long if a large state changes little, or if
+many subtasks wrote the files. Then the changelogs at the end of the chain are merged into one
+changelog, if these changelogs are small compared with the state. A merge writes a change a second
+time, and a later snapshot writes the change a third time. A merge reads all its changelogs at once,
+so `MERGED_BYTES` bounds their size. If files that cannot be merged make the chain long, a snapshot
+of all changed key groups is due. Merged changelogs are not merged again, so a snapshot is due after
+about 200 merged changelogs, which stand for 25,000 epochs. A chain has at most 300 files.
 
 A host writes a snapshot in the background, and the barrier of a later epoch names the snapshot. If
-the host ends earlier, the snapshot is useless: for example, a scheduled run ends by itself after
-one or two epochs. So a snapshot begins only when the host itself has written, since its restore, a
-good part of the bytes that the snapshot replaces.
+the host ends before that barrier, the snapshot is useless. For example, a scheduled run ends by
+itself after one or two epochs. So a snapshot begins only when the host itself has written, since
+its restore, a good part of the bytes that the snapshot replaces.
 
 Shorter runs write snapshots in parts. If a snapshot is due at a restore, the host writes a part: a
 range of key groups. The first epoch waits for the part, and the epoch's barrier names the part. A
-part begins at the key group with rows in the most changelogs (the lowest of several), so successive
-parts pass over all key groups. The part takes in key groups until no snapshot is due any more, so
-parts keep pace with changes. There are two bounds:
+part begins at the key group with rows in the most changelogs (the lowest such key group), so
+successive parts pass over all key groups. The part takes in key groups until no snapshot is due any
+more, so parts keep pace with changes. There are two bounds:
 
     at least 1/16 of the entries   because each part is a file and cuts older handles in two; a part
                                    at the end of the range may be smaller
@@ -56,7 +57,7 @@ from spark_state.checkpointing.kept_state import ADDED_TIMES, KeptState, has_dat
 from spark_state.checkpointing.restore_plan import Handles
 
 MANY_FILES = 200
-# A merge has all rows of its files in memory: this bounds the files' bytes.
+# Upper bound of the bytes of all files of a merge, because a merge has all their rows in memory.
 MERGED_BYTES = 32 << 20
 _LEAST_MERGED = 16
 FEW_ENTRIES = 10_000
@@ -86,7 +87,7 @@ def may_be_due(
     handles: Collection[StateHandle], entries: int, min_changelogs: int, *, adds: bool
 ) -> bool:
     """Return True if the exact count of bytes by key group, for `ranges_due`, is worth its cost.
-    Most epochs do without the count (I7). `adds`: see KeptState.of."""
+    Most epochs do without the count (I7). `adds`: True if snapshots only add to a database."""
     files = {handle.name: handle for handle in handles}.values()
     if len(files) >= MANY_FILES or len(handles) >= _MANY_HANDLES:
         return True
@@ -97,7 +98,7 @@ def may_be_due(
         return True
     others = [handle for handle in files if handle.kind == "snapshot"] or changelogs
     rows = max(sum(handle.rows for handle in others), 1)
-    # Lower than the exact limit by half the state: entries are larger in some key groups.
+    # Lower than the exact limit by half the state, because entries are larger in some key groups.
     held, least = (changelogs, 0.5) if adds else (files, 1.5)
     if adds and has_database(files):
         least /= ADDED_TIMES
@@ -106,8 +107,8 @@ def may_be_due(
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The decision to merge the handles from index `first` to before `end` of a chain into one
-    changelog."""
+    """The decision to merge the handles of a chain from index `first` (included) to `end`
+    (excluded) into one changelog."""
 
     first: int
     end: int
@@ -134,8 +135,9 @@ def due(
 
 
 def _small_last(kept: KeptState, single: Handles) -> Handles:
-    """Return the last changelogs of `single`, as many as are small together beside the state: to
-    merge these changelogs writes less than a snapshot. Empty if one merge can read only a few."""
+    """Return as many of the last changelogs of `single` as are together small compared with the
+    state, so that a merge writes less than a snapshot. Empty if one merge can read only a few
+    changelogs."""
     number = _fitting(reversed(single), kept.entries.sum() / 2)
     small = single[len(single) - number :]
     return small if _at_once(small) >= min(len(small), _LEAST_MERGED) else ()
@@ -161,7 +163,8 @@ def _is_outdated(kept: KeptState) -> bool:
 
 
 def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
-    """Return the key groups of the snapshot that is due; empty if none is due. `own`: see due."""
+    """Return the key groups of the snapshot that is due; empty if no snapshot is due. `own`: the
+    same state as `kept`, in the handles that are newer than the host's restore."""
     if _is_long(kept) and len(_names(own)) >= MANY_FILES / 2:
         return _ranges(kept, kept.changelogs > 0)
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
@@ -206,8 +209,8 @@ def _ranges(kept: KeptState, is_worn: npt.NDArray[np.bool_]) -> tuple[KeyGroupRa
 
 
 def _most_ranges(kept: KeptState) -> int:
-    """Return how many ranges a snapshot may have. Each range cuts handles, whose remainder lies
-    between the ranges."""
+    """Return how many ranges a snapshot may have. The number is bounded, because each range cuts
+    older handles, and their parts between the ranges remain in the chain."""
     return min(_MANY_RANGES, max(1, _MANY_HANDLES // (2 * len(kept.handles))))
 
 
@@ -236,7 +239,8 @@ def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
         return None
     if _is_small(kept):
         return kept.key_groups
-    # For each possible last key group: the bytes written, and if a snapshot is still due after.
+    # For each possible last key group: the bytes written, and True if a snapshot is still due
+    # afterwards.
     written = np.cumsum(kept.entries[first:])
     leaves_due = (outdated - np.cumsum(kept.outdated[first:]) >= entries) | (
         changelogs - np.cumsum(kept.changelogs[first:]) >= most_changelogs

@@ -28,7 +28,7 @@ class Watermarks:
     """The watermarks of an epoch, in milliseconds since 1970.
 
     `watermark_ms`: timers up to this time expire. `late_watermark_ms`: rows up to this time are
-    late; this is the watermark of the epoch before, so a row that the epoch before would have
+    late; the value is the watermark of the epoch before, so a row that the epoch before would have
     accepted is never late. `reached_ms`: see SubtaskTime.
     """
 
@@ -52,6 +52,6 @@ def watermarks_after(base: Sequence[SubtaskTime], upstreams: int, policy: Policy
 
 
 def joined(upstreams: int, *reached: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Return the farthest time of each of the `upstreams` in all of `reached`; None without
-    rows."""
+    """Return for each of the `upstreams` watermarks the greatest time in all of `reached`; None for
+    a watermark without rows."""
     return farthest([(None,) * upstreams, *reached])[:upstreams]

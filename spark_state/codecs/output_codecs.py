@@ -38,8 +38,8 @@ from spark_state.codecs.state_codecs import (
 
 
 def _from(own: type, convert: Convert) -> Convert:
-    """Return `convert`, extended to make scalars of NumPy and pandas plain first, except values of
-    the type `own`."""
+    """Return `convert`, extended to convert scalars of NumPy and pandas to Python values first.
+    Values of the type `own` need no such conversion."""
 
     def convert_any(value: Any) -> Any:
         if type(value) is not own and (value := python_value(value)) is None:

@@ -31,8 +31,8 @@ from spark_state.codecs.numpy_values import is_missing, python_value
 
 
 def _from(own: type, convert: Convert, nan: Any = None) -> Convert:
-    """Return `convert`, extended to make scalars of NumPy and pandas plain first, except values of
-    the type `own`. `nan`: the result for NaN."""
+    """Return `convert`, extended to convert scalars of NumPy and pandas to Python values first.
+    Values of the type `own` need no such conversion. `nan`: the result for NaN."""
 
     def convert_any(value: Any) -> Any:
         if type(value) is not own:

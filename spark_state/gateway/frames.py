@@ -15,8 +15,8 @@ A frame has a header (a JSON object) and a body of bytes. Numbers are big endian
 
 A connection has one request under way at a time. The first request opens the store of the
 connection. For further requests see `stored_objects`. The socket is in a directory that only this
-user can enter. Both ends must belong to the same release: `format` refuses a jar of another
-release.
+user can enter. Both ends must belong to the same release: the gateway refuses a jar with another
+`format`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BODY_LENGTH = struct.Struct(">Q")
 
 
 class FrameError(CowstateError):
-    """Bytes without a frame: the other end is not a provider or gateway of this release, and the
-    connection is useless from now on."""
+    """The received bytes form no frame: the other end is not a provider or gateway of this release,
+    and the connection is useless from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def write_frame(stream: BinaryIO, frame: Frame) -> None:
 
 
 def read_frame(stream: BinaryIO) -> Frame:
-    """Read a frame. Raises EOFError when the peer is gone, and FrameError for bytes without a
+    """Read a frame. Raises EOFError when the peer is gone, and FrameError for bytes that form no
     frame."""
     (length,) = _HEADER_LENGTH.unpack(_read_exactly(stream, _HEADER_LENGTH.size))
     if length > MAX_HEADER_BYTES:

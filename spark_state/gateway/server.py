@@ -1,10 +1,11 @@
 """The gateway's process, `python -m spark_state.gateway.server`, which the provider starts.
 
-The gateway listens on a Unix socket in the private directory of its executor (see host.executor),
-prints the path of the socket as a line on standard output, and serves each connection in a thread.
-The gateway ends when its standard input ends: the executor holds standard input open, and the
-operating system closes standard input when the executor is killed. Nothing is lost then: objects
-are created whole, and no process waits for an answer any more.
+The gateway listens on a Unix socket in the private directory of its executor (see
+spark_state.executor), prints the path of the socket as a line on standard output, and serves each
+connection in a thread. The gateway ends when its standard input ends: the executor holds standard
+input open, and the operating system closes standard input when the executor is killed. The end of
+the gateway loses nothing, because objects are created whole, and no process waits for an answer any
+more.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def _begin_serving(connection: socket.socket) -> None:
     try:
         thread.start()
     except RuntimeError:
-        # Too many threads. The executor asks again, for as long as after the death of a gateway.
+        # Too many threads. The executor repeats the request for as long as after the death of a
+        # gateway.
         _log.exception("a connection got no thread")
         connection.close()
 
@@ -81,7 +83,7 @@ def _serve_connection(connection: socket.socket) -> None:
 
 def converse(stream: BinaryIO) -> None:
     """Answer the requests of a connection until the peer closes the connection. Raises EOFError at
-    the end, and FrameError if the peer sends bytes without a frame."""
+    the end, and FrameError if the peer sends bytes that form no frame."""
     request = read_frame(stream)
     try:
         objects = opened_objects(request)
@@ -105,7 +107,7 @@ def own_socket_path() -> Iterator[Path]:
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Run the gateway's process: the entry point of the module."""
     logging.basicConfig(format="cowstate gateway %(process)d: %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     remove_directories_of_gone_executors()

@@ -1,4 +1,5 @@
-"""Carries out the provider's requests to its gateway with an object store. See frames.
+"""Carries out the requests of the state store provider on an object store. See frames for the form
+of a request.
 
     request                                      body      answer
     open    format, url, options, retry_seconds            {}
@@ -11,8 +12,8 @@
     sweep                                                  {}: leftovers of killed writers are gone
 
 Names are relative to the URL. An object is created once, and never overwritten (I1). Two writers
-never use the same name. So a put that finds its own bytes under the name was made before, and only
-the answer was lost.
+never use the same name. So if a put finds its own bytes under the name, an earlier try of the same
+put succeeded, and only the answer was lost.
 
 An answer with an error has a word in `error`, and a `message` for the user:
 
@@ -76,7 +77,7 @@ def opened_objects(request: Frame) -> StoredObjects:
 
 def with_connections(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Add two options for S3: enough connections for all stores of an executor, because the stores
-    commit at once, and a limit on the parts of a large object in memory."""
+    commit at the same time, and a limit on the parts of a large object in memory."""
     if not url.startswith(("s3://", "s3a://")):
         return dict(options)
     config = {"max_pool_connections": _CONNECTIONS, **options.get("config_kwargs", {})}

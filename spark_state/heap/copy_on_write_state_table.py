@@ -15,8 +15,8 @@ S = TypeVar("S")
 
 
 class CopyOnWriteStateTable(Generic[K, S]):
-    """The maps of a range of key groups. The first use of a key group creates the map. `copy_state`
-    is the argument of the same name of every map."""
+    """The maps of a range of key groups. The first use of a key group creates the map. Every map
+    gets `copy_state`, see CopyOnWriteStateMap."""
 
     def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S] = deepcopy) -> None:
         self.key_groups = key_groups

@@ -32,7 +32,7 @@ class DueIndex:
         entries[entry] = None
 
     def forget(self, time_ms: int, entry: Entry) -> None:
-        """Remove `entry`, noted before with this due time."""
+        """Remove an entry that was noted with this due time."""
         entries = self._entries[time_ms]
         del entries[entry]
         if not entries:

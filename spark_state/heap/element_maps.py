@@ -33,7 +33,7 @@ V = TypeVar("V")
 class Elements(Generic[E, V]):
     """The values of one key by element. A map never contains an empty dictionary. `next_number` is
     greater than all elements that are numbers, and may skip numbers. `is_kept` is True if a caller
-    keeps the elements for `put_back`. Kept elements must be copied before a change."""
+    keeps the elements for `put_back`. The map copies kept elements before a change."""
 
     __slots__ = ("is_kept", "next_number", "values")
 
@@ -73,7 +73,8 @@ class ElementMaps(Generic[E, V]):
         return self.found
 
     def put(self, key: Key, key_group: int, element: E, value: V) -> V | None:
-        """Set the value of an element and return the previous value, None if there was none."""
+        """Set the value of an element and return the previous value; None if the element had no
+        value."""
         if key is not self._key:
             self._find(key, key_group)
         own = self.found
@@ -96,7 +97,7 @@ class ElementMaps(Generic[E, V]):
         return before
 
     def remove(self, key: Key, key_group: int, element: E) -> V | None:
-        """Remove an element and return the removed value, None if there was none."""
+        """Remove an element and return the removed value; None if the element had no value."""
         if key is not self._key:
             self._find(key, key_group)
         own = self.found
@@ -114,8 +115,8 @@ class ElementMaps(Generic[E, V]):
         return before
 
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        """Remove a key and return the elements of the key, None if there are none. Nobody may
-        change the returned elements."""
+        """Remove a key and return the elements of the key; None if the key has no elements. Nobody
+        may change the returned elements."""
         self._find(key, key_group)
         elements = self.found
         if elements is None:

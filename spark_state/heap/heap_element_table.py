@@ -32,8 +32,8 @@ V = TypeVar("V")
 
 
 class _KeyBefore(Generic[E, V]):
-    """The undo record of one key for one epoch. `now`: the current elements of the key, None if
-    there are none; saves a look-up."""
+    """The undo record of one key for one epoch. `now`: the current elements of the key, None if the
+    key has no elements; kept here to save a look-up."""
 
     __slots__ = ("cleared", "elements", "is_cleared", "key_group", "now")
 
@@ -96,7 +96,7 @@ class HeapElementTable(Generic[E, V]):
         self._sealed: dict[Key, _KeyBefore[E, V]] = {}
         self._current = current
         self._noted_key: Key | None = None
-        self._of_key: _KeyBefore[E, V] | None = None  # record of _noted_key; saves a look-up
+        self._of_key: _KeyBefore[E, V] | None = None  # record of _noted_key, to save a look-up
 
     def __len__(self) -> int:
         return len(self._maps)
@@ -160,7 +160,7 @@ class HeapElementTable(Generic[E, V]):
         return self._maps.due.next_ms()
 
     def due(self, until_ms: int) -> Iterator[tuple[int, Entry]]:
-        """Yield the due elements, see DueIndex."""
+        """Yield the elements due at `until_ms` or before, the earliest first, see DueIndex.due."""
         return self._maps.due.due(until_ms)
 
     def number_of_changes(self) -> int:
@@ -234,7 +234,8 @@ class HeapElementTable(Generic[E, V]):
         return self._maps.sizes
 
     def memory_bytes(self, looked_at: int = FEW) -> int:
-        """Estimate the bytes of elements and keys. See heap_memory."""
+        """Estimate the bytes of elements and keys from a sample of about `looked_at` keys, see
+        heap_memory."""
         return self._maps.memory_bytes(looked_at)
 
     def undo_bytes(self, looked_at: int) -> int:

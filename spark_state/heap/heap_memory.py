@@ -15,7 +15,7 @@ therefore drawn more often, but hashes do not depend on sizes.
 The bytes of a value are the sizes that Python reports for the nested objects, down to some levels.
 Objects that all values share, such as small integers, count as 0. A key with several states counts
 once in each state. The estimate leaves out undo records, past entries that a snapshot still holds,
-and the rest of the process.
+and all other memory of the process.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def heap_snapshot(
 def _rows(
     table: HeapTable, snapshot: CopyOnWriteStateTableSnapshot[Key, Any], key_group: int
 ) -> Iterator[tuple[Key, Any]]:
-    """Yield the rows of a key group, see RowsOfKeyGroup."""
+    """Yield the file rows of a key group, each with the key, see RowsOfKeyGroup."""
     entries = snapshot.of_key_group(key_group)
     if entries is None:
         return

@@ -166,7 +166,8 @@ class HeapStateTable(Generic[S]):
         return self._entries.sizes()
 
     def memory_bytes(self, looked_at: int = FEW) -> int:
-        """Estimate the bytes of values and keys. See heap_memory."""
+        """Estimate the bytes of values and keys from a sample of about `looked_at` entries, see
+        heap_memory."""
         return bytes_of_values(self._entries.maps(), looked_at)
 
     def undo_bytes(self, looked_at: int) -> int:

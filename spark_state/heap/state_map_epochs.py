@@ -110,7 +110,7 @@ class StateMapEpochs(Generic[K, S]):
 
     @property
     def newest(self) -> StateMapEpoch[K, S]:
-        """The epoch applied last."""
+        """The newest epoch: the epoch applied last."""
         return self._newest
 
     def apply(self, number: int, changes: Mapping[K, S | None]) -> None:

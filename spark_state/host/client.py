@@ -19,8 +19,8 @@ from spark_state.subtasks.epoch_request import EpochRequest
 
 _log = logging.getLogger(__name__)
 
-# After so long a silence a waiting task ends the host: a processor's call has kept Python's lock
-# all the time.
+# A waiting task ends a host that is silent for so long: a call of a processor has kept Python's
+# lock all the time.
 _SILENT_SECONDS = 300
 
 

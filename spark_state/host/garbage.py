@@ -2,12 +2,12 @@
 
 A full collection visits every entry of the state. So objects that have survived a few young
 collections are frozen: no collection visits a frozen object. Some frozen objects are cyclic
-garbage; a full collection frees this garbage now and then, at most 1% of the time and at most once
-a minute.
+garbage; a full collection frees this garbage now and then, for at most 1% of the time and at most
+once a minute.
 
 Python starts a young collection by itself when there are many more objects than at the last
-collection. Most objects of an epoch are gone before: a collection after each epoch would visit all
-new objects for nothing.
+collection. Most objects of an epoch are freed before such a collection. A collection after each
+epoch would visit all new objects for nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FrozenGarbage:
 
     def freeze_if_due(self) -> bool:
         """Freeze all objects except the youngest garbage, if a few young collections have run since
-        the last time. Return True if frozen. Call this after each epoch."""
+        the last time. Return True if the call has frozen objects. Call this after each epoch."""
         if _young_collections() - self._frozen_after < _YOUNG_COLLECTIONS:
             return False
         if not self._lock.acquire(blocking=False):  # a collection in progress freezes, too
@@ -53,8 +53,8 @@ class FrozenGarbage:
             self._lock.release()
 
     def collect_if_due(self) -> bool:
-        """Free frozen garbage if a collection is due; return True if done. All threads wait
-        meanwhile."""
+        """Free frozen garbage if a collection is due. Return True if the call has collected. All
+        threads wait during the collection."""
         if not self._lock.acquire(blocking=False):
             return False
         try:

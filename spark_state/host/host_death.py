@@ -127,7 +127,7 @@ class WatchedHost:
 
     @classmethod
     def at(cls, connection: socket.socket) -> WatchedHost:
-        """Identify the host at `connection`. Call this before the host works."""
+        """Identify the host at `connection`. Call this before the host begins to work."""
         return cls(_peer(connection), oom_kills())
 
     def end(self, connection: socket.socket) -> bool:
@@ -159,7 +159,7 @@ def _peer(connection: socket.socket) -> int | None:
 
 def _is_closed(connection: socket.socket) -> bool:
     """Return True if the other end is closed, or closes within a few seconds. /proc is no proof of
-    a process's end: the status of the first thread may be there while other threads still run."""
+    a process's end: the status of the first thread may exist while other threads still run."""
     connection.settimeout(_LAST_WORDS_SECONDS)
     try:
         while connection.recv(4096):
@@ -172,8 +172,9 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 def _exit_status(pid: int) -> int | None:
-    """Return the exit status of a process that is dead or about to die: the kernel closes the
-    socket first. None if the parent has waited already, or if the process lives."""
+    """Return the exit status of a process that is dead or about to die. The kernel closes the
+    socket before the process is dead. None if the parent has waited already, or if the process
+    lives."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:

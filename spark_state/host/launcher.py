@@ -1,4 +1,4 @@
-"""Finds the state host of a slot, and starts a host if there is none.
+"""Finds the state host of a slot, and starts a host if the slot has no host.
 
 A host belongs to the executor: the JVM above the Python worker. The first task that needs a host
 starts the host in a session of its own. The host gets the worker's environment without the
@@ -33,7 +33,7 @@ _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
 
 
 def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
-    """Connect to the host of a slot; start the host if none is there.
+    """Connect to the host of a slot; start a host if the slot has no host.
 
     `idle_seconds`: time that a new host stays without work. Raises StateHostError.
     """
@@ -82,7 +82,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
-    """Start a host and wait until the host listens. Its output goes to the worker's standard
+    """Start a host and wait until the host listens. The host's output goes to the worker's standard
     error."""
     ready, report = os.pipe()
     command = [sys.executable, "-m", "spark_state.host.server"]

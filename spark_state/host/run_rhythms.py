@@ -1,11 +1,12 @@
-"""Guesses the ended runs of queries.
+"""Guesses which runs of queries have ended.
 
 A host keeps the state of a query for the query's next run. If memory is short, the state of ended
 queries goes first. A run has ended if the driver says so, or if the run has used no store for much
 longer than ever before. The second sign is a guess: a host hears only of batches, and batches have
-a rhythm. If a run goes on after all, the host reads the state again. The long pause then belongs to
-the rhythm, so the patience grows several times with each mistake, and running queries do not push
-out each other's state for long.
+a rhythm. If a run goes on although the host took the run for ended, the host reads the state again.
+From then on the long pause belongs to the run's rhythm, so after each mistake the host waits
+several times longer before the next guess. So running queries push out each other's state only for
+a short time.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class _Rhythm:
 
 
 class RunRhythms:
-    """The runs served by a host. Used under the owner's lock."""
+    """The rhythms of the runs that a host serves. The owner holds a lock during each call."""
 
     def __init__(self) -> None:
         self._rhythms: dict[str, _Rhythm] = {}
 
     def note_ended(self, run_ids: Iterable[str]) -> None:
-        """Note runs that have ended, as a driver says."""
+        """Note runs that have ended according to a driver."""
         for run_id in run_ids:
             if run_id in self._rhythms:
                 self._rhythms[run_id].has_ended = True
@@ -55,7 +56,7 @@ class RunRhythms:
         rhythm.last_used = now
 
     def has_ended(self, run_id: str, now: float) -> bool:
-        """Return True if a run that was served has probably ended."""
+        """Return True if a run has probably ended. The host must have served the run."""
         rhythm = self._rhythms[run_id]
         if rhythm.users:
             return False

@@ -6,8 +6,8 @@ state is in the stores. Before the end the host removes the socket from the dire
 tasks that had already connected, so no task meets a leaving host.
 
 The host ends at once if a subtask does not return and another attempt has waited for the subtask:
-only the end of the process ends a hanging thread. The tasks of other subtasks fail then, and their
-next attempts restore the state.
+only the end of the process ends a hanging thread. The end of the process also fails the tasks of
+other subtasks, and their next attempts restore the state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class _TaskGoneError(Exception):
 
 
 class StateHost:
-    """A server of requests, until idle for `idle_seconds` or until `executor` is gone."""
+    """A server of requests. The server ends after `idle_seconds` without a request, or when
+    `executor` is gone."""
 
     def __init__(self, path: Path, executor: Executor, idle_seconds: float) -> None:
         self._path = path
@@ -198,7 +199,7 @@ def _check_connected(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Run the host's process: the entry point of the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--executor", type=int, required=True)

@@ -102,7 +102,7 @@ class Sessions:
         self._backends.remove_unused_copies(seconds)
 
     def show_alive(self) -> None:
-        """Protect files that no barrier names yet from the orphan sweep. Call this every few
+        """Protect files from the orphan sweep while no barrier names the files. Call this every few
         seconds."""
         now = self._clock()
         if now - self._shown_alive < _SECONDS_BETWEEN_SIGNS:
@@ -115,7 +115,8 @@ class Sessions:
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
         """Give up state of ended queries until `fits()` is True. The state idle for longest goes
-        first. Another subtask in need of memory waits here, and then looks at the memory again."""
+        first. A second subtask that needs memory waits meanwhile, and then looks at the memory
+        again."""
         with self._letting_go:
             for url, held in self._ended():
                 if fits():
@@ -157,7 +158,7 @@ class _HeldStore:
     """An open store and its subtasks.
 
     `users`: number of requests in progress; `last_used`: end of the last request; `run_id`: the
-    last run that used the store. All three belong to `Sessions`.
+    last run that used the store. Only `Sessions` uses these three attributes.
     """
 
     def __init__(self, maintenance: Maintenance, backends: SubtaskBackends) -> None:
@@ -186,12 +187,12 @@ class _HeldStore:
                     return self._kept(request, store)
 
     def show_alive(self) -> None:
-        """Protect files of all subtasks, see Sessions.show_alive."""
+        """Protect the files of all subtasks, see Sessions.show_alive."""
         for subtask in [*self._subtasks.values()]:  # no lock: a store may take long to open
             subtask.show_alive()
 
     def give_up_state(self) -> bool:
-        """Give up the state of unused subtasks. Return True if there was any."""
+        """Give up the state of unused subtasks. Return True if any subtask had state."""
         with self._lock:
             subtasks = [*self._subtasks.values()]
         given_up = [subtask.give_up_state() for subtask in subtasks]

@@ -12,9 +12,9 @@
 
 A message is 8 bytes of length, big endian, and a pickle. Pickles are safe here: both ends are
 processes of the same user and the same installation, behind a directory that only this user can
-enter. An Arrow stream has no message around it. EndOfInput marks the end of the input on purpose:
-to Arrow, a stream cut off by the death of the task looks complete, and must never become a durable
-epoch.
+enter. An Arrow stream has no message around it. EndOfInput marks the end of the input, because to
+Arrow a stream that is cut off by the death of the task looks complete. Such a stream must never
+become a durable epoch.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def send(stream: BinaryIO, message: object) -> None:
-    """Write a message and flush."""
+    """Write a message to the stream and flush the stream."""
     body = dumps(message)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()

@@ -1,5 +1,4 @@
-"""Input for the restore of a backend: states, and the files of a store with the entries of
-states."""
+"""Input for the restore of a backend: the states, and the files with the entries of the states."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from spark_state.state_descriptor import StateDescriptor
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A state to register. `since`: the epoch that the state began with; entries of the same name
-    in older files do not count."""
+    """A state to register. `since`: the epoch that the state began with; the restore ignores
+    entries of a state of the same name in older files."""
 
     descriptor: StateDescriptor
     since: int

@@ -11,8 +11,8 @@ class CurrentKey:
     """The current key and the key group. A backend sets both once per key, for any number of
     states.
 
-    Two keys are the same only if both are one object. A table that caches the result for a key
-    compares keys with `is`, because `is` costs less than a hash.
+    A table that caches the result for a key compares keys with `is`, because `is` costs less than a
+    hash. So an equal key in another object counts as a new key.
     """
 
     __slots__ = ("key", "key_group")

@@ -7,9 +7,9 @@ A row of a file holds one element, in the struct of the state's column:
     map      user key     tuple                user_map_key struct, user_map_value struct
     timers   expiry time  ()                   expiry_ms int64
 
-A row that deletes an element has the element and no value. A row that deletes and has no struct
-deletes all elements of the key so far. Values and user keys are tuples in the form of
-`serializers`, and never change in place. User keys are frozen as `frozen_keys` says.
+A row that deletes an element has the element and no value. A row that deletes all elements of the
+key so far has no struct. Values and user keys are tuples in the form of `serializers`, and never
+change in place. User keys are frozen as `frozen_keys` says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ElementSerializer:
     """Base of the serializers whose rows are elements."""
 
     def deletes(self, rows: Sequence[ElementRow[Any]]) -> list[bool]:
-        """See StateSerializer."""
+        """Return for each row True if the row is a deletion."""
         return [row is None or row[1] is None for row in rows]
 
 
@@ -95,7 +95,8 @@ class MapSerializer(ElementSerializer):
         )
 
     def to_row(self, value: Value) -> Any:
-        """Return a value as a row, with field names if the forms have names."""
+        """Return a value as a row. The row has field names if `forms` makes rows with field
+        names."""
         return self._make_row(self._value_names, value)
 
     def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:
@@ -115,8 +116,8 @@ class MapSerializer(ElementSerializer):
 
 
 class ValueSerializer(ElementSerializer):
-    """A serializer for values that expire. A value is the only element, (), of a key. The struct is
-    the struct of the value."""
+    """A serializer for values that expire. A key has at most one element, (), and its value is the
+    value of the state. The struct is the struct of the value."""
 
     def __init__(self, value: StructSerializer) -> None:
         self.value = value

@@ -34,7 +34,7 @@ class EpochClock:
 
 
 def expiry_of(_element: Any, value: Expiring) -> int:
-    """Return the expiry time of an element, a DueTime."""
+    """Return the expiry time of an element. The function is a DueTime."""
     return value[1]
 
 
@@ -78,7 +78,7 @@ class ExpiringElements(Generic[E]):
 
 
 class ExpiringValues:
-    """A KeyedStateTable whose values expire. A value is the only element, (), of a key."""
+    """A KeyedStateTable whose values expire. A key has at most one element, (), with the value."""
 
     def __init__(self, elements: ExpiringElements[tuple[()]]) -> None:
         self._elements = elements

@@ -30,7 +30,7 @@ ROWS_OF_TABLE = 1 << 16
 
 RowsOfKeyGroup = Callable[[int], Iterator[tuple[Key, Any]]]
 """Function that returns the file rows of a key group, each with the key. Called once for each key
-group, and read to the end."""
+group; the caller reads all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class FullSnapshot:
         self._let_go = let_go
 
     def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
-        """Write all entries as puts. Without entries there is no file."""
+        """Write all entries as puts. A snapshot without entries writes no file."""
         try:
             return tuple(
                 files.write("snapshot", rows, key_groups) for rows, key_groups in self._files()

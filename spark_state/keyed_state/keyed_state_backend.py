@@ -147,7 +147,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return OpenTable(descriptor.kind, form.seen(table), form.values)
 
     def drop(self, name: str) -> bool:
-        """Delete a state with all entries, and return True if the state was there. Changes of the
+        """Delete a state with all entries, and return True if the state existed. Changes of the
         state in the current epoch are lost, too, so drop states before any other change."""
         if name not in self._states:
             return False
@@ -155,8 +155,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return True
 
     def begin(self, now_ms: int) -> None:
-        """Begin an epoch at a time, in milliseconds since 1970. Values whose expiry time has come
-        by then are expired."""
+        """Begin an epoch at `now_ms`, in milliseconds since 1970. Values with an expiry time up to
+        `now_ms` are expired."""
         self._clock.now_ms = now_ms
 
     def timers(self, name: str) -> Timers:
@@ -186,8 +186,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """Estimate the bytes of Python objects kept from key to key: entries, reads and changes of
         the current epoch, and undo records.
 
-        The sample has about `looked_at` entries of each state. FEW costs next to nothing; with
-        more, the estimate also walks the dictionaries of epochs.
+        The sample has about `looked_at` entries of each state. FEW costs next to nothing; for a
+        larger sample, the estimate also walks the dictionaries of changes and undo records.
         """
 
     def forget_what_was_read(self) -> None:
@@ -262,7 +262,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """Delete the table of a dropped state, when the drop can no longer be undone."""
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Announce the keys that the processor handles next, to a backend that reads many keys
+        """Announce the keys that the processor handles next. A backend may read many keys
         together."""
 
     @property
@@ -324,11 +324,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 self._states[entries.name].table.apply(_with_growth(entries, growth))
 
     def close(self) -> None:
-        """Give up all resources other than memory. Snapshots not yet written stay."""
+        """Give up all resources other than memory. Snapshots not yet written remain usable."""
 
     def incremental_snapshot(self, held: Sequence[StateHandle]) -> KeyedStateSnapshot | None:
-        """Take a snapshot of the current entries that writes only the data missing in the files of
-        `held`. None if the backend has no such snapshots."""
+        """Take a snapshot of the current entries. The snapshot writes only data that the files of
+        `held` lack. None if the backend has no such snapshots."""
         return None
 
     @abstractmethod
@@ -337,8 +337,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
 
 def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
-    """Return the entries of a batch with the growth of their key groups, which is noted in the
-    file: see entry_growth. A key group may be in several batches: the first batch gets the
+    """Return the entries of a batch with the growth of their key groups, as noted in the file, see
+    entry_growth. If a key group is in several batches, only the first of these batches gets the
     growth."""
     of_state = growth.get(entries.name)
     if of_state is None:

@@ -1,9 +1,9 @@
 """Merge of several changelogs into one. Pure, and vectorised.
 
 The last row of a value, an element or a timer stays, and earlier rows go. A row that deletes all
-elements of a key removes all earlier rows of the key. Rows that delete stay, because the deleted
-entries may be in older files. So applying the merged changelog gives the same state as applying all
-changelogs in order.
+elements of a key removes all earlier rows of the key in the same state. Rows that delete stay,
+because the deleted entries may be in older files. So applying the merged changelog gives the same
+state as applying all changelogs in order.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _ELEMENT_NAMES: Mapping[StateKind, str] = {
 def merged_changes(
     key_names: Sequence[str], kinds: Mapping[str, StateKind], changelogs: Sequence[pa.Table]
 ) -> pa.Table:
-    """Return the rows of `changelogs` that stay, sorted as in a file. The changelogs are in the
-    order to apply.
+    """Return the rows of the merged changelog, sorted as in a file. The changelogs are in the order
+    to apply.
 
     `kinds`: the kind of each state, by name. Raises KeyError for a state without a kind.
     """

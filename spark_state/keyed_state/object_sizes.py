@@ -28,8 +28,8 @@ _CHANCE = Random(0)
 
 
 def bytes_of(value: Any, levels: int = _LEVELS) -> int:
-    """Estimate the bytes of an object and all nested objects. Collections count by their first
-    members."""
+    """Estimate the bytes of an object and all nested objects. The size of a collection is
+    extrapolated from the first members."""
     if value is None or _is_shared(value):
         return 0
     own = aligned(getsizeof(value))

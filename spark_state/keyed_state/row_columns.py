@@ -120,8 +120,8 @@ def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
 
 
 def _exact_type(kind: pa.DataType) -> type | None:
-    """Return the Python type whose values are equal exactly if the column's values are equal. None:
-    convert the values."""
+    """Return the Python type whose values are equal exactly if the column's values are equal; None
+    if the values must be converted."""
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_string(kind):

@@ -11,7 +11,7 @@
     another user key of a map       refused: the entries would not be found
 
 Source: the rules of Spark's own operator with `spark.sql.streaming.stateStore.encodingFormat=avro`.
-Values put before are converted when read. Files change when written anew.
+Values put before the change are converted when read. Existing files do not change.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _problem(stored: Any, declared: Any, of_map: bool) -> str | None:
 
 
 def _change_of(stored: Any, declared: Any, what: str) -> str | None:
-    """Return the reason why values of `stored` cannot be read as `declared`; None if they can."""
+    """Return the reason why values of `stored` cannot be read as `declared`; None if the values can
+    be read."""
     if stored == declared:
         return None
     types = pa.types

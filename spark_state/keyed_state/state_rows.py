@@ -53,8 +53,8 @@ class StateEntries:
     """Entries of one state: parallel sequences.
 
     The serializer defines the type of `states`: values (None: deleted), or `ElementRow`s. `growth`:
-    for each key group the number of entries after these entries minus the number before; None if
-    nobody has counted.
+    for each key group the number of entries that the state gains (negative: loses) by these
+    entries; None if unknown.
     """
 
     name: str
@@ -66,8 +66,8 @@ class StateEntries:
 
 
 def growth_of(changes: Iterable[tuple[int, object, object]]) -> dict[int, int]:
-    """Return the growth of each key group, in entries, by changes of values. A change is the key
-    group, the value before, and the value now (None: absent)."""
+    """Return the number of entries that each key group gains (negative: loses) by changes of
+    values. A change is the key group, the value before, and the value now (None: absent)."""
     growth: Counter[int] = Counter()
     for key_group, before, now in changes:
         if (before is None) is not (now is None):
@@ -78,8 +78,8 @@ def growth_of(changes: Iterable[tuple[int, object, object]]) -> dict[int, int]:
 def rows_by_key_group(
     rows: pa.RecordBatch | pa.Table, key_groups: KeyGroupRange
 ) -> npt.NDArray[np.int64]:
-    """Return the number of rows of each of `key_groups`, in order. The file has no rows of other
-    key groups."""
+    """Return the number of rows of each of `key_groups`, in order. `rows` must contain no other key
+    groups."""
     indices = rows.column(KEY_GROUP_COLUMN).to_numpy() - key_groups.start
     return np.bincount(indices, minlength=len(key_groups))
 

@@ -149,7 +149,7 @@ class OperatorStates:
         return self._maps
 
     def declare(self, meta_info: OperatorStateMetaInfo) -> OperatorListState | BroadcastMapState:
-        """Add a state. Raises as `OperatorStateBackend.register`."""
+        """Add a state. Raises the errors of `OperatorStateBackend.register`."""
         name, state = meta_info.name, self._backend.register(meta_info)
         self._modes[name] = meta_info.mode
         if isinstance(state, ListOperatorState):

@@ -97,7 +97,7 @@ class OperatorStateBackend:
     def union_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
         """Register a union list: after a restore every subtask gets the items of all subtasks. A
         subtask then replaces the items by its own items (`update`). Otherwise the next restore
-        returns each item once for every subtask. Raises as `list_state`."""
+        returns each item once for every subtask. Raises the errors of `list_state`."""
         state = self.register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
@@ -105,7 +105,7 @@ class OperatorStateBackend:
     def broadcast_state(
         self, name: str, key_schema: pa.Schema, value_schema: pa.Schema
     ) -> BroadcastOperatorState:
-        """Register a map that is the same on every subtask. Raises as `list_state`, and
+        """Register a map that is the same on every subtask. Raises the errors of `list_state`, and
         ConfigurationError for keys with lists or maps."""
         item_type = broadcast_item_type(pa.struct(list(key_schema)), pa.struct(list(value_schema)))
         state = self.register(OperatorStateMetaInfo(name, "broadcast", item_type))
@@ -113,7 +113,7 @@ class OperatorStateBackend:
         return state
 
     def register(self, meta_info: OperatorStateMetaInfo) -> OperatorState:
-        """Register a state of any mode. Raises as `broadcast_state`."""
+        """Register a state of any mode. Raises the errors of `broadcast_state`."""
         state = self._states.get(meta_info.name)
         if state is None:
             state = self._states[meta_info.name] = _kind(meta_info)(meta_info, (), self._forms)

@@ -79,7 +79,7 @@ class OperatorStateSnapshot:
 
 
 class StoredOperatorState:
-    """Snapshot that was read. `meta_infos`: descriptions of the states, in the order of
+    """Snapshot read from bytes. `meta_infos`: descriptions of the states, in the order of
     registration. `whose`: origin of the bytes, for errors. Raises CorruptObjectError for bytes that
     are no snapshot, UnsupportedFormatError for a snapshot of a newer release."""
 

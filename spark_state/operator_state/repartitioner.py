@@ -5,7 +5,7 @@
   are dealt round robin. Item k goes to subtask k mod parallelism. So each subtask gets total //
   parallelism items, and the first total mod parallelism subtasks get one item more.
 - Union state: every subtask gets all items.
-- Broadcast state: every subtask takes one copy, the copies in turn.
+- Broadcast state: every subtask takes one copy: subtask k takes copy k mod number of copies.
 """
 
 from __future__ import annotations

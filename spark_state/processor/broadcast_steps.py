@@ -36,7 +36,8 @@ class HandleBroadcastRows:
     names: tuple[str, ...]
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step. Yields nothing: every subtask would yield the same output."""
+        """Call the processor, see Step. Yields nothing, because every subtask would yield the same
+        output."""
         states, handle_rows = run.operator_states, run.processor.handleBroadcastRows
         for name in self.names:
             given = run.inputs[broadcast_input(name)]

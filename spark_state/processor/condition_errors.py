@@ -1,5 +1,5 @@
-"""Errors with a condition of Spark: jobs match on the condition, and on the class for the
-condition.
+"""Errors with an error condition of Spark. Jobs match on the condition, and on PySpark's exception
+class for the condition.
 
 Each error is also an error of `spark_state.errors`, so `except CowstateError` catches the error.
 The message begins as Spark's message and ends with the way out.
@@ -47,7 +47,7 @@ class SparkConditionError(ConfigurationError, PySparkException):
         return self.getMessage()
 
     def getMessage(self) -> str:
-        """See PySparkException, as for the other methods."""
+        """Return the message, see PySparkException."""
         return f"[{self.condition}] {self.message}"
 
     def getCondition(self) -> str:
@@ -214,7 +214,7 @@ def deleted_state(kind: str, state_name: str, operation: str) -> DeletedStateErr
 
 
 def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
-    """Return the error for a state with a field that must not be null, with Avro encoding
+    """Return the error for a state with a field that must not be null, while Avro encoding is
     enabled."""
     return ProcessorHandleError(
         "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",

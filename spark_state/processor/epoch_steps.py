@@ -48,8 +48,8 @@ class EpochRun:
 
 
 Step = Callable[[EpochRun], Iterator[Any]]
-"""Yields the processor's output, in the run's form of rows. Can be pickled. A step begins after the
-caller has taken the output of the step before."""
+"""Function that yields the processor's output, in the run's form of rows. Can be pickled. A step
+begins after the caller has taken the output of the step before."""
 
 
 def handle_input_rows(run: EpochRun) -> Iterator[Any]:

@@ -4,7 +4,7 @@ A row is a `Row` with the names of the output schema, in any order. Fields are m
 in Spark, but a missing, extra or ill-typed field is an error instead of a null.
 
 Rows are sent only when the epoch is durable (I3), so the rows wait in a spool. The spool holds a
-bounded number of bytes in memory and the rest in a temporary file without a name.
+bounded number of bytes in memory, and all further bytes in a temporary file without a name.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class OutputPlace:
 
 class OutputSpool:
     """Record batches in order, at most `memory_bytes` in memory and no more than `place` allows; a
-    temporary file holds the rest. Close after use. Raises StateHostError if the disk refuses
-    bytes."""
+    temporary file holds all further batches. Close after use. Raises StateHostError if the disk
+    refuses bytes."""
 
     def __init__(self, schema: pa.Schema, memory_bytes: int, place: OutputPlace) -> None:
         self._folder = place.folder or tempfile.gettempdir()

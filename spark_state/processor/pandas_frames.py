@@ -70,7 +70,7 @@ class PandasFrames:
     output_name = "DataFrames"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """See RowForm."""
+        """Yield an iterator over the rows of each key, see RowForm."""
         limit = self.frame_size.rows_of(keyed.rows)
         for part in blocks(keyed, self.frame_size):
             if part.rows.num_rows > limit:
@@ -102,11 +102,11 @@ class PandasFrames:
         return frame
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """See RowForm."""
+        """Return the processor's output for a key, see RowForm."""
         return (KeyedFrame(key, frame) for frame in output)
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """See RowForm."""
+        """Convert the output to record batches, see RowForm."""
         converter = _OutputFrames(self, schema)
         for emitted in output:
             converter.add(*(emitted if isinstance(emitted, KeyedFrame) else ((), emitted)))
@@ -245,7 +245,7 @@ class _OutputColumn:
         )
 
     def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
-        """Convert all pieces to one array."""
+        """Convert the values of all pieces to one array."""
         arrays = []
         for dtype, same in groupby(pieces, key=lambda piece: piece.values.dtype):
             run = list(same)

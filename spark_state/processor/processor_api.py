@@ -94,8 +94,8 @@ class ProcessorApi:
 
 
 def check_has(processor: Any, method: str, argument: str) -> None:
-    """Raise ConfigurationError unless the processor has `method`, which gets the rows of
-    `argument`."""
+    """Raise ConfigurationError unless the processor has `method`. `argument`: the user's argument
+    whose rows `method` gets."""
     if not callable(getattr(processor, method.partition("(")[0], None)):
         raise ConfigurationError(
             f"{type(processor).__name__} has no method {method}, which gets the rows of "

@@ -25,8 +25,8 @@ from spark_state.processor.rows import row_type, rows_of
 _FEW_ROWS = 128
 _ROWS_PER_BATCH = 8_192
 _ROWS_AT_ONCE = 512
-"""Small, so that new rows reuse the memory of earlier rows while the processor's cache holds the
-memory."""
+"""Number of output rows taken from a processor at a time. The number is small, so that new rows
+reuse memory of earlier rows that is still in the CPU's cache."""
 
 
 class RowForm(Protocol):
@@ -53,7 +53,7 @@ class SparkRows:
     output_name = "Rows"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """See RowForm."""
+        """Yield an iterator over the rows of each key, see RowForm."""
         all_rows = rows_of(keyed.rows, row_type(names))
         for count in keyed.counts:
             if count <= _FEW_ROWS:
@@ -64,11 +64,11 @@ class SparkRows:
                 deque(rows, maxlen=0)
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """See RowForm."""
+        """Return the processor's output for a key, see RowForm."""
         return output
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """See RowForm."""
+        """Convert the output to record batches, see RowForm."""
         encoder = OutputEncoder(schema)
         while rows := list(islice(output, _ROWS_AT_ONCE)):
             encoder.add(rows)

@@ -72,7 +72,7 @@ def key_columns(fields: Sequence[StructField]) -> KeyColumns:
 
 
 def have_same_types(fields: Sequence[StructField], others: Sequence[StructField]) -> bool:
-    """Return True if both have the same types in the same order. Names do not count."""
+    """Return True if both have the same types in the same order. Names may differ."""
     types, other_types = (
         json.dumps([field.dataType.jsonValue() for field in each]) for each in (fields, others)
     )
@@ -86,7 +86,8 @@ def fields_text(fields: Sequence[StructField]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchemas:
-    """See Describe. `parse(schema, owner)`: parses a StructType or DDL text."""
+    """Parser for the schemas of states, see Describe. `parse(schema, owner)`: parses a StructType
+    or DDL text."""
 
     parse: Callable[[Any, str], StructType]
 
@@ -112,8 +113,8 @@ def operator_state_meta_info(
 
 
 def element_schema(state: StateDescriptor) -> StructType:
-    """Return the schema of a state's value: for a list state of an element, for a map state of a
-    map's value."""
+    """Return the schema of a state's value: of an element for a list state, of an entry's value for
+    a map state."""
     column = struct_from_json(state.schema_json)
     match state.kind, column.fields[0].dataType:
         case ("list", ArrayType(elementType=StructType() as element)):

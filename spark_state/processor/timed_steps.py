@@ -35,7 +35,7 @@ class FireTimers:
     until_ms: Callable[[TimerValues], int]
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step."""
+        """Yield the output of the processor's calls, see Step."""
         handle_timer, timer_values = run.processor.handleExpiredTimer, run.timer_values
         due = run.backend.due_timers(self.timers, self.until_ms(timer_values))
         timers = run.backend.timers(self.timers)

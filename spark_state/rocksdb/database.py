@@ -73,7 +73,7 @@ class Reads:
         self.failure: StateHostError | None = None
 
     def failed(self, error: Exception) -> StateHostError:
-        """Record a failed read, see ReadFailed."""
+        """Record a failed read and return the error to raise."""
         self.failure = StateHostError(
             f"RocksDB cannot read its files below {self.folder}: {error}. The next attempt "
             "restores the state from the store. If this happens again, the disk is damaged: set "
@@ -87,9 +87,9 @@ class Reads:
 class Database:
     """A database in `folder`. `close` deletes the files.
 
-    `memory` None: RocksDB's default memory; `settings` None: the defaults of DatabaseSettings. The
-    database is new and empty unless `files_below(folder)` has the files of a database. Raises
-    StateHostError if RocksDB cannot open the files.
+    `memory`: None for RocksDB's default memory; `settings`: None for the defaults of
+    DatabaseSettings. The database is new and empty unless `files_below(folder)` has the files of a
+    database. Raises StateHostError if RocksDB cannot open the files.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class Database:
         self._reads = Reads(folder)
         self._open: dict[str, ColumnFamily] = {}
         files = files_below(folder)
-        # RocksDB opens a database only with all column families. A new one has the default family.
+        # RocksDB opens a database only with all column families. A new database has only the
+        # default family.
         families = [_DEFAULT]
         if files.exists():
             with self._telling_where():
@@ -217,8 +218,8 @@ class Database:
                 family.flush()
         with suppress(Exception):
             self._rdict.close()
-        # RocksDB ends when the last reference goes. Let go before the files are deleted: without
-        # the files RocksDB would wait for a second.
+        # RocksDB closes the database when the last reference goes. Let go before the files are
+        # deleted, because without the files RocksDB would wait for a second.
         for family in self._open.values():
             family.let_go()
         self._open.clear()
@@ -228,7 +229,7 @@ class Database:
 
     def checkpoint(self) -> DatabaseCheckpoint:
         """Make a checkpoint of the current rows. Table files are linked, not copied. Raises
-        StateHostError, and then leaves no files."""
+        StateHostError, and leaves no files after an error."""
         self._checkpoints += 1
         folder = self._folder / f"checkpoint-{self._checkpoints}"
         checkpoint = DatabaseCheckpoint(folder, self._reads.failed)
@@ -304,13 +305,13 @@ class ColumnFamily:
             begin = end
 
     def first(self, start: bytes) -> bytes | None:
-        """Return the first key from `start` on, None if there is none."""
+        """Return the first key from `start` on; None if there is no such key."""
         rows = self._rows.iter()
         rows.seek(start)
         return _key_at(rows, self._failed)
 
     def last(self, end: bytes) -> bytes | None:
-        """Return the last key up to `end`, None if there is none."""
+        """Return the last key up to `end`; None if there is no such key."""
         rows = self._rows.iter()
         rows.seek_for_prev(end)
         return _key_at(rows, self._failed)
@@ -378,8 +379,8 @@ class DatabaseCheckpoint:
         return sorted(path.name for path in self.folder.glob("*.sst"))
 
     def small_files(self) -> dict[str, bytes]:
-        """Return the files that describe the tables, by name, without options: the opener has
-        options. There is no write-ahead log."""
+        """Return the files that describe the tables, by name. The file of options is left out,
+        because the caller opens a database with options of its own. There is no write-ahead log."""
         files = self.folder.iterdir()
         return {path.name: path.read_bytes() for path in files if path.name.startswith(_SMALL)}
 
@@ -390,8 +391,8 @@ class DatabaseCheckpoint:
 
 
 class ReadOnlyDatabase:
-    """Column families that nobody changes; a context manager. `failed`: None if no open database
-    shares the files."""
+    """A database opened only for reading; a context manager. `failed`: records a failed read; None
+    if no open database shares the files."""
 
     def __init__(
         self, folder: Path, families: Sequence[str], failed: ReadFailed | None = None
@@ -461,8 +462,8 @@ def _rows(rows: Any, start: bytes, end: bytes, failed: ReadFailed) -> Iterator[R
             return
         last = row[0]
         yield row
-    # At an unreadable row an iterator ends as if there were no more rows, without an error. A new
-    # iterator from the last row on meets the same row and has the error.
+    # At an unreadable row an iterator ends without an error, as if there were no more rows. A new
+    # iterator, from the last row on, meets the unreadable row again and has the error.
     behind = rows.iter()
     behind.seek(start if last is None else last)
     if last is not None and behind.valid():
@@ -485,7 +486,7 @@ def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Delete the common folder of a database and the checkpoints, if the folder is empty."""
+    """Delete the common folder of a database and its checkpoints, if the folder is empty."""
     with suppress(OSError):
         folder.rmdir()
 

@@ -51,7 +51,7 @@ class DatabaseMemory:
 
 def database_options(memory: DatabaseMemory | None, settings: DatabaseSettings) -> Options:
     """Return the options of a database, which are also the options of the default column family.
-    `memory` None: RocksDB's default memory."""
+    `memory`: None for RocksDB's default memory."""
     options = family_options(memory, settings)
     options.create_if_missing(True)
     # Each snapshot contains RocksDB's manifest. The manifest grows with every change of the tables

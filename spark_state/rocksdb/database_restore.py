@@ -2,10 +2,10 @@
 
 The database with the best `score` becomes the backend's own database. The restore downloads the
 files and deletes the rows of other key groups as ranges, at no cost per row. After a change of
-parallelism there may be more databases. The restore copies their rows as bytes, and downloads the
-next database meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows this
-release would write differently, because a schema has changed, is left to the caller, who reads
-files row by row.
+parallelism there may be more databases. The restore copies the rows of each further database as
+bytes, and downloads the next database meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A
+database whose rows this release would write differently, because a schema has changed, is left to
+the caller, who reads files row by row.
 
 Flink starts with an empty database if no handle has three quarters of the handle's key groups in
 the range, because deleted rows stay in the files for a time. Here the best database is always
@@ -53,14 +53,14 @@ def restored_backend(
 
 @dataclass(frozen=True, slots=True)
 class _StoredDatabase:
-    """A database in a store. `handle` has the name."""
+    """A database in a store. `handle`: the handle that names the database."""
 
     handle: StateHandle
     restored: RestoredDatabase
 
     def score(self) -> float:
         """Rate the database as the start of a restore: the number of wanted key groups, times the
-        square of their share of the database's key groups. The share counts, because rows of
+        square of their share of the database's key groups. The share matters, because rows of
         unwanted key groups stay in the files for a time."""
         wanted = sum(map(len, self.restored.key_groups))
         return wanted * (wanted / len(self.restored.contents.key_groups)) ** 2
@@ -130,7 +130,7 @@ class DatabaseRestore:
     def _others(self) -> Generator[tuple[RestoredDatabase, Path], None, None]:
         """Yield each database after the first, with the folder of downloaded files. The next
         database is downloaded while the caller uses the current database, so the disk has at most
-        two."""
+        two downloaded databases."""
         others = self._databases[1:]
         with ThreadPoolExecutor(1, "cowstate-restore") as ahead:
 

@@ -4,8 +4,8 @@ Rows are sorted by time within a key group. For each key group a lower bound of 
 in memory, so a search reads only the key groups with due rows. The cost is O(due rows), plus a step
 in memory for each key group.
 
-The rows have the due times after the last sealed epoch. The caller says which elements have changed
-since then.
+The rows have the due times after the last sealed epoch. The caller says which elements the current
+epoch has changed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DueRows:
             self._earliest[key_group] = time_ms
 
     def forget(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
-        """Remove the due time of an element, noted before."""
+        """Remove the due time of an element, which was noted with the same time."""
         batch.delete(self._keys.of_due(time_ms, of_key, element), self.family.handle)
 
     def due(self, until_ms: int, has_changed: HasChanged) -> Iterator[Due]:
@@ -60,7 +60,8 @@ class DueRows:
         return heapq.merge(*of_groups, key=lambda due: due[0])
 
     def next_ms(self, before_ms: int | None, has_changed: HasChanged) -> int | None:
-        """Return the earliest due time of an unchanged element, or `before_ms` if earlier."""
+        """Return the earliest due time of an unchanged element, or `before_ms` if `before_ms` is
+        earlier."""
         next_ms = before_ms
         for key_group, time_ms in sorted(self._earliest.items(), key=lambda item: item[1]):
             if time_ms == _LAST_MS or (next_ms is not None and time_ms >= next_ms):

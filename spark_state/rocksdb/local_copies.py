@@ -36,9 +36,9 @@ class LocalCopies:
     owner: str
 
     def find(self, part: FilePart) -> Path | None:
-        """Return the path of an intact copy of a table, from any owner, None if there is none.
-        Reads the whole copy. Deletes a damaged copy, which would block the name for the downloaded
-        table."""
+        """Return the path of an intact copy of a table, from any owner; None if no such copy
+        exists. Reads the whole copy. Deletes a damaged copy, which would block the name for the
+        downloaded table."""
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
             try:

@@ -1,4 +1,4 @@
-"""A RocksDB database from a store, and the part of the database that counts for a restore."""
+"""A RocksDB database from a store, and the part of the database that a restore uses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ rows in another format has another number."""
 
 @dataclass(frozen=True, slots=True)
 class RestoredDatabase:
-    """A database from a store, and the part that counts.
+    """A database from a store, and the part that a restore uses.
 
     - `contents`: the description of the whole database.
-    - `key_groups`: the key groups that count, in order.
-    - `states`: the names of the states that count.
+    - `key_groups`: the key groups that the restore uses, in order.
+    - `states`: the names of the states that the restore uses.
     - `tables`: the files in the store, by local name.
     """
 
@@ -42,14 +42,14 @@ class RestoredDatabase:
         return next(held, None)
 
     def ranges(self) -> list[Range]:
-        """Return the ranges of the rows that count."""
+        """Return the ranges of the rows that the restore uses."""
         return [
             (of_key_group(key_groups.start), of_key_group(key_groups.end + 1))
             for key_groups in self.key_groups
         ]
 
     def entries(self, state: DatabaseState) -> dict[int, int]:
-        """Return the number of entries of a state that count, by key group."""
+        """Return the number of entries of a state, for each key group that the restore uses."""
         return {
             key_group: entries
             for key_group, entries in state.entries

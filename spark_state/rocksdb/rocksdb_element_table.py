@@ -5,7 +5,7 @@ the reads and changes of the current epoch:
 
     held       element -> value in the database (None: absent), if already read
     now        element -> new value in the epoch (None: removed)
-    cleared    True if the epoch cleared the key; then values in the database do not count
+    cleared    True if the epoch cleared the key; then the table ignores values in the database
 
 The database has the elements after the last sealed epoch. So a rollback forgets the changes in
 memory, a commit writes the changes, and both cost O(changes) (I6, I7). Clearing a key costs the

@@ -44,8 +44,8 @@ class RocksDBIncrementalSnapshot:
         self._note_uploaded = note_uploaded
 
     def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
-        """Upload the snapshot. A database without entries gives no file. Raises StateHostError if a
-        new table is damaged."""
+        """Upload the snapshot. For a database without entries, upload no file. Raises
+        StateHostError if a new table is damaged."""
         try:
             if not any(state.entries for state in self._contents.states):
                 return ()

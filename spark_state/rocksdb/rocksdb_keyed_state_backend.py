@@ -39,9 +39,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     """A backend with state on the local disk, in a database that lives in `home`.
 
     An epoch costs the reads and changes; a rollback and an undo cost the changes. The owner must
-    call `close`. `restored`: the database of the store whose files are already there, None for an
-    empty start. States registered next with their stored schemas get the entries of `restored`.
-    `forget_others` then gives up all other states.
+    call `close`. `restored`: the stored database whose files are already in `home`, None to begin
+    with an empty database. A state of `restored` that is registered with its stored schema gets its
+    entries from `restored`. Afterwards `forget_others` gives up the states that are not registered.
     """
 
     def __init__(

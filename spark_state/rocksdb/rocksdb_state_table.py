@@ -65,8 +65,8 @@ class RocksDBStateTable(Generic[S]):
             self._read(zip(keys, key_groups, strict=True), _MOST_BYTES_AHEAD)
 
     def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int) -> None:
-        """Read the states of keys, with their key groups, until there are about `most_bytes`. The
-        first read is small, because the size of a state is not known yet."""
+        """Read the states of keys, with their key groups, until the read states have about
+        `most_bytes`. The first read is small, because the size of a state is not known yet."""
         of_key, held = self.format.keys.of_key, self._held
         wanted = {of_key(key, key_group): key for key, key_group in keys if key not in held}
         in_order = sorted(wanted)

@@ -75,7 +75,7 @@ def key_group_of(row: bytes) -> int:
 def _element(
     descriptor: StateDescriptor,
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes, int], Any]]:
-    """Return the functions that encode and decode an element. An element takes the rest of a
+    """Return the functions that encode and decode an element. An element extends to the end of a
     row."""
     if descriptor.kind == "value":
         return (lambda element: b""), (lambda row, start: ())

@@ -129,8 +129,8 @@ def _first_database(handles: Sequence[StateHandle]) -> StateHandle | None:
 
 
 def _slices(handles: Sequence[StateHandle], own: KeyGroupRange) -> Iterator[KeyGroupRange]:
-    """Split `own` into ranges of about `ROWS_AT_ONCE` rows or fewer, with at least a key group
-    each. State in a database is a single range, because the copy does not load a database into
+    """Split `own` into ranges of about `ROWS_AT_ONCE` rows or fewer, each with at least one key
+    group. State in a database is a single range, because the copy does not load a database into
     memory."""
     names = attrgetter("name")
     files = {name: next(of_name) for name, of_name in groupby(sorted(handles, key=names), names)}

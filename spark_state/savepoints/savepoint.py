@@ -6,9 +6,9 @@ name it in `spark.cowstate.restoreFrom`. A savepoint is a store with one epoch. 
 published after all files are durable; if a barrier is missing, the store has no epoch.
 
 All operators of a query are copied together. Two stores cannot change at the same moment. So the
-copy writes everything else first, then the last barrier of each operator in turn. A failure between
-the last barriers leaves the epoch in some operators only, and a reader of all operators gets an
-error.
+copy writes the last barrier of each operator at the very end, one after the other. A failure
+between the last barriers leaves the epoch in some operators only, and a reader of all operators
+gets an error.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def savepoint(
 
     `store`: URL of an operator's store, or of the directory of a query. For a query, each operator
     gets a savepoint in `target`/<operator name>, all of the same epoch. `target`: a URL where
-    nothing is yet. `epoch`: the epoch to save, None for the newest epoch that all operators have.
-    `storage_options`: fsspec's options for both URLs. Retention keeps the epoch while the copy
-    reads.
+    nothing exists yet. `epoch`: the epoch to save, None for the newest epoch that all operators
+    have. `storage_options`: fsspec's options for both URLs. Retention keeps the epoch while the
+    copy reads.
 
     Raises
 
@@ -102,15 +102,15 @@ def restore(
 
     `savepoint`: URL of a savepoint, or of a directory with a savepoint of each operator. `store`:
     <spark.cowstate.store>/<query id>/<operator>, or <spark.cowstate.store>/<query id> for all
-    operators; no epoch may be there yet. The query must be the query of the savepoint, and the last
-    batch in the query's checkpoint must be the savepoint's epoch: otherwise the first epoch of the
-    query raises an error. A query with another id begins with a savepoint by
+    operators; the stores must have no epoch yet. The query must be the query of the savepoint, and
+    the last batch in the query's checkpoint must be the savepoint's epoch: otherwise the first
+    epoch of the query raises an error. A query with another id begins with a savepoint by
     spark.cowstate.restoreFrom.
 
     Raises ConfigurationError if the store has epochs or belongs to another query, or if the
-    operators have no epoch in common; and the errors of `savepoint`. After an error the same holds
-    as for `savepoint`. A query refuses to start an operator without an epoch unless
-    spark.cowstate.startEmpty is set.
+    operators have no epoch in common; and the errors of `savepoint`. After an error no operator has
+    an epoch at `store`, unless the very last writes failed. A query refuses to start an operator
+    without an epoch unless spark.cowstate.startEmpty is set.
     """
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
@@ -183,8 +183,8 @@ def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None
 def _chosen_epoch(
     url: str, histories: Sequence[OperatorHistory], epoch: int | None, way_out: str
 ) -> int:
-    """Return `epoch` after a check that all operators have it; for None, the newest common
-    epoch."""
+    """Return `epoch` after a check that all operators have the epoch. If `epoch` is None, return
+    the newest epoch that all operators have."""
     held = epochs_of(histories)
     if epoch is None:
         return shared_epoch(url, histories, held, way_out)
@@ -213,7 +213,7 @@ class _Operator:
         return tuple(replace(barrier, restored=self.is_restored) for barrier in barriers)
 
     def written(self, barriers: Sequence[Barrier]) -> Savepoint:
-        """Describe a copy by its barriers."""
+        """Return the description of a finished copy. `barriers`: the barriers of the copy."""
         handles = [handle for barrier in barriers for handle in barrier.handles]
         return Savepoint(
             url=self.place.url,

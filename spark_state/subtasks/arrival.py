@@ -67,7 +67,8 @@ class Arrival:
 
     @property
     def late_rows(self) -> int | None:
-        """The number of dropped late rows; None if the operator drops none. Valid after the run."""
+        """The number of dropped late rows; None if the operator does not drop late rows. Valid
+        after the run."""
         return self.inputs[KEYED_ROWS].late_rows if self.drops_late else None
 
     def subtask_time(self, next_timer_ms: int | None) -> SubtaskTime | None:
@@ -101,7 +102,7 @@ class WholeRows:
         return () if events is None else events.reached_ms(self._table)
 
     def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
-        """Return the inputs by name, the keyed rows without late rows."""
+        """Return the inputs by name. The keyed rows contain no late rows."""
         events, inputs = self._plan.event_times, self._plan.inputs
         if events is None or late_watermark_ms is None:
             return inputs.by_name(self._table)

@@ -1,10 +1,9 @@
 """Merges successive changelogs into a single changelog, in the background.
 
-A chain of very many small files makes barriers long and restores slow, and a snapshot would write a
-large state because of few changes. The merged changelog belongs to an epoch that already has its
-barrier. Only barriers of later epochs name the merged changelog, so a reader never mistakes the
-merged changelog for the changes of a single epoch. A restore applies a merged changelog like any
-other changelog.
+Very many small files make barriers long and restores slow, and a snapshot would write a large state
+because of few changes. The merged changelog belongs to an epoch that already has its barrier. Only
+barriers of later epochs name the merged changelog, so a reader never mistakes the merged changelog
+for the changes of a single epoch. A restore applies a merged changelog like any other changelog.
 
 A merge reads the changelogs from the store again, because the backend has moved on.
 """

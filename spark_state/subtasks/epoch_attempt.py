@@ -18,8 +18,9 @@ Phase = Literal["restore", "process", "write", "publish"]
 
 @dataclass(frozen=True, slots=True)
 class EpochAttempt:
-    """An accepted request to run an epoch. `by`: the claim to the subtask; `checkpoints`: the
-    store for the attempt's files; `check` raises when the task is gone or fenced."""
+    """An accepted request to run an epoch. `by`: the attempt's claim to the subtask, for fencing;
+    `checkpoints`: the store for the attempt's files; `check` raises when the task is gone or
+    fenced."""
 
     request: EpochRequest
     by: SubtaskAttempt
@@ -51,5 +52,5 @@ class EpochAttempt:
             self._seconds[step] = self._seconds.get(step, 0.0) + taken
 
     def milliseconds(self, step: Phase) -> int:
-        """Return the time of the step so far, in milliseconds."""
+        """Return the time that the step has taken so far, in milliseconds."""
         return round(1000 * self._seconds.get(step, 0.0))

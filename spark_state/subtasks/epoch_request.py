@@ -27,11 +27,11 @@ class CheckpointSettings:
 
     `min_epochs_to_retain`: retention keeps at least this many newest epochs;
     `min_epochs_for_snapshot`: number of changelogs before a snapshot may replace changelogs;
-    `orphan_grace_seconds`: the orphan sweep deletes orphans of this age;
-    `store_retry_seconds`: how long to repeat a failing call to the store, in seconds;
-    `start_empty`: True if a query that has run epochs may start with an empty store;
-    `restore_from`: content for an empty store, None for nothing;
-    `store_options`: options for the clients of both stores, with secrets.
+    `orphan_grace_seconds`: the orphan sweep deletes orphans of this age; `store_retry_seconds`: how
+    long to repeat a failing call to the store, in seconds; `start_empty`: True if a query that has
+    run epochs may start with an empty store; `restore_from`: source of the first state of an empty
+    store, None to begin without state; `store_options`: options, with secrets, for the clients of
+    the operator's store and of the store in `restore_from`.
     """
 
     min_epochs_to_retain: int
@@ -65,7 +65,7 @@ class BackendSettings:
 @dataclass(frozen=True, slots=True)
 class HostSettings:
     """Settings for the hosts of an executor. `per_executor`: number of host processes of an
-    executor; `idle_seconds`: a host without work for so long ends."""
+    executor; `idle_seconds`: a host ends after so many seconds without work."""
 
     per_executor: int
     idle_seconds: int

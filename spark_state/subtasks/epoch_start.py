@@ -15,7 +15,7 @@ class EpochStart:
     """The start of an epoch for one subtask.
 
     `store`: holds the files; `checkpoint`: None for an empty state; `is_taken_over`: True if store
-    and checkpoint are another operator's; `handles`: files of the subtask's state; `states`:
+    and checkpoint belong to another operator; `handles`: files of the subtask's state; `states`:
     schemas in the barriers; `times`: times in the barriers of all subtasks of the base, see
     watermarks; `barriers`: ids of the base's barriers for these key groups (I4).
     """
@@ -44,8 +44,9 @@ class EpochStart:
         )
 
     def taken_over(self) -> EpochStart:
-        """Return the start from another operator's state. The other operator's times do not apply
-        to this query, and the other barriers belong to another lineage."""
+        """Return this start as a start from another operator's state, without times and barriers.
+        The other operator's times do not apply to this query, and the other barriers belong to
+        another lineage."""
         return replace(self, is_taken_over=True, times=(), barriers=())
 
     @property

@@ -1,5 +1,5 @@
 """Background threads of a host: for snapshots, for parts of snapshots, for the clean-up of stores,
-and for signs of life.
+and for signs of life (see unnamed_files).
 
 No task waits for these threads, except that an epoch may wait for a part of a snapshot. Each kind
 of work has threads of its own: a large snapshot delays neither clean-up nor a part, and nothing

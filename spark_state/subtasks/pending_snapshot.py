@@ -1,7 +1,7 @@
 """A snapshot that is being written to the store while epochs go on.
 
-The snapshot stands for the files that the state was built from at the moment of the snapshot, in
-the snapshot's key groups. Once durable, the snapshot may replace these files, but only in a chain
+In its key groups, the snapshot has the same content as the files that the state was built from at
+the moment of the snapshot. Once durable, the snapshot may replace these files, but only in a chain
 of handles that still begins with these files. If the epoch before the snapshot has been undone, the
 snapshot is an orphan. Until a barrier names the snapshot, its files are protected from the orphan
 sweep, see unnamed_files.
@@ -54,7 +54,8 @@ class Writing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The files of a `chain` from index `first` to before `end`, which other files replace."""
+    """The files of a `chain` from index `first` (included) to `end` (excluded), which other files
+    replace."""
 
     chain: Handles
     first: int
@@ -75,8 +76,7 @@ class Replaced:
 
 
 class PendingSnapshot:
-    """A snapshot or a merge of changelogs that `writing` writes, and that is to stand for
-    `replaced`.
+    """A snapshot or a merge of changelogs, which `writing` writes, to replace the files `replaced`.
 
     `unnamed`: protects the files until a barrier names them; `begin(job)` runs a job in a
     maintenance thread; `is_awaited`: True if the next barrier waits for the files.
@@ -130,8 +130,8 @@ class PendingSnapshot:
         return self._replaced != Replaced.all(self._replaced.chain)
 
     def shorten(self, handles: Handles) -> Handles:
-        """Return `handles` with the new files in place of `replaced`; unchanged if they do not
-        begin with the chain."""
+        """Return `handles` with the new files in place of `replaced`. Return `handles` unchanged if
+        `handles` do not begin with the chain."""
         chain = self._replaced.chain
         if handles[: len(chain)] != chain:
             return handles
@@ -159,7 +159,7 @@ class SnapshotWriting:
         return "writing a snapshot"
 
     def write(self) -> list[Written]:
-        """Write the snapshots, see Writing."""
+        """Write the snapshots, durable on return, see Writing."""
         try:
             return [self._write(of_range) for of_range in self.ranges]
         finally:
@@ -171,6 +171,6 @@ class SnapshotWriting:
         return Written(of_range.key_groups, files, rows)
 
     def release(self) -> None:
-        """Release the snapshots, see Writing."""
+        """Give up the data of snapshots not yet written, see Writing."""
         for of_range in self.ranges:
             of_range.release()

@@ -11,7 +11,8 @@ from spark_state.processor.processor_run import RunPlan
 # Copies of a row in memory: as received, sorted by key, and in part as Python objects.
 _COPIES = 3
 _LEAST_RUN_BYTES = 1 << 20
-# A subtask's runs have at least about this part of the share, even if other subtasks use the rest.
+# A run has at least about the share divided by this number, even if other subtasks use all other
+# memory.
 _LEAST_PART_OF_SHARE = 16
 
 
@@ -45,7 +46,7 @@ class ReceivedInput:
                 self._spill()
 
     def all(self) -> pa.Table | SpilledRows:
-        """Return all rows."""
+        """Return all received rows, after the last `add`."""
         if self._spilled is None:
             return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         if self._batches:
@@ -67,7 +68,7 @@ class ReceivedInput:
         self._share.take_all_the_same(self._kept_bytes)
 
     def close(self) -> None:
-        """Release the rows."""
+        """Release the rows' memory and files."""
         self._share.give_back()
         self._batches = []
         if self._spilled is not None:

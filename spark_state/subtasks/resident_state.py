@@ -1,8 +1,8 @@
-"""A subtask's state in memory, and the files in the store that the state equals.
+"""A subtask's state in memory, and the list of files in the store that give the same state.
 
 An epoch brings the state to its base (`plan`, `bring_to`) and changes the state. Then the epoch
-seals the state with the files of its barrier, or rolls back. After any failure the state equals the
-noted files, or no files are noted (I6).
+seals the state with the files of its barrier, or rolls back. After any failure the noted files give
+the state, or no files are noted (I6).
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class ResidentState:
 
     @property
     def handles(self) -> Handles | None:
-        """The files that the state equals; None if no list of files equals the state."""
+        """The files that give the state when applied in order; None if no list of files gives the
+        state."""
         return None if self._resident is None else self._resident.handles
 
     @property
@@ -67,7 +68,7 @@ class ResidentState:
 
     def bring_to(self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt) -> RowsOfFiles:
         """Carry out the plan. Return the row counts, by key group, of the files read."""
-        # Between plan and end the backend equals no list of files.
+        # Until the end of the plan, no list of files gives the backend's state.
         self._resident = None
         rows: RowsOfFiles = {}
         match plan:
@@ -98,7 +99,7 @@ class ResidentState:
         return rows
 
     def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
-        """End the epoch: the state now equals the files `handles`, which contain `states`."""
+        """End the epoch: the files `handles`, which contain `states`, now give the state."""
         before, self._resident = self.handles, None
         self.backend.seal()
         self.memory.measure_again(self.backend)

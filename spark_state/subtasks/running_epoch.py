@@ -18,7 +18,7 @@ from spark_state.subtasks.unnamed_files import UnnamedFiles
 
 @dataclass(slots=True)
 class RunningEpoch:
-    """A running attempt, from the moment when its thread begins to work.
+    """A running attempt, from the moment when the attempt's thread begins to work.
 
     `processor`: name of the processor's class, and `backend`: the keyed states, both set when the
     processor begins; `call`: the running method of the processor; `unnamed`: the attempt's files,
@@ -62,8 +62,8 @@ def _frames_of_threads() -> dict[int, FrameType]:
     """Return the current frame of each thread, with garbage collection off.
 
     Python before 3.11.9 holds a lock of the interpreter while it collects the frames. A garbage
-    collection in that time lets other threads run. A thread that begins or ends then waits for the
-    lock for ever, and the process waits, too (CPython's issue 106883).
+    collection in that time lets other threads run. If such a thread begins or ends, the thread
+    waits for the lock for ever, and so does the whole process (CPython's issue 106883).
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -83,8 +83,8 @@ def store_id(query_id: str, operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublishedEpoch:
-    """The barrier that a subtask published. `is_completed`: True if the subtask has then tried to
-    complete the epoch, and so would have noticed another barrier in its place."""
+    """The barrier that a subtask published. `is_completed`: True if the subtask tried to complete
+    the epoch after the barrier, and so would have noticed another barrier in its place."""
 
     barrier: Barrier
     is_completed: bool
@@ -170,10 +170,10 @@ class StoreSession:
     def base_of(self, attempt: EpochAttempt, published: PublishedEpoch | None) -> EpochStart:
         """Return the start of the attempt's epoch.
 
-        `published`: the last barrier of the calling subtask, None if there is none. Raises
-        PartialEpochError (I5), FencedError if a later run has begun (I9), OvertakenRunError,
-        ContradictingRunsError, EpochsLostError, and ConfigurationError if the state of earlier
-        epochs is missing.
+        `published`: the last barrier of the calling subtask, None if the subtask has published no
+        barrier. Raises PartialEpochError (I5), FencedError if a later run has begun (I9),
+        OvertakenRunError, ContradictingRunsError, EpochsLostError, and ConfigurationError if the
+        state of earlier epochs is missing.
         """
         asked = _asked_by(attempt)
         if published is not None and published.barrier.run != attempt.by.run:
@@ -191,7 +191,8 @@ class StoreSession:
     def _completed_before(
         self, attempt: EpochAttempt, published: PublishedEpoch | None, asked: AskedKeyGroups
     ) -> CheckpointShare | None:
-        """Return the newest completed checkpoint before the epoch; None if there is none."""
+        """Return the newest completed checkpoint before the epoch; None if no such checkpoint
+        exists."""
         run, epoch = attempt.by.run, attempt.by.epoch
         try:
             if published is None or published.barrier.epoch != epoch - 1:
@@ -201,8 +202,8 @@ class StoreSession:
             return self.checkpoints.completed_at(epoch - 1, run, attempt.spec.parallelism, own)
         except RunOverError as error:
             # Spark planned this epoch for this run, so Spark has committed the run's earlier
-            # epochs. The next run must know, because the newer run may have written the same
-            # epochs.
+            # epochs. The newer run may have written the same epochs, so the next run must know the
+            # newest committed epoch of this run.
             self.checkpoints.starts.note_reached(run.run_id, epoch)
             raise FencedError(str(error)) from error
 
@@ -216,9 +217,9 @@ class StoreSession:
         self.checkpoints.starts.check_newest(run)
 
     def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
-        """Raise ConfigurationError if the base is a savepoint of another epoch than the epoch
-        before. Raise EpochsLostError if the base of a run's first epoch is older than the newest
-        epoch that Spark has committed."""
+        """Raise ConfigurationError if the base is a savepoint, but not of the epoch before the
+        attempt's epoch. Raise EpochsLostError if the base of a run's first epoch is older than the
+        newest epoch that Spark has committed."""
         epoch, start = attempt.by.epoch, attempt.request.task.start
         if base.barriers[0].restored and base.epoch != epoch - 1:
             raise ConfigurationError(

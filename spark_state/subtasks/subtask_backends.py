@@ -110,7 +110,7 @@ class SubtaskBackends:
 
     def remove_unused_copies(self, seconds: float) -> None:
         """Remove copies of subtasks that ended more than `seconds` ago, and equally old copies of
-        killed hosts: by then another host has taken all copies of use."""
+        killed hosts: in that time another host has taken over all useful copies."""
         with self._lock:
             for folder, copies in [*self._copies.items()]:
                 if copies.released is not None and copies.released < self._clock() - seconds:
@@ -154,8 +154,8 @@ class SubtaskBackends:
         return folder
 
     def _memory_of(self, settings: BackendSettings) -> DatabaseMemory:
-        """Return the memory that all databases of this process share: the greatest limit of any
-        operator."""
+        """Return the memory that all databases of this process share. Its size is the greatest
+        limit of any operator."""
         from spark_state.rocksdb.database_options import DatabaseMemory
 
         if self._memory is None:

@@ -8,12 +8,12 @@
 
 The shares do not depend on each other, so the size of a batch does not decide if a state fits. A
 process serves several subtasks of several operators. Each operator compares the memory of all
-operators with its own limit; an operator without a limit is not counted.
+operators with its own limit; the memory of an operator without a limit is not counted.
 
-Each check looks at a few entries only. A measure of more entries is steadier: the check takes one
-when the few entries suggest clearly more memory than the last measure, and now and then. Only a
-measure of many entries may refuse a state, because estimates by few entries are uncertain if values
-have very different sizes.
+Each check looks at a few entries only. A measure of many entries is steadier. The check takes such
+a measure now and then, and when the few entries suggest clearly more memory than the last measure.
+Only a measure of many entries may refuse a state, because estimates by few entries are uncertain if
+values have very different sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Backend = KeyedStateBackend[Any]
 class HostMemory:
     """The memory that a process holds for its subtasks.
 
-    `let_go(fits)`: gives up state of ended queries until `fits()` is True or there is no more such
+    `let_go(fits)`: gives up state of ended queries until `fits()` is True or no ended query has
     state.
     """
 
@@ -72,7 +72,7 @@ class SubtaskMemory:
 
     @property
     def bytes(self) -> int:
-        """The result of the last measure."""
+        """The bytes of the state by the last measure."""
         return self._bytes
 
     def measure(self, backend: Backend, looked_at: int = _SOME) -> int:

@@ -250,7 +250,7 @@ class SubtaskSession:
     def _publish(
         self, written: WrittenEpoch, report: EpochReport, unnamed: UnnamedFiles
     ) -> Barrier:
-        """Publish the barrier: then the epoch is durable."""
+        """Publish the barrier, which makes the epoch durable."""
         attempt = written.processed.attempt
         with attempt.timed("publish"):
             barrier = written.barrier(self.state.backend, report)
@@ -265,7 +265,7 @@ class SubtaskSession:
         return barrier
 
     def _seal(self, barrier: Barrier) -> None:
-        """Keep the state for the next epoch."""
+        """Seal the state with the files of the barrier, for the next epoch."""
         self.state.seal(barrier.handles, barrier.states)
         self.operator_state.seal(barrier.operator_state)
         self._published = PublishedEpoch(barrier, is_completed=False)
@@ -313,8 +313,8 @@ class SubtaskSession:
         )
 
     def show_alive(self) -> None:
-        """Protect files that no barrier names yet from the orphan sweep, if a sign of life is
-        due."""
+        """Protect files from the orphan sweep while no barrier names the files, if a sign of life
+        is due."""
         running = self._running
         if running is not None and running.unnamed is not None:
             begin = partial(self._maintenance.signs.submit, self._store_url)
@@ -322,9 +322,9 @@ class SubtaskSession:
         self.snapshots.show_alive()
 
     def give_up_state(self) -> bool:
-        """Release the state's memory on the heap; return True if there was any. The next epoch
-        reads the state from the store. Does nothing while an epoch runs, or while a snapshot with
-        the state is being written."""
+        """Release the state's memory on the heap; return True if the state had memory there. The
+        next epoch reads the state from the store. Does nothing while an epoch runs, or while a
+        snapshot with the state is being written."""
         if not self._lock.acquire(blocking=False):
             return False
         try:

@@ -1,5 +1,4 @@
-"""The snapshots of a subtask: begins a snapshot when due, and chooses the barrier to name the
-snapshot.
+"""Begins the snapshots of a subtask when due, and chooses the barrier that names each snapshot.
 
 Merges of changelogs begin and are named like snapshots. At most one snapshot or merge is under way.
 See snapshot_policy for the time to begin, pending_snapshot for the conditions of naming. A failed
@@ -100,7 +99,7 @@ class SubtaskSnapshots:
 
     def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
         """Begin a snapshot or merge if due, for a later barrier to name. Call this after the
-        barrier of `handles`."""
+        barrier that names `handles`."""
         kept_names = {handle.name for handle in handles}
         self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
         self._merged &= kept_names
@@ -159,8 +158,9 @@ class SubtaskSnapshots:
         self._pending = PendingSnapshot(writing, replaced, unnamed, begin, is_awaited)
 
     def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
-        """Return the changelogs at the end of the chain that may be merged: of this run, so no
-        state was deleted in between, and not merged yet.
+        """Return the changelogs at the end of the chain that may be merged. These changelogs are
+        not merged yet, and this run has written the changelogs, so no state was deleted between
+        them.
 
         Empty if snapshots add to a database, because an added change costs less than a merged
         change. Empty after a failed merge, because a changelog may be damaged, and a snapshot

@@ -1,10 +1,10 @@
 """Protects files of an attempt from the orphan sweep until a barrier names the files.
 
-The sweep runs in any host. The sweep takes an unnamed file for as old as the newest object in the
-same directory (I8). So the host puts a sign of life, a small object, beside the files from time to
-time. A maintenance thread does so, and only for files that wait long: an epoch neither waits for a
-sign nor pays a request for a sign. After half of the grace period without a sign, a barrier must
-not name the files any more.
+The sweep runs in any host. To the sweep, an unnamed file is as old as the newest object in the same
+directory (I8). So the host puts a sign of life, a small object, beside the files from time to time.
+A maintenance thread does so, and only for files that wait long: an epoch neither waits for a sign
+nor pays a request for a sign. After half of the grace period without a sign, a barrier must not
+name the files any more.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class HandleInputBatches:
     size: BlockSize
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step."""
+        """Yield the output of the processor's calls, see Step."""
         for batch in _batches(run, KEYED_ROWS, self.size):
             run.call.begin("handleInputBatch")
             output = run.processor.handleInputBatch(batch, run.timer_values)
@@ -39,7 +39,7 @@ class HandleInitialBatches:
     size: BlockSize
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step. Yields nothing."""
+        """Call the processor, see Step. Yields nothing."""
         for batch in _batches(run, INITIAL_ROWS, self.size):
             run.call.begin("handleInitialBatch")
             output = run.processor.handleInitialBatch(batch, run.timer_values)
@@ -55,8 +55,8 @@ class HandleInitialBatches:
 class FireTimersInBulk:
     """A step that calls `handleExpiredTimers` for all due timers, and deletes the timers.
 
-    `timers`, `until_ms` and the order of the timers: see FireTimers. `size.rows`: most timers in
-    one call.
+    `size.rows`: most timers in one call. `timers`: name of the state with the timers. `until_ms`:
+    returns the time up to which timers are due. The order of the timers is the order of FireTimers.
     """
 
     size: BlockSize
@@ -64,7 +64,7 @@ class FireTimersInBulk:
     until_ms: UntilMs
 
     def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """See Step."""
+        """Yield the output of the processor's calls, see Step."""
         due = run.backend.due_timers(self.timers, self.until_ms(run.timer_values))
         timers = run.backend.timers(self.timers)
         for first in range(0, len(due), self.size.rows):

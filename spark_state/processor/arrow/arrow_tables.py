@@ -22,18 +22,19 @@ class ArrowTables:
     output_name = "pyarrow Tables"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """See RowForm. The Arrow steps call this method for the rows of broadcast streams only."""
+        """Yield an iterator over the rows of each key, see RowForm. The Arrow steps call this
+        method for the rows of broadcast streams only."""
         first = 0
         for count in keyed.counts:
             yield iter((keyed.rows.slice(first, count).rename_columns(list(names)),))
             first += count
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """See RowForm."""
+        """Return the processor's output for a key, see RowForm."""
         return output
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """See RowForm."""
+        """Convert the output to record batches, see RowForm."""
         struct_type = pa.struct(list(schema))
         for emitted in output:
             if not isinstance(emitted, pa.Table | pa.RecordBatch):

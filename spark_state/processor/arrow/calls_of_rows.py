@@ -1,5 +1,5 @@
-"""Errors for calls of PySpark's states and handle, which are for one key: the error names the call
-for many keys."""
+"""Errors for calls in the form of PySpark's states and handle, which handle one key at a time. The
+error names the call for many keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, NoReturn
 
 class ForManyKeys:
     """Base of the handle and the states of an ArrowStatefulProcessor. `calls_of_rows`: calls of a
-    row processor, each with the call to use here.
+    row processor, each with the corresponding call for many keys.
 
     The error is an AttributeError, so `hasattr` returns False.
     """

@@ -123,8 +123,8 @@ def _as_type(array: Any, field: pa.Field[Any], owner: str) -> Any:
 
 
 def _as_number(array: Any, wanted: Any) -> Any:
-    """Cast numbers where Arrow does not check the values. Raises ArrowInvalid for a value that
-    changes."""
+    """Cast numbers where Arrow does not check the values. Raises ArrowInvalid for a value that the
+    cast would change."""
     if pa.types.is_integer(array.type):
         # For integers Arrow requires 19 digits before the decimal point, whatever the values.
         wide = pa.decimal128(min(19 + wanted.scale, 38), wanted.scale)

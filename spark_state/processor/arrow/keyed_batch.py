@@ -30,7 +30,8 @@ pc: Any = pyarrow.compute
 class Keys:
     """Keys of a subtask, in any order. A key may occur several times.
 
-    Get keys from a KeyedBatch or from ExpiredTimers: a subtask has states of its own keys only.
+    Get keys from a KeyedBatch or from ExpiredTimers, because a subtask has states of its own keys
+    only.
     """
 
     def __init__(self, columns: KeyColumns, keys: list[Key], key_groups: list[int]) -> None:

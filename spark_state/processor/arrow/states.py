@@ -101,7 +101,7 @@ class ArrowListState(ForManyKeys):
         return _exists(self._table, keys, self._set_key)
 
     def put_many(self, keys: Keys, lists: Any) -> None:
-        """Set the list of each key. An empty list removes the key's list. Raises as
+        """Set the list of each key. An empty list removes the key's list. Raises the errors of
         `append_many`."""
         for elements in self._lists(keys, lists):
             self._table.clear()
@@ -118,7 +118,7 @@ class ArrowListState(ForManyKeys):
         _clear(self._table, keys, self._set_key)
 
     def _lists(self, keys: Keys, lists: Any) -> Iterator[list[Value]]:
-        """Yield the elements for each key, which is then the current key."""
+        """Make each key the current key in turn, and yield the elements for the key."""
         owner = self._element.owner
         if isinstance(lists, pa.ChunkedArray):
             lists = lists.combine_chunks()
@@ -171,7 +171,7 @@ class ArrowMapState(ForManyKeys):
             self._table.put(user_key, value)
 
     def remove_many(self, keys: Keys, user_keys: Any) -> None:
-        """Remove each pair, if any."""
+        """Remove the value of each pair, if any."""
         for user_key in self._pairs(keys, user_keys):
             self._table.remove(user_key)
 
@@ -200,7 +200,7 @@ class ArrowMapState(ForManyKeys):
         _clear(self._table, keys, self._set_key)
 
     def _pairs(self, keys: Keys, user_keys: Any) -> Iterator[Value]:
-        """Yield the user key of each pair; the pair's key is then the current key."""
+        """Make the key of each pair the current key in turn, and yield the pair's user key."""
         named = values_of(user_keys, self._serializer.key, len(keys))
         frozen = self._serializer.keys.freeze_all(named)
         for _, user_key in zip(_each(keys, self._set_key), frozen, strict=True):
@@ -233,7 +233,7 @@ class ArrowTimers:
         return pa.ListArray.from_arrays(_offsets(counts), pa.array(times, pa.int64()))
 
     def _timers(self, keys: Keys, times_ms: Any) -> Iterator[int]:
-        """Yield the time for each key, which is then the current key."""
+        """Make each key the current key in turn, and yield the time for the key."""
         times = numbers_of(times_ms, "timers")
         check_length(len(times), len(keys), "timers")
         for _, time_ms in zip(_each(keys, self._set_key), times.to_pylist(), strict=True):

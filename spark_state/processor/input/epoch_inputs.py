@@ -51,11 +51,11 @@ class EpochInput:
 
     @property
     def num_rows(self) -> int:
-        """See RowsByKey."""
+        """The number of rows in the table."""
         return self.table.num_rows
 
     def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
-        """See RowsByKey."""
+        """Return the rows in the order of the keys, see RowsByKey."""
         if self.table.num_rows:
             yield group_by_key(self.table, self.layout, key_columns)
 
@@ -63,7 +63,8 @@ class EpochInput:
 @dataclass(frozen=True, slots=True)
 class SideInput:
     """An input beside the keyed rows. `column`: column with the input's rows as structs, null in
-    all other rows. `layout`: layout of the structs' fields, with the key group after the fields."""
+    the rows of other inputs. `layout`: layout of the structs' fields, with the key group after the
+    fields."""
 
     name: str
     column: str
@@ -104,9 +105,9 @@ class EpochInputs:
         return time
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """Return the inputs by name. KEYED_ROWS: input that the operator was called on.
-        INITIAL_ROWS, and a `broadcast_input` for each broadcast stream: if the operator has such
-        inputs. A table without rows may have no columns."""
+        """Return the inputs by name. KEYED_ROWS: rows of the DataFrame that the operator was called
+        on. INITIAL_ROWS, and the `broadcast_input` of each broadcast stream: only if the operator
+        has such inputs. A table without rows may have no columns."""
         key_group_index = self.layout.key_group_index
         others = {side.name: side.of(table, key_group_index) for side in self.sides}
         if table.num_rows:
@@ -119,7 +120,8 @@ class EpochInputs:
 
 
 def broadcast_input(name: str) -> str:
-    """Return the input's name of a broadcast stream. `name`: the user's name of the stream."""
+    """Return the name of the input for a broadcast stream. `name`: the user's name of the
+    stream."""
     return f"broadcast {name}"
 
 

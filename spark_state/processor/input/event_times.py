@@ -26,7 +26,7 @@ class EventTimes:
 
     - `index`: column that decides if a row is late; None if there is no such column.
     - `delays_ms`: delay of each watermark upstream of the operator.
-    - `policy`: the watermark that counts, the least ("min") or the greatest ("max").
+    - `policy`: the watermark that the operator uses, the least ("min") or the greatest ("max").
     - `drops_late`: True if late rows are dropped.
     - `carried_index`: column of event times in ms for the watermarks; the next column has the
       number of the watermark. None if column `index` has the times of the only watermark.

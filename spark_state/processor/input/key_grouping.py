@@ -59,7 +59,7 @@ def sorted_by_key(table: pa.Table, layout: InputLayout) -> pa.Table:
 
 
 def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
-    """Group rows that are sorted by key."""
+    """Return rows that are sorted by key as a KeyedInput."""
     if not in_order.num_rows:
         return KeyedInput(in_order, [], [], [])
     starts = key_starts(in_order, layout)
@@ -119,8 +119,8 @@ def _is_text_of_few(column: Any) -> bool:
 
 
 def _order_of_few(column: Any) -> npt.NDArray[np.intp]:
-    """Return the same order as `_order`: sort each distinct value once, then the rows by the place
-    of their values."""
+    """Return the indexes that sort the rows by a text column with few distinct values. Sort each
+    distinct value once, then the rows by the place of their values."""
     coded = column.combine_chunks().dictionary_encode()
     in_order = pc.sort_indices(coded.dictionary).to_numpy()
     # numpy sorts numbers of 16 bits in linear time.

@@ -84,8 +84,8 @@ class _MostOfPart:
 
 
 class _Heads:
-    """First rows of runs, each with rows: of the runs with the next keys a head, of the rest one
-    row."""
+    """Next rows of all runs that still have rows: a head of each run with the next keys, and one
+    row of each other run."""
 
     def __init__(self, runs: Sequence[pa.Table], layout: InputLayout, most: _MostOfPart) -> None:
         self._runs = runs

@@ -1,7 +1,7 @@
-"""Input of an epoch that is larger than its share of the memory.
+"""Input of an epoch, if the input is larger than its share of the memory.
 
-    rows arrive -> as many as the memory takes -> inputs by name, each sorted by key -> a run
-    all arrived -> merge runs to longer runs, as often as there are too many to merge at once
+    rows arrive -> as many as the memory takes -> inputs by name, each sorted by key -> a run all
+    arrived -> merge runs to longer runs, until all runs can be merged at once
                 -> merge the runs of an input, part by part, when a step asks for the rows
 
 Before the first step, a subtask must know two facts about all rows: the batch's time, and the
@@ -33,8 +33,8 @@ _SORTED = (KEYED_ROWS, INITIAL_ROWS)
 
 
 class SpilledInput:
-    """A RowsByKey with its rows in the runs of a file; None for no rows. With `events`, rows up to
-    `late_watermark_ms` are left out, see EventTimes."""
+    """A RowsByKey with its rows in the runs of `file`, None for no rows. If `events` is given, rows
+    up to `late_watermark_ms` are left out, see EventTimes."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SpilledInput:
         self._late_watermark_ms = late_watermark_ms
 
     def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
-        """See RowsByKey."""
+        """Yield the rows in the order of the keys, in parts, see RowsByKey."""
         self.num_rows = self.late_rows = 0
         if self._file is None:
             return
@@ -113,7 +113,8 @@ class SpilledRows:
         return self._files[name]
 
     def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
-        """Return the inputs, see EpochInputs; the keyed rows without late rows."""
+        """Return the inputs by name, see EpochInputs.by_name. The keyed rows contain no late
+        rows."""
         inputs: dict[str, RowsByKey] = {
             name: EpochInput(_concatenated(tables), self._layouts[name])
             for name, tables in self._in_memory.items()
