@@ -19,6 +19,7 @@ MODULES = (
     "spark_state.testing",
     "checkpoint_store",
     "checkpoint_store.objects.object_store",
+    "checkpoint_store.objects.object_info",
     "checkpoint_store.provider.provider_checkpoint",
     "datasources",
 )

@@ -12,5 +12,5 @@ def test_the_page_is_as_the_docstrings_say() -> None:
 def test_a_signature_shows_types_and_literal_defaults() -> None:
     page = api_page()
     assert "list(directory: str, prefix: str = '') -> Sequence[ObjectInfo]" in page
-    assert "storage_options: Mapping[str, Any] = ..." in page
+    assert "(forms: Forms = ...)" in page
     assert "self" not in page.partition("```python")[2].partition("```")[0]
