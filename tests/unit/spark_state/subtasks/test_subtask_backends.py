@@ -157,7 +157,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_setting(
 def test_a_missing_library_is_named_with_the_interpreter(
     request_of: EpochRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "spark_state.rocksdb.rocksdb_keyed_state_backend"
+    module = "spark_state.rocksdb.database_restore"
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(StateHostError, match=r"python.* on this executor .*rocksdb"):
         opened(SubtaskBackends(), request_of)
