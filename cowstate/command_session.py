@@ -28,7 +28,7 @@ _QUIET = f"'-Dlog4j2.configurationFile={_LOGGING.as_uri()}'"
 def command_session(
     name: str, master: str, settings: Mapping[str, str], *, shows_stages: bool = False
 ) -> Iterator[SparkSession]:
-    """Yield the session of this process, or a new session that ends with the `with`.
+    """Yield the session of this process, or a new session that ends with the `with` block.
     `shows_stages`: show Spark's own progress bar, if there is a terminal. Raises ConfigurationError
     if Spark does not start, and if `settings` has a misspelled key of cowstate."""
     check_keys(settings)

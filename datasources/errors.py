@@ -94,7 +94,7 @@ class StateReplacedError(CowstateError):
 @dataclass(eq=False)
 class EpochsTakenBackError(CowstateError):
     """Epochs that a stream has handed out and that no longer count: epochs `first` to `last` of the
-    operator at `url`, as run `run` wrote the epochs."""
+    operator at `url`. `run`: the run that wrote the epochs."""
 
     url: str
     first: int

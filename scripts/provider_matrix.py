@@ -65,7 +65,7 @@ NO_TESTS_FAILED = "passed"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A version of Spark, such as "4.2", with a version of Java."""
+    """A pair of versions in which the tests run: `spark`, such as "4.2", and `java`."""
 
     spark: str
     java: int

@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def spark_of_pypi(version: str, folder: Path) -> Path:
-    """The directory of the jars in `folder`. PySpark is unpacked there whole or not at all."""
+    """The directory of the jars in `folder`. PySpark is unpacked in `folder`, whole or not at
+    all."""
     if not folder.exists():
         unfinished = folder.with_name(f".{folder.name}")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]

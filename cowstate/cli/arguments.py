@@ -28,14 +28,14 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def positive_number(text: str) -> int:
-    """Parse a whole number from 1 in the text of an option. Raises ArgumentTypeError."""
+    """Parse a whole number, at least 1, in the text of an option. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def natural_number(text: str) -> int:
-    """Parse a whole number from 0 in the text of an option. Raises ArgumentTypeError."""
+    """Parse a whole number, at least 0, in the text of an option. Raises ArgumentTypeError."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
     return int(text)

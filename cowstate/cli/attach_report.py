@@ -50,7 +50,7 @@ class AttachReport:
 
 
 def as_json(report: AttachReport) -> dict[str, object]:
-    """One object, with a list of operators."""
+    """The report as a JSON object, which has a list of the operators."""
     return {
         "checkpoint": report.checkpoint,
         "query": report.query_id,
@@ -84,7 +84,7 @@ def _operator_as_json(operator: AttachedOperator) -> dict[str, object]:
 
 
 def as_text(report: AttachReport) -> str:
-    """Lines for people."""
+    """The report as lines of text."""
     lines = [
         f"Checkpoint  {report.checkpoint}",
         f"Query       {report.query_id}",

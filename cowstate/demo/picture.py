@@ -1,4 +1,5 @@
-"""Draws departure delay by hour of day: the delay brought along by the aircraft, and the rest."""
+"""Draws departure delay by hour of day: the delay brought along by the aircraft, and all other
+delay."""
 
 from __future__ import annotations
 

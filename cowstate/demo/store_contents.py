@@ -14,8 +14,8 @@ from checkpoint_store.state_reader import open_store
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """Content of a store. keys: number of keys with state after the newest epoch. files, bytes: of
-    all objects."""
+    """Content of a store. keys: number of keys with state after the newest epoch. files, bytes:
+    number and size of all objects."""
 
     url: str
     newest_epoch: int

@@ -42,7 +42,7 @@ def integer(low: int, high: int = _MOST) -> Callable[[str, str], int]:
 
 
 def choice(*allowed: str) -> Callable[[str, str], str]:
-    """The parser of some words, in any case."""
+    """The parser of texts that are one of `allowed`, in upper or lower case."""
 
     def parse(name: str, text: str) -> str:
         word = text.strip().lower()

@@ -73,7 +73,7 @@ class SinkOptions:
     on_null_key: the treatment of a row with a null in its key.
     take_over: True if this query replaces another query as the table's writer.
     min_versions_to_retain: at least this many newest versions stay readable.
-    auto_compact_bytes: the query itself folds files of up to this many bytes together.
+    auto_compact_bytes: the query itself folds files, at most this many bytes in one fold.
     orphan_grace_seconds: a file that no version names is deleted after this many seconds without a
     write beside the file.
     given: the fields that the user has set; the other fields have their defaults.
@@ -228,8 +228,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
     """Parse the options of a batch read, or of a stream if a batch read refuses the options. Raises
-    ConfigurationError: if an option is unknown to both, about the unknown option; otherwise the
-    stream's error if the options are a stream's, and the batch read's error if not."""
+    ConfigurationError. If neither has an option, the error is about this option. Otherwise the
+    error is the stream's if the options are a stream's, and the batch read's if not."""
     try:
         return parse_reader_options(options)
     except ConfigurationError as batch_error:

@@ -53,8 +53,8 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """Plan of one DataFrame's read: `columns` of the state at version `end`, or, if `is_feed`, of
-    the changes after version `start` (None: from the beginning) up to `end`. `fills_columns`:
-    columns of Spark's catalog that the version lacks are null."""
+    the changes after version `start` (None: from the beginning) up to `end`. `fills_columns`: True
+    if columns of Spark's catalog that the version lacks are filled with nulls."""
 
     options: ReaderOptions
     columns: AskedColumns
@@ -66,8 +66,8 @@ class ReadPlan:
 
 @dataclass
 class KeyGroupPartition(InputPartition):
-    """Rows of some key groups. `partitions`: see StateVersion; the number when the key groups were
-    chosen."""
+    """Rows of some key groups. `partitions`: the number of the query's partitions when the key
+    groups were chosen; None if the number never changes."""
 
     key_groups: KeyGroupRange
     partitions: int | None = None
@@ -133,7 +133,7 @@ class TableReader(LoadedInWorkers, DataSourceReader):
                 names = [name for name in names if name in history.at(plan.end).shape.columns]
             table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
         if plan.start is None:
-            # A feed from the beginning has a whole state, too.
+            # A change feed from the beginning contains a whole state, like a read of the state.
             check_not_rescaled(history, plan.end, partition.partitions)
         asked_of = plan.columns.of_some if plan.fills_columns else plan.columns.of
         yield from batches_of(asked_of(table))

@@ -40,9 +40,10 @@ def check_duplicates(table: TableStore, plan: SinkPlan, files: Sequence[StateHan
 def in_sequence(
     table: TableStore, plan: SinkPlan, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> tuple[StateHandle, ...]:
-    """Sort the rows of files: files in which the rows of a key have the order of their sequence.
-    With sequenceBy and ignoreNullUpdates, each row counts unless the row is late, and lateness must
-    not depend on the task that wrote the row. Without these options the files stay unchanged."""
+    """Write files in which the rows of a key are in the order of their sequence, and return the
+    files. With sequenceBy and ignoreNullUpdates, each row that is not late changes its key, and the
+    task that wrote a row must not decide if the row is late. Without these options, return
+    `files`."""
     if plan.metadata.sequence_by is None or not plan.metadata.ignore_null_updates:
         return tuple(files)
     order: list[tuple[str, Literal["ascending", "descending"]]] = [

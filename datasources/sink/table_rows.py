@@ -8,8 +8,8 @@
                     "row", underscores are appended to the name
     _sequence       the value of the column of sequenceBy, for deletes too; only with sequenceBy
 
-Each key comes once, with an exception: with sequenceBy and ignoreNullUpdates each row may count, so
-all rows come, in the order of their sequence.
+Each key comes once, with an exception: with sequenceBy and ignoreNullUpdates each row may change
+its key, so all rows come, in the order of their sequence.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ Ahead = Mapping[int, tuple[BarrierName, int]]
 @dataclass(frozen=True)
 class ChannelHistory:
     """StateHistory of one subtask's key groups. `ahead`: the subtask's barriers of epochs that need
-    not be whole, oldest first, with their times of publication (ms since 1970). Whole versions
-    count only before the first of these epochs."""
+    not be whole, oldest first, with their times of publication (ms since 1970). Whole versions are
+    used only before the first of these epochs."""
 
     operator: OperatorHistory
     ahead: Ahead
@@ -48,8 +48,9 @@ class ChannelHistory:
         return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. A version that is not whole has only the subtask's key groups. Also
-        raises VersionNotRetainedError if the barrier was deleted in the meantime."""
+        """The version of this number, see StateHistory. A version that is not whole has only the
+        subtask's key groups. Also raises VersionNotRetainedError if the barrier was deleted in the
+        meantime."""
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]

@@ -124,7 +124,8 @@ def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory
 
 
 def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretch]:
-    """The stretches to read from `start` to `end`. Every position in `start.ahead` must count."""
+    """The stretches to read from `start` to `end`. Every position in `start.ahead` must still
+    count, see still_counts."""
     common: list[Stretch] = []
     for mine, before in start.ranges(max_parallelism):
         for other, after in end.ranges(max_parallelism):

@@ -59,9 +59,9 @@ _VALUE = pa.schema([("value", pa.string())])
 @dataclass(frozen=True, slots=True)
 class Part:
     """Read of some key groups: the state at version `end` if `is_snapshot`, else the changes after
-    version `start` (None: all changes) up to `end`. `partitions`: see StateVersion; the number when
-    the key groups were chosen. `ahead`: the barriers of epochs that are not whole; see
-    ChannelHistory."""
+    version `start` (None: all changes) up to `end`. `partitions`: the number of the query's
+    partitions when the key groups were chosen; None if the number never changes. `ahead`: the
+    barriers of epochs that are not whole; see ChannelHistory."""
 
     key_groups: KeyGroupRange
     start: int | None
@@ -155,7 +155,8 @@ def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """Knowledge of one task, or of the driver for all tasks."""
+    """Facts that one task knows about the state of its stream, or that the driver knows for all
+    tasks."""
 
     parts: tuple[Part, ...]
     watermarks_ms: Mapping[int, int]
@@ -168,7 +169,8 @@ class SourceState:
 
     @classmethod
     def restored(cls, snapshot: bytes, task: int, tasks: int) -> SourceState:
-        """The share of task `task` of `tasks` in a snapshot."""
+        """Restore the facts for one task from a snapshot. `task`: the number of the task; `tasks`:
+        the number of all tasks."""
         backend = OperatorStateBackend.restore([snapshot], task, tasks)
         table = backend.broadcast_state("table", _NAME, _VALUE)
         return cls(

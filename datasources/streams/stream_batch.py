@@ -71,7 +71,7 @@ class StreamBatch:
             run for stretch in wanted if stretch.channel is None for run in changes[stretch].runs
         }
         cuts = {run: self._ranges(run.size_bytes) for run in whole}
-        # Changes from nothing begin with a whole state, whose rows a rescale moves.
+        # Changes from the beginning contain a whole state, and a rescale moves the rows of a state.
         partitions = {
             run: self.history.at(run.end).partitions for run in whole if run.start is None
         }

@@ -63,7 +63,8 @@ def builder(folder: Path) -> SparkSession.Builder:
 
 
 def folder_of(folder: Path, name: str, way: str) -> Path:
-    """The folder of a query's checkpoint; "inputs" is the way of its inputs."""
+    """The folder of a query's checkpoint. `way`: a key of WAYS, "built-in" for Spark's provider, or
+    "inputs" for the folder of the query's inputs."""
     return folder / name.replace(", ", " ").replace(" ", "-") / way
 
 
@@ -100,8 +101,8 @@ def output_lines(run: ProviderRun) -> list[str]:
 
 
 def differences(title: str, expected: Iterable[str], actual: Iterable[str]) -> list[str]:
-    """The lines that only one side has, or has more often, after the title; empty if there are
-    none."""
+    """The title, then the lines that one side has and the other side lacks or has less often; empty
+    if there are no such lines."""
     wanted, got = Counter(expected), Counter(actual)
     missing = [f"- {line}" for line in sorted((wanted - got).elements())]
     surplus = [f"+ {line}" for line in sorted((got - wanted).elements())]
@@ -109,7 +110,8 @@ def differences(title: str, expected: Iterable[str], actual: Iterable[str]) -> l
 
 
 def differences_of_operator(spark: SparkSession, folder: Path, name: str) -> list[str]:
-    """Run the query of a name on Spark's provider, and in all ways on cowstate's."""
+    """Run the query `name` on Spark's provider and, with each set of settings in WAYS, on
+    cowstate's. Return the differences."""
     job, shape = OPERATOR_JOBS[name]
     inputs = (
         write_batches(folder_of(folder, name, "inputs") / side, seed, BATCHES, shape)

@@ -43,7 +43,8 @@ class Outcomes(unittest.TestResult):
         self._planned = 0
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - as unittest calls it
-        """See TestResult, also for the other methods."""
+        """Note the start of a test. This method and the following methods replace methods of
+        TestResult."""
         self._begun = time.monotonic()
         self._planned = len(PLANNED)
         super().startTest(test)

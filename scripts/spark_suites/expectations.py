@@ -29,7 +29,7 @@ class Expectation:
 
 
 def read_expectations(text: str) -> list[Expectation]:
-    """Read the entries of a table. Raises ValueError if a test of a suite is there twice."""
+    """Read the entries of a table. Raises ValueError if a test of a suite has two entries."""
     expectations = [
         Expectation(suite, test, " ".join(entry["reason"].split()), entry.get("sometimes", False))
         for entry in tomllib.loads(text)["expected"]

@@ -46,12 +46,12 @@ def numbers(verdict: Verdict) -> list[int]:
 
 
 def cells(verdict: Verdict | None) -> list[str]:
-    """The cells of a suite; dashes if the provider does not run the suite."""
+    """The table's cells for a suite; dashes if the provider does not run the suite."""
     return list(map(str, numbers(verdict))) if verdict else ["-"] * len(COLUMNS)
 
 
 def sums(verdicts: Sequence[Verdict]) -> list[str]:
-    """The cells of all suites together."""
+    """The table's cells for all suites together."""
     return [str(sum(column)) for column in zip(*map(numbers, verdicts), strict=True)]
 
 

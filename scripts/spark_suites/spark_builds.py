@@ -47,7 +47,7 @@ class SparkBuild:
         return [jar for jar in self.jars if not is_of_sql_tests(jar)]
 
     def classpath(self, first: Sequence[Path]) -> list[str]:
-        """`first`, then the tests, then Spark."""
+        """The class path: the jars in `first`, then the tests, then Spark."""
         own = map(str, [*first, self.test_classes, *self.libraries])
         return [*own, str(self.spark_jars / "*")]
 
@@ -84,7 +84,8 @@ def published_versions() -> list[str]:
 
 
 def lock(version: str) -> Path:
-    """Pin the test jars of another version, and the libraries of the newest pinned version."""
+    """Pin the test jars of another version of Spark, with the libraries that are pinned for the
+    newest version. Return the lock file."""
     newest = locked_versions()[-1]
     lines = []
     for _, path in locked(lock_of(newest)):

@@ -39,7 +39,8 @@ class Suite:
         return (self.cowstate or self.spark).rpartition(".")[2]
 
     def class_for(self, *, is_cowstate: bool) -> str:
-        """The class that runs the suite on a provider; empty if the suite does not run there."""
+        """The class that runs the suite on a provider; empty if the suite does not run on the
+        provider."""
         return self.cowstate if is_cowstate and self.cowstate else self.spark
 
 

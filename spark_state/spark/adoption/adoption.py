@@ -2,12 +2,12 @@
 
 The folder of the adoption (see change_folder) has, beside its records and copies:
 
-    converted/   new state for the other provider until the edits; deleted at the end
+    converted/   the new state, until the edits are made; deleted at the end
 
-New state is written below `converted`, read back and compared. Then the state is moved to the
-stores, where the present provider ignores the new files. The newest entry of the offset log is
-edited last: until this edit the query continues as before, and after this edit with the other
-provider.
+New state is written below `converted`, read back and compared. Then the new files are moved to the
+directories of the stores, where the present provider ignores the files. The newest entry of the
+offset log is edited last: until this edit the query continues as before, and after this edit with
+the other provider.
 
 State that moves to an object store is written at once to a new directory of the store, which no
 file names yet. If the provider stays the same, the last edit writes
@@ -64,7 +64,8 @@ class AdoptionError(CowstateError):
 @dataclass(frozen=True, slots=True)
 class AdoptionTarget:
     """The provider and place with which a query is to continue. `to`: a key of TARGETS; `store`:
-    see `plan_adoption`."""
+    the URL of the object store for the state, IN_CHECKPOINT, or None, see
+    adoption_plan.plan_adoption."""
 
     to: str
     store: str | None = None
@@ -135,8 +136,9 @@ class ProviderAdoption:
         return WrittenState(record, texts, rows, moves)
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
-        """Raise ConfigurationError if the query has run since the adoption, or if files were
-        edited. Unless `force` says that the query is stopped, also if it may have been started."""
+        """Raise ConfigurationError if the query has run since the adoption, or if a file that the
+        adoption edited has changed since. Unless `force` says that the query is stopped, raise the
+        error also if the query may have been started."""
         checkpoint = read_checkpoint(folder.files)
         check_not_run_since(checkpoint, record, _after_later_batches(checkpoint, folder, record))
         check_edited(folder, record)
@@ -248,8 +250,8 @@ def _convert(folder: ChangeFolder, plan: AdoptionPlan, progress: Progress) -> li
 
 
 def _keep_only(stored: PlacedState, written: set[str]) -> None:
-    """Delete the files of killed attempts of tasks. Raises AdoptionError if a written file is
-    missing."""
+    """Delete all files but `written`: killed attempts of tasks have left the other files. Raises
+    AdoptionError if a written file is missing."""
     stored.delete_all_but(written)
     missing = sorted(written - stored.lengths().keys())
     if missing:

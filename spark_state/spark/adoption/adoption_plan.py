@@ -3,8 +3,8 @@
 From HDFSBackedStateStoreProvider to cowstate no state is converted: cowstate reads the files. In
 all other cases the state from which the next batch starts is written for the other provider, and
 older states do not change. The newest entry of the offset log names the provider of a query, so the
-adoption edits this entry. If the other provider has the state of the entry before, the adoption
-edits that entry, too.
+adoption edits this entry. If the other provider also has the state for the second newest entry, the
+adoption edits this entry, too.
 
 With `--store` the state of cowstate moves to an object store, or back into the checkpoint. The
 state is then always written again, whichever provider wrote the state. Each move uses a new
@@ -45,9 +45,9 @@ class AdoptionPlan:
     """The steps of an adoption.
 
     `conversions`: stores whose state is written for `target`; `edits`: log entries that will name
-    `target`; `removals`: files of `target` from an earlier time on this checkpoint, for the version
-    from which the query continues or a later version; `place`: the object store for the state, None
-    for the checkpoint.
+    `target`; `removals`: files that `target` wrote when it was the provider of this checkpoint
+    before, for the version from which the query continues or for a later version; `place`: the
+    object store for the state, None for the checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -59,15 +59,15 @@ class AdoptionPlan:
 
     @property
     def leaves_store(self) -> bool:
-        """True if the checkpoint names an object store that no longer has its state after the
-        adoption."""
+        """True if the state leaves an object store: the checkpoint names an object store now, and
+        the state lies in the checkpoint after the adoption."""
         return self.place is None and self.checkpoint.place is not None
 
     @property
     def needed_until_edited(self) -> set[str]:
         """Paths that cowstate, as the present provider, may read: the marker of its store, and the
-        last change of an earlier HDFSBacked. With a snapshot of the same version, HDFSBacked does
-        not read this change."""
+        change with which HDFSBacked, as an earlier provider, made the present version. If
+        HDFSBacked has a snapshot of this version, HDFSBacked does not read the change."""
         if self.checkpoint.provider != PROVIDER_CLASS:
             return set()
         version = self.checkpoint.version
@@ -88,7 +88,7 @@ def plan_adoption(
 ) -> AdoptionPlan:
     """The plan for continuing this checkpoint on `to`, a key of TARGETS.
 
-    `store`: the URL of the object store for the state, IN_CHECKPOINT, or None: with None, state
+    `store`: the URL of the object store for the state, or IN_CHECKPOINT. If `store` is None, state
     from another provider moves into the checkpoint. `attempt`: makes the name of the directory in
     the store unique.
 
@@ -222,8 +222,8 @@ def _left_behind(checkpoint: QueryCheckpoint, target: str) -> list[CheckpointFil
 
 
 def _reads_hdfs_files(checkpoint: QueryCheckpoint, directory: StoreDirectory) -> bool:
-    """Return True if cowstate, as the present provider, reads the state from files of HDFSBacked:
-    then a snapshot is the state that HDFSBacked needs."""
+    """Return True if cowstate, as the present provider, reads the present state from files of
+    HDFSBacked. A snapshot of HDFSBacked then has the present state, and is kept."""
     if checkpoint.provider != PROVIDER_CLASS or checkpoint.place is not None:
         return False
     own = checkpoint.files_of_version(directory.path, hdfs=False)

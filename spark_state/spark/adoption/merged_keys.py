@@ -1,8 +1,8 @@
 """Finds keys of Spark's operator that would be one key on cowstate.
 
 To Spark 0.0 and -0.0 are one key, and so are all NaNs. But inside structs Spark's store may have a
-key for each form, if the forms come in different batches. Cowstate always has one key. Arrays in
-keys are not checked: Spark's own operator in Python fails on arrays in keys. Pure.
+key for each form of such a number, if the forms come in different batches. Cowstate always has one
+key. Arrays in keys are not checked: Spark's own operator in Python fails on arrays in keys. Pure.
 """
 
 from __future__ import annotations

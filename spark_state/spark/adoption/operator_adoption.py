@@ -178,8 +178,8 @@ class OperatorAdoption:
     def write_state(
         self, folder: ChangeFolder, plan: CheckedAdoption, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the epoch and verify the epoch. Raises AdoptionError if Spark's rows and the stored
-        rows differ."""
+        """Write the epoch, and compare the stored rows with Spark's rows. Raises AdoptionError if
+        the rows differ."""
         checkpoint = plan.plan.checkpoint
         texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
         own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
@@ -191,8 +191,9 @@ class OperatorAdoption:
         return WrittenState(replace(begun, edited=edited), texts, rows)
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
-        """Raise ConfigurationError if the query has run since the adoption, or if files were
-        edited. Unless `force` says that the query is stopped, also if it may have been started."""
+        """Raise ConfigurationError if the query has run since the adoption, or if a file that the
+        adoption edited has changed since. Unless `force` says that the query is stopped, raise the
+        error also if the query may have been started."""
         files = folder.files
         planned, committed = last_batches(files)
         has_run = (planned, committed) != (record.planned, record.committed)
@@ -422,7 +423,8 @@ def _verified(
 
 
 def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Progress) -> Any:
-    """Run an action in another thread, and return its result. Tell `progress` about its tasks.
+    """Run an action in another thread, and return its result. Meanwhile, report the finished tasks
+    of the action to `progress`.
 
     Raises AdoptionError if Spark fails.
     """
@@ -463,8 +465,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress: Progress) -> None:
-    """Tell the number of finished tasks and the number of tasks known so far. `stages` remembers
-    the numbers of finished stages."""
+    """Report to `progress` the number of finished tasks and the number of tasks known so far.
+    `stages` remembers the numbers of finished stages."""
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info is not None else ():

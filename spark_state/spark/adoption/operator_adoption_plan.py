@@ -3,7 +3,8 @@
 The state of the last committed batch becomes an epoch of the same number in a new store. Spark's
 own state moves away, because Spark refuses a query whose checkpoint has the state of an operator
 that the query lacks. In time modes other than "None" the query gets one more source, the operator's
-clock, see clock_source. The offset log gets a line for the clock with the meaning: no offset yet.
+clock, see clock_source. The offset log gets a line for the clock, which says that the clock has no
+offset yet.
 """
 
 from __future__ import annotations
@@ -181,7 +182,9 @@ def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
 
 
 def _next_watermark(checkpoint: QueryCheckpoint, epoch: int) -> int:
-    """The watermark of the batch after the epoch, as far as Spark has written the watermark."""
+    """The watermark of the batch after the epoch: from that batch's entry of the offset log. If
+    that batch is not planned, the greater watermark of the epoch's entries in the offset log and
+    the commit log."""
     if epoch + 1 in checkpoint.offsets:
         return int(checkpoint.offsets[epoch + 1].content["batchWatermarkMs"])
     reached = int(checkpoint.offsets[epoch].content["batchWatermarkMs"])

@@ -79,8 +79,8 @@ class SparkStates:
 
 
 def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
-    """By place of a state: the number of rows, and the sum of their hashes, which is the same in
-    any order."""
+    """Count and hash the rows of each state. By place of a state: the number of rows, and the sum
+    of the rows' hashes, which is the same in any order of the rows."""
     row_hash = F.xxhash64(*(F.col(name) for name in rows.columns)).cast("decimal(38,0)")
     # Spark hashes no maps without this setting, which says that their order is always the same.
     with _setting(rows.sparkSession, _HASH_OF_MAPS, "true"):
@@ -90,10 +90,12 @@ def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
 
 @contextmanager
 def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[None]:
-    """Set the format of this checkpoint in the session, where Spark's reader looks for the format.
+    """Set the format of this checkpoint in the session, where Spark's reader looks for the format,
+    and turn off the stores' reports of snapshots.
 
-    A store that Spark's reader loads would report snapshots to the session's coordinator of stores.
-    On Spark 4.2 there is no coordinator before the session's first query, and the read would fail.
+    A store that Spark's reader loads would report its snapshots to the session's coordinator of
+    stores. On Spark 4.2 a session has no coordinator before its first query, so with reports the
+    read would fail.
     """
     checkpoint_format = "1" if checkpoint.state_ids is None else "2"
     with (
@@ -163,7 +165,7 @@ def _read(spark: SparkSession, plan: OperatorAdoptionPlan, variable: StateVariab
     else:
         reader = reader.option("stateVarName", variable.name)
     if variable.kind == "list":
-        # The order of elements is in the array only.
+        # Only the whole array shows the order of the elements.
         reader = reader.option("flattenCollectionTypes", "false")
     return reader.load(plan.checkpoint.url)
 
@@ -188,7 +190,7 @@ def _descriptor(variable: StateVariable, schema: StructType) -> StateDescriptor:
 
 
 def _plain(value: DataType, variable: StateVariable) -> StructType:
-    """The type of a value, without its expiry."""
+    """The type of a value, without the expiration time that Spark stores beside a value."""
     if variable.expires:
         assert isinstance(value, StructType)
         value = value[_VALUE].dataType
@@ -197,8 +199,9 @@ def _plain(value: DataType, variable: StateVariable) -> StructType:
 
 
 def _entries(df: DataFrame, variable: StateVariable, batch_ms: int) -> DataFrame:
-    """The key, and the struct of an entry. Leaves out entries that have expired by the batch: no
-    later batch would see such entries."""
+    """The entries of a state: a column with the key, and a column with the struct of the entry.
+    Leaves out entries that have expired at time `batch_ms`, because no later batch would see such
+    entries."""
     match variable.kind:
         case "timers":
             entry = F.struct(F.col("expiration_timestamp_ms").alias(EXPIRY))

@@ -1,4 +1,5 @@
-"""The tasks of an adoption: one task for each subtask writes its state, and reads the state back.
+"""The tasks of an adoption: one job writes the state, with a task for each subtask, and another job
+reads the state back.
 
 The rows have the form of spark_states; files have the columns of state_rows.
 """
@@ -147,7 +148,8 @@ def _count(key_groups: KeyGroupRange) -> int:
 def _looked_through(
     target: TargetStore, parts: SpilledParts
 ) -> tuple[int | None, tuple[Any, ...] | None]:
-    """The first timer of all rows, and a key that several keys of Spark would become."""
+    """The time of the first timer in all rows, and a key that several keys of Spark would become;
+    each None if there is none. If there is such a key, the time is None."""
     timers: list[int] = []
     for rows in _each(parts):
         timer = _next_timer_ms(target, rows)
@@ -211,7 +213,7 @@ def _next_timer_ms(target: TargetStore, rows: pa.Table) -> int | None:
 
 
 def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
-    """The sorted rows of files."""
+    """The rows, in the form of spark_states, as a sorted table with the columns of files."""
     names = [column.name for column in state_columns(target.file_schema)]
     states = pc.take(pa.array(names, pa.string()), rows.column("state").combine_chunks())
     key_names = target.file_schema.names[: target.keys]

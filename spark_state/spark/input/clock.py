@@ -6,10 +6,11 @@ row.
 
     offset   {"tick": 7, "query": "<id of the query>"}
 
-The clock reads the store once after each batch, and compares numbers in between. The store's path
-contains the query's id, and the clock's process does not know the id. So a task that reads control
-rows writes the id into an object whose name the clock chose. The clock ticks once more to put the
-id into its offset, and after a restart reads the id there.
+The clock reads the store once after each batch. Until the next batch it only compares the times
+from the store with the present time. The store's path contains the query's id, and the clock's
+process does not know the id. So a task that reads control rows writes the id into an object whose
+name the clock chose. The clock ticks once more to put the id into its offset, and after a restart
+reads the id there.
 
 If the task's batch is over and the object is missing, the clock ticks to ask again: once, and once
 after each batch without control rows. So a query that never reads its rows does not tick for ever.
@@ -83,8 +84,8 @@ class Clock:
         self._stopped_at: float | None = None
 
     def stop_at_now(self) -> None:
-        """Fix the clock's time to now, so later timers do not count. For a query that ends when all
-        input is read."""
+        """Fix the clock's time to now: the clock no longer ticks for later timers. For a query that
+        ends when all input is read."""
         self._stopped_at = self._seconds()
 
     def batch_begins(self, *, with_control_rows: bool) -> None:

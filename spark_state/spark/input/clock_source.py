@@ -101,7 +101,7 @@ class ClockSource(LoadedInWorkers, DataSource):
         return "cowstate_clock"
 
     def schema(self) -> StructType:
-        """One row for each subtask."""
+        """The column of a control row: the number of the row's subtask."""
         return StructType([StructField(_SUBTASK, IntegerType(), nullable=False)])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -111,8 +111,8 @@ class ClockSource(LoadedInWorkers, DataSource):
 
 @dataclass
 class ControlRows(InputPartition):
-    """A partition with one control row for each subtask. `token`: see ClockFiles; None if the clock
-    knows the query."""
+    """A partition with one control row for each subtask. `token`: the name of the object in which
+    the task writes the query's id; None if the clock knows the id."""
 
     parallelism: int
     token: str | None
@@ -135,7 +135,7 @@ class ClockFiles:
             return None
         with suppress(CheckpointStoreError):  # queries can run without the right to delete
             store.delete([self.token])
-        # The object is gone, so an error from here on would lose the id.
+        # The object is deleted, so the id would be lost if an error left this method.
         with suppress(CheckpointStoreError, OSError):
             sweep_markers(store, time_of_store(store, time.time()))
         return query_id
@@ -167,11 +167,11 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """See Clock.stop_at_now."""
+        """Fix the clock's time to now: the clock no longer ticks for later timers."""
         self._clock.stop_at_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """See Clock.offset_after."""
+        """The newest offset: `start`, or the offset of a new tick."""
         _check(start)
         if self._settings.stands_still:
             return start

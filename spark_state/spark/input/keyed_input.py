@@ -46,8 +46,9 @@ def keyed_input(
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
     """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
 
-    `upstream`: the watermarks above the operator, or None if event times do not count. The carried
-    columns come after the key group; with Spark Connect there are none, see upstream_watermarks.
+    `upstream`: the watermarks above the operator, or None if the operator does not use event times.
+    The carried columns come after the key group; with Spark Connect no columns are carried, see
+    upstream_watermarks.
 
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
@@ -129,7 +130,7 @@ def _place_of(df: DataFrame, key: Column, field: StructField) -> int | None:
 
 def with_batch_time(keyed: DataFrame) -> DataFrame:
     """`keyed`, with the batch's time in every row: the time that Spark logs with the offsets of a
-    micro-batch. So all tasks see the same time, and see it again when the batch runs again."""
+    micro-batch. So all tasks see the same time, also when the batch runs again."""
     return keyed.withColumn(BATCH_TIME_COLUMN, F.unix_millis(F.current_timestamp()))
 
 

@@ -4,8 +4,9 @@ A row of a side input is a struct in a column for that input. The column is null
 
     columns of the keyed rows, _cowstate_rows_0, _cowstate_rows_1, …
 
-    initial state       with the key group of its own key
-    broadcast stream    a row for each subtask, with the key group of that subtask's control rows
+    initial state       a row has the key group of its own key
+    broadcast stream    a row comes once for each subtask, with the key group of the control rows of
+                        that subtask
 
 The rows of an initial state are the product of its DataFrame and a stream with a single row in the
 first batch. In later batches the product has no partition, so the DataFrame is not read. The

@@ -65,7 +65,8 @@ class UpstreamWatermarks:
 
 
 class _NotCarriedError(Exception):
-    """A node of the plan, by name, whose output lacks the carried columns of its input."""
+    """A node of the plan lacks in its output the carried columns of its input. The error has the
+    node's name."""
 
 
 def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
@@ -123,8 +124,8 @@ def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
 
 def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
     """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark. Raises
-    UnsupportedOperationError unless the rows have the watermark's column, and all rows count for
-    this watermark."""
+    UnsupportedOperationError unless the rows have the watermark's column, and all rows come from
+    the input of this watermark."""
     nodes = plan_nodes(df)
     watermarks = watermarks_of(nodes)
     marked = [field for field in df.schema.fields if DELAY_KEY in field.metadata]
@@ -215,8 +216,8 @@ class _Carrier:
 
 
 def _has_the_only_column(plan: Any, watermarks: list[Any]) -> bool:
-    """Return True if the plan has a single watermark, all rows count for the watermark, and the
-    rows have its column."""
+    """Return True if the plan has a single watermark and no union, and the rows have the
+    watermark's column."""
     if len(watermarks) > 1 or any(class_of(node) == _UNION for node in _nodes(plan)):
         return False
     event = elements(watermarks[0].output())[_event_index(watermarks[0])]

@@ -207,8 +207,8 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
 
 
 def _watch_queries(spark: SparkSession) -> None:
-    """Prepare this process for the queries in which the operator will run: errors, checks,
-    epochs."""
+    """Prepare this process for the queries in which the operator will run: errors begin with their
+    cause, starts are checked, and epochs are completed in foreachBatch."""
     say_causes_first()
     if is_connect(spark):
         check_connect_queries()

@@ -30,8 +30,8 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     because tasks will use the store.
 
     Raises StoreAccessError if the store cannot be used, or if the store is in a directory that
-    tasks on other machines do not share, and StoreUnavailableError if the store does not answer for
-    the time of retries.
+    tasks on other machines do not share, and StoreUnavailableError if the store does not answer
+    during the time of retries.
     """
     root = configuration.store
     asked = (

@@ -10,8 +10,8 @@ a query, the scrape lists each operator's epochs and reads each new epoch once. 
 parallel, so a store that does not answer delays a scrape only by the few seconds of its own
 retries.
 
-An error of any kind in one operator or query does not remove the series of the rest. The log has a
-warning when an error begins.
+An error of any kind in one operator or query does not remove the series of the other operators and
+queries. The log has a warning when an error begins.
 """
 
 from __future__ import annotations
@@ -113,12 +113,13 @@ class OperatorCollector(Collector):
         return self._metrics([])
 
     def collect(self) -> Iterable[Metric]:
-        """See Collector. Two scrapes at the same time run one after the other."""
+        """The metrics, after reading the stores of queries that have finished a batch since the
+        scrape before. Two scrapes at the same time run one after the other."""
         with self._lock:
             return self._metrics(self._look())
 
     def _look(self) -> list[_Followed]:
-        """The operators as they are now."""
+        """The operators of the running queries, with their newest epochs counted."""
         shown, errors = dict[tuple[str, str], _Followed](), []
         for query in self._queries():
             try:

@@ -33,9 +33,9 @@ def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[Operator
     enabled. `subtasks`: True to add the progress of each subtask. An operator without a complete
     epoch is left out, so the result is empty before the first batch.
 
-    All numbers come from the stores: two listings and one read for each operator. With Spark
-    Connect a small job reads the stores. Without Spark, `checkpoint_store.read_progress` reads the
-    same numbers, also of older epochs.
+    All numbers come from the stores, which costs two listings and one read for each operator. With
+    Spark Connect a small job reads the stores. Without Spark, `checkpoint_store.read_progress`
+    reads the same numbers, also of older epochs.
 
     Raises ConfigurationError if `query` is not a query, and for a query without an operator of
     cowstate; NotAStoreError if the stores are gone; NoProgressError if a table is in the place of

@@ -50,7 +50,8 @@ def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
 
 
 def _noting(method: Any) -> Any:
-    """Wrap a method of the writer to note its arguments, because the methods come in any order."""
+    """Wrap a method of the writer to note its arguments, because a user may call the methods in any
+    order."""
 
     @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:

@@ -74,7 +74,8 @@ def _has_jar(spark: SparkSession, jar: str) -> bool:
     try:
         _ = spark.read.format(_TABLES).load().schema
     except PySparkException as error:
-        # The jar may be on the class path: with the class, the error is a read without a table.
+        # The jar may be on the class path. If Spark finds the jar's class, the error says that the
+        # read names no table.
         return error.getCondition() != _ABSENT
     return True
 

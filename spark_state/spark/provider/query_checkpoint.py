@@ -57,7 +57,8 @@ class StoreDirectory:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A file of offsets/ or commits/, or of an operator, whose second line is a JSON object."""
+    """A file of offsets/ or commits/, or the metadata of an operator. The second line of the file
+    is a JSON object."""
 
     path: str
     text: str
@@ -84,7 +85,7 @@ class StatefulOperator:
     properties: Mapping[str, Any] | None = None
 
     def prefix_columns(self, store: str) -> int:
-        """See StoreDirectory."""
+        """The number of key columns in the prefix of prefix scans on a store; 0 for none."""
         return next(each.prefix_columns for each in self.directories if each.store == store)
 
 
@@ -152,7 +153,8 @@ class QueryCheckpoint:
         return [file for file in self.files if file.folder == directory]
 
     def files_of_version(self, directory: str, *, hdfs: bool) -> dict[CheckpointFile, int]:
-        """Files of HDFSBackedStateStoreProvider, or of cowstate, with their versions."""
+        """The files in the directory of a store, with their versions: files of
+        HDFSBackedStateStoreProvider if `hdfs`, files of cowstate if not."""
         versions: dict[CheckpointFile, int] = {}
         for file in self.state_files(directory):
             match = _HDFS_FILE.fullmatch(file.name)
@@ -229,7 +231,7 @@ def provider_of_last_batch(files: CheckpointFiles) -> str | None:
 
 def partitions_of_last_batch(files: CheckpointFiles) -> tuple[int, int] | None:
     """The last planned batch and its number of partitions; None if there is no batch, or if the
-    batch's entry has no number."""
+    batch's entry has no number of partitions."""
     last = _last_planned(files)
     if last is None or PARTITIONS not in last[1].settings:
         return None
@@ -255,7 +257,7 @@ def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
 
 def _check_order(files: CheckpointFiles, planned: int, committed: int | None) -> None:
     """Raise UnsupportedOperationError unless the last planned batch is the last committed batch or
-    the batch after."""
+    the next batch."""
     first_open = 0 if committed is None else committed + 1
     if planned in (first_open, first_open - 1):
         return

@@ -3,7 +3,7 @@ and notes the operators of all started queries.
 
 A function of `foreachBatch` runs in a process of the server. The function's actions are requests of
 a client: the tasks do not know the query, and no code completes an epoch that the function did not
-run. So a query with foreachBatch is refused (I5). Sinks run every partition.
+run. So a query with foreachBatch is refused (I5). All other sinks run every partition of a batch.
 
 A checkpoint is on the server, so Spark's own reader on the server lists the operators with state in
 the checkpoint, see `state_of_spark`.

@@ -1,8 +1,8 @@
 """Runs of Spark Connect queries in this client, and the progress of their operators.
 
 A client may not reach the stores of the server, so a task reads the stores. For a query started by
-this client, the plan names the operators. For a query of another client, all operators with a store
-count.
+this client, the plan names the operators. For a query of another client, the operators are found by
+their stores.
 """
 
 from __future__ import annotations

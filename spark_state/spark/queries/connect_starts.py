@@ -1,4 +1,5 @@
-"""Checks a checkpoint before a query of Spark Connect starts, as operator_starts does.
+"""Checks a checkpoint before a query of Spark Connect starts, as operator_starts does for classic
+Spark.
 
 The checkpoint is on the server. The client reads its files through Spark's format for binary files,
 and a task reads the stores. A setting of the session tells the tasks how the operators start: Spark
@@ -72,7 +73,8 @@ class ConnectFiles:
         return [int(name) for name in texts if name.isdecimal()]
 
     def text(self, name: str) -> str | None:
-        """See HadoopFiles. Reads no file: call `numbers` before for the texts of a log."""
+        """The text of the metadata, or of a log's entry; None if the file is unknown. Reads no
+        file, so call `numbers` of the log first."""
         return self._texts.get(name)
 
 

@@ -24,8 +24,8 @@ _ended: deque[str] = deque(maxlen=32)
 
 
 def note_started(query: StreamingQuery) -> None:
-    """Note the start of a query with operators. Later queries tell their tasks when the query has
-    ended."""
+    """Note the start of a query with operators. Once the query has ended, later queries tell their
+    tasks that the run has ended."""
     with _lock:
         _started[str(query.runId)] = query
 

@@ -47,7 +47,8 @@ def _completing(spark_method: Any) -> Any:
 
 
 class WatchedFunction:
-    """The function that Spark calls instead of the user's. `completion`: None without operators."""
+    """The function that Spark calls instead of the user's. `completion`: None if the query has no
+    operators."""
 
     def __init__(
         self, function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None

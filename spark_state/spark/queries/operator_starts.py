@@ -1,10 +1,10 @@
 """Checks a query's checkpoint and the stores of its operators before the query starts.
 
-Spark's commit log has the next batch, and its offset log shows the epochs that the operators must
-have. If a store lacks such an epoch, an older copy of the store was put back. If a store has epochs
-of batches that the logs do not have, the query was taken back to an earlier batch. Then the driver
-notes in the store that these epochs no longer count, before the query runs a batch: the operator
-may run in a much later batch, or only after another start.
+Spark's commit log shows which batch is the next, and the offset log shows the epochs that the
+operators must have. If a store lacks such an epoch, an older copy of the store was put back. If a
+store has epochs of batches that the logs do not have, the query was taken back to an earlier batch.
+In this case the driver notes in the store that these epochs no longer count, before the query runs
+a batch: the operator may run in a much later batch, or only after another start.
 
 The driver tells the tasks of the run the epoch that each operator must have, in a local property of
 the thread that starts the query. The thread of the query inherits the property.
@@ -90,9 +90,10 @@ class WayBack:
 
     `checkpoint`: the location of the checkpoint; `committed`: the last batch that Spark has
     committed, -1 if there is none; `is_under_way`: True if the next batch is planned; `seen`: the
-    progress in the operator's store before the logs were read; `must_have`: see OperatorStart;
-    `applies`: False to only check that the operator can be taken back; `run_id`: the id of the run
-    that notes the change in the store.
+    progress in the operator's store before the logs were read; `must_have`: the newest epoch that
+    the operator must have because Spark committed the batch, NEVER_RUN if the operator has never
+    run, None if unknown; `applies`: False to only check that the operator can be taken back;
+    `run_id`: the id of the run that notes the change in the store.
     """
 
     checkpoint: str
@@ -105,7 +106,7 @@ class WayBack:
 
 
 class CheckpointLogs(Protocol):
-    """The files of a checkpoint; see HadoopFiles."""
+    """The logs and the metadata of a checkpoint, such as HadoopFiles."""
 
     url: str
 
@@ -275,15 +276,15 @@ class CalledStores:
         return [Reached(*answer) for answer in self.answers(reached_in_store, stores)]
 
     def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
-        """See take_back_in_store."""
+        """Note in an operator's store that later epochs no longer count, by take_back_in_store."""
         self.answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
 
 
 def called_near_stores(
     context: SparkContext, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
-    """The results of a function for each of the arguments, see _in_task_or_here. Raises the first
-    error."""
+    """The results of a function for each of the arguments, called in a task on a cluster and
+    otherwise in this process. Raises the first error."""
     outcomes = _in_task_or_here(context, partial(_result_or_error, function), arguments)
     for _, error in outcomes:
         if error is not None:

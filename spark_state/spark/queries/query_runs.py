@@ -54,7 +54,7 @@ def run_of(query: StreamingQuery) -> QueryRun:
 
 
 def run_of_event(query_id: UUID, run_id: UUID) -> QueryRun | None:
-    """The run of an event; None if the run is over and was not met before."""
+    """The run of an event; None if the run is over and was not noted while it was running."""
     run = _runs.get(str(run_id))
     if run is not None:
         return run

@@ -8,9 +8,10 @@ A directory of a query may have several operators. Their states fit together onl
 epoch. So the driver chooses the newest epoch that all operators have, as for a savepoint.
 
 Operators are planned one after another while the other query goes on, so later operators of a new
-query get the epoch of its first operator. A new query begins with an operator whose name was
-already planned, because two operators of one query have two names, and after each start of a query.
-`check_one_epoch` compares the operators of a query when the query starts.
+query get the epoch of its first operator. A new query begins after each start of a query. A new
+query also begins with an operator whose name was already planned, because the operators of one
+query have different names. `check_one_epoch` compares the operators of a query when the query
+starts.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ def _found(
     operator: str,
     key_schema_json: str,
 ) -> tuple[str, int, str | None]:
-    """The fields of a RestoreSource, as plain values for the return from a task. `before`: see
-    ChosenEpochs."""
+    """The fields of a RestoreSource, as plain values for the return from a task. `before`: the
+    epoch chosen for the operators planned earlier in the same query, None for the first
+    operator."""
     try:
         options = configuration.checkpoints.store_options
         histories = operators_at(chosen.url, options, configuration.checkpoints.store_retry_seconds)

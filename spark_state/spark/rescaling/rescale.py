@@ -119,7 +119,8 @@ class Rescale:
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run with the new number. Unless `force` says
-        that the query is stopped, also if it may have been started with the new number."""
+        that the query is stopped, raise the error also if the query may have been started with the
+        new number."""
         files, checkpoint = folder.files, read_checkpoint(folder.files)
         if took_effect(files, record) or checkpoint.partitions != record.own["from"]:
             otherwise = (

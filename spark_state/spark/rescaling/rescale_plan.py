@@ -59,8 +59,7 @@ class RescalePlan:
 
     @property
     def moves_rows(self) -> bool:
-        """True if there is state to distribute. In a new query no batch is committed, so there is
-        none."""
+        """True if there is state to distribute. A query without a committed batch has no state."""
         return self.checkpoint.version > 0 and bool(self.rescaled)
 
     def bytes_of(self, rescaled: RescaledOperator) -> int:

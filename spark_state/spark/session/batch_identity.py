@@ -46,7 +46,8 @@ def named_run(context: TaskContext, query_id: str) -> str | None:
 
 def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
     """Return True if an action in foreachBatch runs this task, without a call of `name_run` before.
-    Spark runs each batch as one execution, and the actions of the function as executions below."""
+    Spark runs each batch as one execution, and the actions of the function as executions nested in
+    the batch's execution."""
     execution = context.getLocalProperty(_EXECUTION)
     below = execution != context.getLocalProperty(_ROOT_EXECUTION)
     return below and named_run(context, query_id) is None

@@ -75,7 +75,7 @@ def integer(low: int, high: int = MOST) -> SettingValues:
 
 
 def choice(*words: str) -> SettingValues:
-    """One of some words."""
+    """The texts of a setting that allows only `words`."""
 
     def parse(key: str, text: str) -> str:
         if text not in words:

@@ -1,4 +1,4 @@
-"""Spark's own errors, for calls that Spark's own operator refuses, too."""
+"""Spark's own errors, raised for calls that Spark's own operator would refuse, too."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Chooses the interpreter of Spark's Python workers.
 
 Spark starts workers with PYSPARK_PYTHON of the driver's environment, or else with `python3` of the
-PATH, not with the interpreter of the driver. The setting `spark.pyspark.python` counts only if
-spark-submit starts the driver. To find data sources written in Python, the JVM starts a process,
+PATH, not with the interpreter of the driver. The setting `spark.pyspark.python` has an effect only
+if spark-submit starts the driver. To find data sources written in Python, the JVM starts a process,
 with the environment in which the JVM was launched.
 
 On one machine the interpreter of the driver has cowstate, so workers should run the same

@@ -43,7 +43,8 @@ def loaded_in_workers(value: Any) -> Callable[[], Any]:
 
 
 def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
-    """A function that calls `function` in a Python worker. See `loaded_in_workers`."""
+    """A function that calls `function` in a Python worker. If the worker lacks a module, the error
+    names the interpreters of the worker and of the driver."""
     load = loaded_in_workers(function)
 
     def call(*arguments: Any) -> _T:

@@ -65,9 +65,10 @@ class ChangeFolder:
             self.files.copy(path, self.saved(path))
 
     def claim(self, earlier: Sequence[ChangeFolder]) -> None:
-        """Create the folder. `earlier`: the folders before the checkpoint was read. Raises
-        ConfigurationError if another change has begun or was undone since: of two commands, each
-        creates its folder before it looks for the folder of the other command."""
+        """Create the folder. `earlier`: the folders of changes that existed before the checkpoint
+        was read. Raises ConfigurationError if another change has begun or was undone since. Each of
+        two commands creates its folder before it looks for other folders, so the later command sees
+        the folder of the other."""
         self.files.write_text(f"{self.path}/{_CLAIM}", "")
         expected = {self.path, *(change.path for change in earlier)}
         others = {change.path for change in changes_of(self.files)} ^ expected
@@ -112,7 +113,7 @@ class ChangeFolder:
         return self.files.exists(f"{self.path}/{AS_LEFT}")
 
     def delete_record(self) -> None:
-        """Delete the record of the edits: there are none, or they are undone."""
+        """Delete the record of the edits, because no edit was made, or all edits are undone."""
         self.files.delete(f"{self.path}/{self.kind.record}")
 
     def _write(self, name: str, record: ChangeRecord) -> None:
@@ -177,7 +178,7 @@ def last_change(files: CheckpointFiles, kind: ChangeKind) -> ChangeFolder:
 
 
 def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
-    """Return True if the last edit of a change is there."""
+    """Return True if the checkpoint has the last edit of a change."""
     if record.moved:
         return not files.exists(record.moved[-1])
     if not record.edited:
@@ -188,7 +189,8 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
 
 def restore_lost(folder: ChangeFolder) -> None:
     """Write edited files again that a killed edit has lost: not every file system replaces a file
-    in one step. Without remains of a killed edit, Spark has deleted the file."""
+    in one step. A missing file without remains of a killed edit was deleted by Spark, and is not
+    written."""
     files, record = folder.files, folder.record()
     if record is None:
         return
@@ -259,8 +261,8 @@ def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
 
 
 def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
-    """Make the removals and edits that follow after a change took effect, the edits in files that
-    still have the change's `between` text. Safe to call again."""
+    """Make the removals and edits that follow after a change took effect. Only files that still
+    have the change's `between` text are edited. Safe to call again."""
     for path in record.removed_last:
         files.delete(path)
     for path, text in record.finishing.items():

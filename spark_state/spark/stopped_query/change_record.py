@@ -52,7 +52,7 @@ class ChangeRecord:
 
     checkpoint           the URL of the checkpoint; a copy of the checkpoint has another URL
     planned, committed   the last batches of the query before the change
-    changed              for the report of `revert`
+    changed              values before and after, for the report of `revert`
     own                  JSON values of the kind: `from` and `to`, and the way to the new state. All
                          file names of a rescale's new state have the `attempt`
     edited               by path, the SHA-256 of the new content. With the last edit the change
@@ -61,7 +61,8 @@ class ChangeRecord:
                          the texts to write after the change took effect
     removed              paths, in the order of removal; no query reads them
     removed_last         paths that the query may need until the change takes effect, in the order
-                         of removal after the last edit; without edits, the first takes effect
+                         of removal after the last edit. Without edits, the change takes effect
+                         with the first of these removals
     created              paths of new files; may be in `edited`, too
     moved                folders that move into the folder of the change. With the last move the
                          change takes effect

@@ -121,7 +121,8 @@ def reverted_as_text(kind: ChangeKind, reverted: RevertedChange) -> str:
 
 
 def _changed_back(reverted: RevertedChange) -> Changed:
-    """By name, the value before and after the undo. A change without effect had changed nothing."""
+    """By name, the value before and after the undo. If the change had no effect, both values are
+    the former value."""
     changed = {} if reverted.record is None else reverted.record.changed
     return {
         name: (after if reverted.had_effect else before, before)

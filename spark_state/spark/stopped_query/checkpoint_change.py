@@ -58,9 +58,10 @@ PlanT = TypeVar("PlanT")
 class PlannedChange:
     """A plan, for reports.
 
-    `changed`: see ChangeRecord; `steps`: of `--apply`; `facts`: further entries of the JSON report;
-    `start`: how to start the query, and what to delete; `found`: further lines about the
-    checkpoint; `advice`: paragraphs before the advice on `--apply`.
+    `changed`: by the name of a changed thing, its value before and after the change; `steps`: the
+    steps of `--apply`; `facts`: further entries of the JSON report; `start`: how to start the
+    query, and what to delete; `found`: further lines about the checkpoint; `advice`: paragraphs
+    before the advice on `--apply`.
     """
 
     checkpoint: QueryCheckpoint
@@ -89,7 +90,8 @@ class WrittenState:
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
-    """An applied change. `folder`: its backup; `changed`: with the next batch."""
+    """An applied change. `folder`: the folder with the change's backup; `changed`: the changed
+    things of the plan, and the next batch."""
 
     planned: PlannedChange
     folder: str
@@ -100,7 +102,8 @@ class AppliedChange:
 @dataclass(frozen=True, slots=True)
 class RevertedChange:
     """A reverted change. `record`: None if the change had not changed anything yet; `had_effect`:
-    False if it was killed before; `left`: the URL of a store in which files may be left."""
+    False if the change was killed before it took effect; `left`: the URL of a store in which files
+    may be left."""
 
     url: str
     folder: str
@@ -136,11 +139,13 @@ class Change(Protocol[TargetT, PlanT]):
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the change, or if files were edited.
-        Unless `force` says that the query is stopped, also if it may have been started."""
+        Unless `force` says that the query is stopped, raise the error also if the query may have
+        been started."""
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the new state, without files in `created`. Return the URL of a store in which
-        files may be left: the store cannot be used, or `is_shared` is True."""
+        """Delete the new state, but not the files in `created`. Return the URL of a store in which
+        files may be left, because the store cannot be used or `is_shared` is True; otherwise
+        None."""
 
 
 def apply(
@@ -246,9 +251,9 @@ def _write(folder: ChangeFolder, record: ChangeRecord, path: str, text: str) -> 
 def _undo_after(
     error: BaseException, change: Change[TargetT, PlanT], folder: ChangeFolder, *, is_edited: bool
 ) -> None:
-    """Undo a failed change. The cause of the failure may also make the undo fail. If the change has
-    not edited any file, only its own files are deleted: somebody else may have edited the same
-    files."""
+    """Undo a failed change. The cause of the failure may also make the undo fail. `is_edited`:
+    False if the change has not edited any file. Then only the change's own files are deleted,
+    because somebody else may have edited the files of the checkpoint."""
     try:
         if not is_edited:
             folder.delete_record()
@@ -294,7 +299,8 @@ def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
 
 
 def _put_back_removed(folder: ChangeFolder, paths: tuple[str, ...]) -> None:
-    """Put back removed files. The marker of a store has an effect, so it appears as a whole."""
+    """Put back removed files. The marker of a store is written in one step, because the marker has
+    an effect as soon as it exists."""
     files = folder.files
     for path in paths:
         if path == STATE_PLACE:

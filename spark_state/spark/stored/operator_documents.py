@@ -5,7 +5,7 @@
     commitTimeMs                                    to write files, of all subtasks together
     memoryUsedBytes                                 an estimate, see heap_memory
     allRemovalsTimeMs                               0: the time of removals is not measured
-    numShufflePartitions, numStateStoreInstances    subtasks
+    numShufflePartitions, numStateStoreInstances    the number of subtasks
     customMetrics                                   numValueStateVars and so on; some of our own
 
 A batch that did not run the operator shows the unchanged state, and the number of states that the

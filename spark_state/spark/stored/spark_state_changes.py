@@ -83,8 +83,8 @@ def _changed_rows(
 
 
 def _before_and_after(rows: DataFrame, read: StateRead) -> DataFrame:
-    """A row for each key and batch, with the collection before and after the batch; null for
-    none."""
+    """A row for each key and batch, with the collection before and after the batch; null if there
+    is no collection."""
     keys = [F.col(f"`{name}`") for name in read.operator.key_names]
     collection = F.col(f"`{rows.columns[len(keys)]}`")
     came = F.col(_TYPE).isin("insert", "update_postimage")

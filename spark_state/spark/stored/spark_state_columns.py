@@ -1,8 +1,8 @@
 """States of operators with the columns of Spark's own state reader.
 
     value     key, value                                      structs
-    list      key, list_element                               or list_value, not flattened
-    map       key, user_map_key, user_map_value               or map_value, not flattened
+    list      key, list_element                               or list_value if not flattened
+    map       key, user_map_key, user_map_value               or map_value if not flattened
     timers    key, expiration_timestamp_ms
 
 The last column is always `partition_id`: the subtask that owns the key. As in Spark, a value that

@@ -35,9 +35,9 @@ _NUMBERED = re.compile(r"operator-(\d+)")
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator's store. For a batch without an epoch, the epoch before counts. `retry_seconds`:
-    how long a failing call to the store is tried again; `store_options`: for the client of the
-    store."""
+    """An operator's store. A batch without an epoch of its own has the state of the epoch before.
+    `retry_seconds`: how long a failing call to the store is tried again; `store_options`: for the
+    client of the store."""
 
     name: str
     url: str
@@ -65,7 +65,8 @@ class StoredOperator:
         return list(self.key_schema.names)
 
     def epoch_of(self, batch: int) -> int:
-        """The epoch of a batch. Raises VersionNotRetainedError."""
+        """The epoch whose state the operator has after a batch: the newest epoch up to the batch.
+        Raises VersionNotRetainedError."""
         versions = self._history.versions()
         place = bisect_right(versions, batch)
         if not place:
@@ -116,8 +117,8 @@ def operators_in_plan(
 def operators_below(
     root: str, query_id: str, retry_seconds: float, options: Mapping[str, Any]
 ) -> tuple[StoredOperator, ...]:
-    """The operators of a query with a store below a root, in no order. `options`: for clients of
-    stores. Raises CheckpointStoreError."""
+    """The operators of a query that have a store below a root, in no order. `options`: for clients
+    of stores. Raises CheckpointStoreError."""
     root = absolute_url(root)
     store = RetryingObjectStore(open_object_store(root, options), retry_seconds)
     names = [name.rpartition("/")[2] for name in store.list_directories(query_id)]
@@ -128,8 +129,8 @@ def operators_below(
 
 
 def operators_of(checkpoint: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
-    """The operators that `enable` has numbered of the query with this checkpoint, by number.
-    `settings`: the session's. Raises CheckpointStoreError."""
+    """The operators of the query with this checkpoint that `enable` has numbered, by number.
+    `settings`: the settings of the session. Raises CheckpointStoreError."""
     try:
         query_id = query_id_of(open_object_store(checkpoint))
     except (ObjectMissingError, StoreAccessError):
