@@ -21,11 +21,11 @@ import org.apache.spark.util.{NextIterator, SparkClassUtils}
  * State store provider on a copy-on-write paged map, for
  * spark.sql.streaming.stateStore.providerClass.
  *
- * One provider serves one store (operator, partition, name) on one executor: here are the calls of
- * Spark, and package provider does the work. HeldState has the newest state and, as undo logs, the
- * versions before. A QueryBatch begins at the version that Spark asks for, changes the map in
- * place, writes a changelog, and commits. Aborting, or running a batch again, undoes changes.
- * StoreMaintenance runs while batches go on.
+ * One provider serves one store (operator, partition, name) on one executor. This class takes the
+ * calls of Spark; package provider does the work. HeldState holds the newest state and, as undo
+ * logs, the versions before. A QueryBatch begins at the version that Spark asks for, changes the
+ * map in place, writes a changelog, and commits. Aborting, or running a batch again, undoes
+ * changes. StoreMaintenance runs while batches go on.
  *
  * Files are never overwritten. Lineage decides which files make up a state, see StateFileName.
  */
@@ -89,7 +89,10 @@ class CowStateStoreProvider extends ProviderOfSpark with SupportsFineGrainedRepl
         .getOrElse(held.restoredReader(version, stateStoreCkptId))
     }
 
-  /** Return a reader of a run's state in memory, if the state counts as the version. */
+  /**
+   * Return a reader of the state that the store's other provider, of a run of the query, holds in
+   * memory. None if that provider does not hold the state that counts as `version`.
+   */
   private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
     StoresOfRuns.otherThan(held).filter(_.versions.contains(version)).flatMap { run =>
       val at = restores.stateAt(version, unique, restores.filesOf(version))
@@ -156,7 +159,7 @@ class CowStateStoreProvider extends ProviderOfSpark with SupportsFineGrainedRepl
 
 private[sql] object CowStateStoreProvider {
   /**
-   * True if a name is the name of this provider class or of a subclass. False for a class that
+   * True if `providerClass` is the name of this class or of a subclass. False for a class that
    * cannot be loaded: Spark reports the class later.
    */
   def isNamed(providerClass: String): Boolean =

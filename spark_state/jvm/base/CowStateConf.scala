@@ -64,8 +64,8 @@ object CowStateConf {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
     Misspelled.refuseUnknown(ours)
     checkCodec(conf.compressionCodec)
-    // Check the value, which only the driver uses. A session without the rule for plans would not
-    // find a bad value.
+    // Only the driver uses the value. Check the value here, because a session without the rule for
+    // plans would not find a bad value.
     changesPlans(ours)
     val values = byLowerCase(ours)
     val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)

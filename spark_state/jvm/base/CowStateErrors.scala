@@ -13,13 +13,13 @@ import org.apache.hadoop.fs.{ChecksumException, Path}
  *    +- CowStateMemoryLimitException   the executor's state exceeds its limit
  *    +- CowStateDiskException          the local disk has no room for the state, or refuses
  *    +- CowStateBusyException          another task still uses the store
- *    +- CowStateMissingException       a file of the checkpoint is not there
- *    +- CowStateCorruptException       a file of the checkpoint is not as it was written
- *    +- CowStatePlaceException         the state is elsewhere than where the query may write
+ *    +- CowStateMissingException       a file of the checkpoint is missing
+ *    +- CowStateCorruptException       a file of the checkpoint has other bytes than written
+ *    +- CowStatePlaceException         the state is at a place where the query may not write
  *    +- CowStateFencedException        a later run of the query writes the state
  *
- * An error while loading a state or committing a batch comes inside an error with a condition of
- * Spark: CowStateLoadException, CowStateCommitException.
+ * An error while loading a state or committing a batch becomes the cause of an error that has one
+ * of Spark's error conditions: CowStateLoadException or CowStateCommitException.
  *
  * If a file cannot be read for the moment, the error is StateFileReadException, an IOException.
  */
@@ -31,7 +31,7 @@ object CowStateException {
   def ofUnloaded(owner: String): CowStateException =
     new CowStateException(s"$owner was unloaded; Spark will try the task again")
 
-  /** Error for two stores of a join that do not have the same attempt at a version. */
+  /** Error for two stores of a join whose states of a version come from different attempts. */
   def ofOtherAttempt(url: String, state: StateId, beside: String): CowStateException =
     new CowStateException(
       s"$url has version ${state.version} of attempt ${state.unique}, and another store of the same " +
@@ -49,8 +49,8 @@ object CowStateException {
       "state over more partitions (cowstate rescale), or drop state earlier (watermark, timeout)")
 
   /**
-   * Error for a version whose state is there, but not its changes. `first`: oldest version from
-   * which on changes are there, if any.
+   * Error for a version whose state exists, but whose changes do not. `first`: oldest version from
+   * which on the changes exist, if any.
    */
   def noChanges(url: String, state: StateId, first: Option[Long]): CowStateException = {
     val why =
@@ -66,7 +66,10 @@ object CowStateException {
   }
 }
 
-/** Raised before anything is changed. A query writes to one place, which no other query uses. */
+/**
+ * Raised if the query would write to another place than its own, or to a place that another query
+ * uses. Nothing has been changed before.
+ */
 final class CowStatePlaceException(message: String) extends CowStateException(message)
 
 object CowStatePlaceException {
@@ -122,8 +125,8 @@ final class CowStateMemoryLimitException(
       "drop state earlier (watermark, timeout)")
 
 /**
- * Raised for local files. No state is lost: the files are working memory, or wait for an object
- * store.
+ * Raised for failures of local files. No state is lost, because local files are either working
+ * memory or wait for their upload to an object store.
  */
 final class CowStateDiskException private (message: String, cause: Throwable)
   extends CowStateException(message, cause)
@@ -137,7 +140,7 @@ object CowStateDiskException {
         s"the state before it is in the checkpoint. ${way(cause)}, or set " +
         s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
 
-  /** Error for a file on the local disk, on its way to the object store. */
+  /** Error for a file on the local disk that waits for its upload to the object store. */
   def ofSpool(directory: String, cause: IOException): CowStateDiskException =
     new CowStateDiskException(
       s"The file for the object store cannot be kept in $directory until it is put: $cause. " +
@@ -212,8 +215,8 @@ object CowStateMissingException {
   }
 
   /**
-   * Error for a state whose files are missing: `gap`. The state `at` is built upon `gap`. Files in
-   * `damaged` are there, but cannot be used.
+   * Error for a state `at` that cannot be restored, because the state is built upon `gap` and the
+   * files of `gap` are missing. Files in `damaged` exist, but cannot be used.
    */
   def onTheWay(
       url: String, at: StateId, gap: StateId, damaged: Seq[String]): CowStateMissingException = {
@@ -248,7 +251,9 @@ final class StateFileReadException(file: String, cause: IOException)
   extends IOException(s"$file cannot be read: $cause", cause)
 
 object StateFileReadException {
-  /** Read, and name the file in I/O errors. Errors about the bytes of the file pass unchanged. */
+  /**
+   * Run `read`, and name the file in I/O errors. Errors about the bytes of the file pass unchanged.
+   */
   def about[T](file: String)(read: => T): T =
     try read
     catch {

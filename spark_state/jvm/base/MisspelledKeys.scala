@@ -56,7 +56,10 @@ private[cowstate] final class MisspelledKeys(prefix: String, names: Seq[String])
 }
 
 private object MisspelledKeys {
-  /** Greatest difference of a misspelled prefix, in letters. Two swapped letters count as two. */
+  /**
+   * Greatest number of letters in which a misspelled prefix differs from the right prefix. Two
+   * swapped letters count as two.
+   */
   private val Letters = 2
   private val OfSecrets = "(?i)secret|password|token|credential|access.?key|options".r
 

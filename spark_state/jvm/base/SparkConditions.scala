@@ -7,8 +7,8 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadStoreError
 
 /**
- * Error with a condition of Spark's own providers, for tools that look at conditions. The message
- * is the message of the cause: what happened, and the way out.
+ * Error with an error condition of Spark's own providers, for tools that look at conditions. The
+ * message is the message of the cause: what happened, and the way out.
  */
 private[cowstate] sealed abstract class ConditionException(
     condition: String, parameters: Map[String, String], what: String, cause: Throwable)
@@ -25,13 +25,17 @@ object CowStateLoadException {
   private val Load = "CANNOT_LOAD_STATE_STORE"
   private val Uncategorized = s"$Load.UNCATEGORIZED"
 
-  /** Load a state of `version`. Each failure gets a condition of loading. */
+  /**
+   * Run `load`, which loads a state of `version`. Each failure gets an error condition of loading.
+   */
   def loading[T](version: Long)(load: => T): T = {
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
     reading(load)
   }
 
-  /** Read from the files of a state. Each failure gets a condition of loading. */
+  /**
+   * Run `read`, which reads the files of a state. Each failure gets an error condition of loading.
+   */
   def reading[T](read: => T): T =
     try read
     catch { case NonFatal(e) => throw of(e) }

@@ -21,9 +21,9 @@ final case class Rescale(former: Int, partitions: Int) {
  * The parts of a name:
  *
  *   - version: decimal, padded with zeros to 19 digits; all other numbers have 10 digits.
- *   - unique: 16 hex digits, the id of the state made by an attempt. Each attempt draws an id for
- *     all of the stores that the attempt writes of an operator, so two writers never use the same
- *     name.
+ *   - unique: 16 hex digits, the id of the state made by an attempt. Each attempt draws one id, and
+ *     uses the id in all stores of an operator that the attempt writes. So two writers never use
+ *     the same name.
  *   - base: the unique of the state before the changes, "0" for the empty state. A merged file
  *     leads from the base, `versions` versions earlier, to the state of the file.
  *   - attempt: drawn by the writer of a merged file or snapshot.
@@ -31,24 +31,24 @@ final case class Rescale(former: Int, partitions: Int) {
  * A rescaled file is written by `cowstate rescale` from the `former` partitions of a version. The
  * file holds the partition's rows if the query has `partitions` partitions. Here `unique` is the id
  * of a new state, `base` the id of the partition's replaced state ("0" if there was none), and
- * `attempt` the id of the rescale. The file counts only as long as the offset log gives the version
- * `partitions` partitions, see QueryPartitions.
+ * `attempt` the id of the rescale. The file is used only as long as the offset log says that the
+ * query has `partitions` partitions at the version, see QueryPartitions.
  *
  * The generation of a writer is above all generations found in the directory. A writer looks into
  * the directory in three cases: when loading a state, when the task is not a first attempt, and
  * when beginning anything but the direct continuation of the writer's last commit. If two attempts
  * made the same version, the higher generation counts. So a rerun of a batch replaces the earlier
- * run. A zombie that looked before its successor, and had written a file by the time the successor
- * looked, never wins by writing late.
+ * run. A zombie that looked, and wrote a file, before its successor looked never wins by writing
+ * late, because the successor's generation is higher.
  *
  * Generations cannot order two attempts if the later attempt did not see a file of the earlier
  * attempt. Two cases are possible: the file of a zombie arrives after the successor looked; or a
  * second action of foreachBatch goes, as a first attempt, to an executor with the state in memory.
- * Then either attempt may count, as a whole: both ran the same batch upon the same base, but the
- * results may differ. The same attempt counts in all stores of the operator, for two reasons: all
- * stores of an attempt have the same generation and the same `unique`; and an attempt killed before
- * writing all stores counts in no store, see WholeAttempts. In checkpoint format 2, Spark names the
- * attempt that counts.
+ * In both cases either attempt may count, but always as a whole. Both ran the same batch upon the
+ * same base, but the results may differ. The same attempt counts in all stores of the operator, for
+ * two reasons: all stores of an attempt have the same generation and the same `unique`; and an
+ * attempt killed before writing all stores counts in no store, see WholeAttempts. In checkpoint
+ * format 2, Spark names the attempt that counts.
  *
  * StateFiles chooses the files that make up a state.
  */
@@ -76,7 +76,7 @@ final case class StateFileName(
     else if (isMerged) "merged"
     else "changelog"
 
-  /** State at the end of the file. */
+  /** State after the changes of the file, or the state that a snapshot holds. */
   def state: StateId = StateId(version, unique)
 
   /** State before the file's changes; None for a snapshot. */
@@ -124,7 +124,7 @@ object StateFileName {
   def ofSnapshot(state: StateId, generation: Long, attempt: String): StateFileName =
     StateFileName(state.version, generation, state.unique, None, attempt = Some(attempt))
 
-  /** Return the name for the merge of consecutive files of changes. */
+  /** Return the name of the file that merges consecutive files of changes. */
   def merging(files: Seq[StateFileName], generation: Long, attempt: String): StateFileName =
     files.last.copy(
       generation = generation,

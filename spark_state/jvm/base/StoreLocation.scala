@@ -15,7 +15,8 @@ private[cowstate] final case class StoreLocation(
   import StoreLocation._
 
   /**
-   * Greatest time without an answer to a call that moves `bytes` bytes, perhaps beside many calls.
+   * Greatest time without an answer to a call that moves `bytes` bytes, perhaps at the same time as
+   * many other calls.
    */
   def silentSecondsFor(bytes: Long): Long = silentSeconds + bytes / MiB * SecondsOfMiB
 }
@@ -23,8 +24,8 @@ private[cowstate] final case class StoreLocation(
 private[cowstate] object StoreLocation {
   private val MiB = 1L << 20
   /**
-   * Seconds for each MiB: a slow store needs as many while all stores of an executor write at the
-   * same time.
+   * Seconds for each MiB. A slow object store needs this time while all stores of an executor write
+   * at the same time.
    */
   private val SecondsOfMiB = 10
 }

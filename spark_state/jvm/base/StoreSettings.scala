@@ -45,7 +45,8 @@ object StoreSettings {
 
   private val DefaultRetrySeconds = 120L
   /**
-   * Allowance for the last attempt, which may outlast the retry time; client libraries retry, too.
+   * Extra time for the last attempt. The attempt may go on after the retry time is over, because
+   * client libraries retry, too.
    */
   private val AttemptSeconds = 600L
 
@@ -84,7 +85,7 @@ object StoreSettings {
     val parsed =
       try parse(text)
       catch {
-        // Without the cause: the cause's message contains a part of the text.
+        // The new error has no cause, because the message of `e` contains a part of the text.
         case e: JsonProcessingException =>
           val place = e.getLocation
           throw refused(

@@ -35,8 +35,8 @@ private[cowstate] final case class StoreShape(
 
 private[cowstate] object StoreShape {
   /**
-   * Return the shape of a store. For a key encoding of RocksDB only, throws the error of Spark for
-   * provider `name`.
+   * Return the shape of a store. For a key encoding that only RocksDB supports, throws Spark's
+   * error, which names the provider `name`.
    */
   def of(
       keySchema: StructType, valueSchema: StructType, keys: KeyStateEncoderSpec, name: String)

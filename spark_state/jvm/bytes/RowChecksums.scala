@@ -18,15 +18,15 @@ import org.apache.spark.unsafe.Platform
  * was damaged.
  */
 sealed abstract class RowChecksums {
-  /** Name of the algorithm, for files with checksums; None for files without. */
+  /** Name of the checksum algorithm, for the files; None if rows have no checksums. */
   def algorithm: Option[String]
 
   /** Return the checksum of a row. `value` is null for a removed row. */
   def of(key: UnsafeRow, value: UnsafeRow): Int
 
   /**
-   * Count a read of a row, and verify every n-th. The row is `length` bytes of key and value, at
-   * the address (`base`, `offset`) in the sense of Platform.
+   * Count a read of a row. Every n-th read verifies the row. The row is `length` bytes of key and
+   * value, at the address (`base`, `offset`) in the sense of Platform.
    */
   def read(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit
 
@@ -77,8 +77,8 @@ object RowChecksums {
  * Checksums of rows, verified at every `ratio`-th read.
  *
  * @param owner owner of the rows, for the error
- * @param ratio number of reads for each verified read, 0 to verify none. Reads by several threads
- *              at once may count as one read
+ * @param ratio number of reads of which one is verified; 0 if no read is verified. Reads by several
+ *              threads at once may count as one read
  */
 private[cowstate] final class KeptRowChecksums(owner: String, ratio: Long) extends RowChecksums {
   @volatile private var damaged = false

@@ -27,9 +27,9 @@ private[cowstate] object ChangeFeed {
   type Change = (RecordType.Value, UnsafeRow, UnsafeRow, Long)
 
   /**
-   * Return the changes that lead to a state, from version `startVersion` on. If the changes of a
-   * state on the way are missing, return the state without changes on the left. The changes of an
-   * adopted checkpoint come from its deltas.
+   * Return the changes that lead to a state, from version `startVersion` on. If the changes that
+   * made a state on the way are missing, return this state on the left. The changes of an adopted
+   * checkpoint come from its deltas.
    */
   def to(
       end: StateId,

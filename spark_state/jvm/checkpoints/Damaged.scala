@@ -5,13 +5,16 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
   StateFileName
 }
 
-/** Damaged snapshots and merged files found by a restore, which does not use them. */
+/** Damaged snapshots and merged files that a restore has found, and does not use. */
 private[cowstate] final case class Damaged(
     own: Set[StateFileName] = Set.empty, adopted: Set[Long] = Set.empty) {
   def names: Seq[String] =
     own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
 
-  /** Add the file of `lineage` named in an error. Returns None for a file without a replacement. */
+  /**
+   * Add the file of `lineage` that an error names. Returns None if other files cannot replace the
+   * file.
+   */
   def withFileIn(lineage: Lineage, error: CowStateException): Option[Damaged] = {
     val file = error match {
       case corrupt: CowStateCorruptException => Some(corrupt.file)

@@ -13,13 +13,13 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.map.BytesToBytesMap
 
 /**
- * Rows of a state, read from the state's files one after another, without the state in memory.
+ * Rows of a state, read from the state's files one after another. The state is not held in memory.
  *
- * If the files of changes have a key, only the last row of the key counts. The snapshot has each
- * key once, and the row counts if no file of changes has the key. So the files of changes are read
- * twice: first to note the place of the last row of each key, then, together with the snapshot, to
- * return the rows that count. If the noted keys do not fit into `memory`, the keys are divided in
- * halves by hash, as often as needed, and all files are read once for each part.
+ * Of the rows that the files of changes have for a key, only the last row counts. The snapshot has
+ * each key once, and its row counts if no file of changes has the key. So the files of changes are
+ * read twice: first to note the place of the last row of each key, then, together with the
+ * snapshot, to return the rows that count. If the noted keys do not fit into `memory`, the keys are
+ * divided in halves by hash, as often as needed, and all files are read once for each part.
  *
  * The rows share the buffers of the files: a row is valid until the next row is requested.
  *
@@ -85,8 +85,8 @@ private[cowstate] final class FoldedRows(
   }
 
   /**
-   * Note the last rows of the part. Returns false if the changed keys of the part exceed the
-   * memory.
+   * Note the place of the last row of each changed key in the current part of the hashes. Returns
+   * false if the changed keys of the part exceed the memory.
    */
   private def notePlaces(): Boolean = {
     places.close()
@@ -117,7 +117,10 @@ private[cowstate] final class FoldedRows(
     }
   }
 
-  /** Go to the next row of the batch that counts. Returns false at the end of the batch. */
+  /**
+   * Go to the next row that counts within the record batch. Returns false at the end of the record
+   * batch.
+   */
   private def atRow(): Boolean = {
     while (batch != null && index < batch.rows) {
       batch.pointToKey(index, row.key)
@@ -153,10 +156,7 @@ private[cowstate] final class FoldedRow(val key: UnsafeRow, val value: UnsafeRow
   var checksum: Int = 0
 }
 
-/**
- * Part of the range of hashes: of `count` equal parts, counting hashes as unsigned numbers, part
- * `number`.
- */
+/** Part `number` of `count` equal parts of the range of hashes. Hashes are unsigned numbers. */
 private[cowstate] final case class HashPart(number: Int, count: Int) {
   def has(hash: Int): Boolean = count == 1 || ((hash & 0xffffffffL) * count >>> 32) == number
 

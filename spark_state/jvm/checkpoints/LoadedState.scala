@@ -23,7 +23,7 @@ private[cowstate] final class LoadedState(
   private var current = listing
   private var continued = Option(at)
   /**
-   * True if the attempt behind the newest state has written all stores of the attempt, not only
+   * Returns true if the attempt that made the newest state has written all of its stores, not only
    * this store.
    */
   private var isWhole = () => true
@@ -42,7 +42,7 @@ private[cowstate] final class LoadedState(
     continues
   }
 
-  /** Raise the generation: new files then outrank all files of a listing. */
+  /** Raise the generation, so that new files outrank all files of a listing. */
   def outrank(files: StateFiles): Unit =
     synchronized { current = math.max(current + 1, files.nextGeneration) }
 

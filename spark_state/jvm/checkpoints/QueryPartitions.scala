@@ -19,7 +19,7 @@ import org.apache.spark.sql.internal.SQLConf
  *
  *   <checkpoint>/offsets/<batch>   a line v1 or v2, then a line of JSON; "conf" has the number
  *
- * The number selects the files of a rescaled version that count. So `cowstate rescale` gives a
+ * The number decides which files of a rescaled version are used. So `cowstate rescale` gives a
  * query the new state and the new number of partitions by a single edit of a single file.
  *
  * @param stateRoot <checkpoint>/state
@@ -30,9 +30,9 @@ private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Con
   private val offsets = new Path(new Path(stateRoot).getParent, "offsets")
 
   /**
-   * Return the number of partitions at a version: the number of the batch that made the version. If
-   * the entry of the batch has no number, a rescale has begun, and the number is in the entry of
-   * the next batch.
+   * Return the number of partitions at a version, from the entry of the batch that made the
+   * version. If the entry has no number, a rescale has begun, and the number is in the entry of the
+   * next batch.
    */
   def at(version: Long): Int =
     Iterator(version - 1, version).flatMap(noted).nextOption().getOrElse(

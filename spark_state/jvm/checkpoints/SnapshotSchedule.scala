@@ -8,22 +8,23 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
 }
 
 /**
- * Schedule of maintenance: decides about the files to write, from the sizes of the files that a
- * restore reads: the last snapshot and the later files of changes. All written bytes together stay
- * below three times the bytes of the changelogs. A third is for the changelogs, a third for merged
- * files, and a third for snapshots.
+ * Schedule of maintenance. Decides which files to write, from the sizes of the files that a restore
+ * reads (the last snapshot and the later files of changes). All written bytes together stay below
+ * three times the bytes of the changelogs. A third is for the changelogs, a third for merged files,
+ * and a third for snapshots.
  *
- * Changelogs are merged, `MergeWidth` or more small changelogs at a time, and so are merged files,
- * so a restore does not open thousands of files. Merging stops when the merged files would exceed
- * the changelogs.
+ * Small changelogs are merged, `MergeWidth` or more at a time, and small merged files are merged
+ * again. So a restore does not open thousands of files. Merging stops when the merged files would
+ * have more bytes than the changelogs.
  *
  * A snapshot is due when a restore would read two and a half times the size of a new snapshot. The
- * excess, one and a half times the new snapshot or more, was put by some changelogs and removed by
- * later changelogs. So the snapshots take less than a third. Two more rules make a snapshot due:
+ * excess, one and a half times the new snapshot or more, consists of rows that some changelogs put
+ * and later changelogs removed. So snapshots take less than a third of the written bytes. Two more
+ * rules make a snapshot due:
  *
- *   - For a state that only grows: the changelogs are half as large again as the last snapshot, and
- *     merged files and snapshots have not used up their two thirds. So the state rests on two
- *     snapshots.
+ *   - For a state that only grows: the changelogs are at least one and a half times as large as the
+ *     last snapshot, and merged files and snapshots have not used up their two thirds. So the state
+ *     rests on two snapshots.
  *   - For a small state: a restore would cost four times as much as reading a new snapshot, where
  *     opening a file counts as `OpeningBytes`.
  *
@@ -112,7 +113,8 @@ final class SnapshotSchedule(minChangelogs: Int) {
   }
 
   /**
-   * Note a merge. The merged file takes the place of the merged parts, if the parts still count.
+   * Note a merge. The merged file takes the place of the merged parts, unless the parts were undone
+   * or replaced by a snapshot.
    */
   def merged(files: Seq[StateFileName], into: StateFileName, size: FileSize): Unit = synchronized {
     mergedBytes += size.bytes
@@ -135,8 +137,8 @@ object SnapshotSchedule {
   private val OpeningBytes = 4L << 10
   private val MergeWidth = 64
   /**
-   * Limit for merging: reading a larger file alone is as fast as reading the same bytes in a merged
-   * file.
+   * Size from which on files are not merged. Reading such a file alone is as fast as reading the
+   * same bytes in a merged file.
    */
   private val SmallBytes = 256L << 10
   private val MaxMergedBytes = MergeWidth * SmallBytes
@@ -144,8 +146,8 @@ object SnapshotSchedule {
   private final case class ChangeFile(name: StateFileName, bytes: Long) {
     def isSmall: Boolean = bytes < SmallBytes
     /**
-     * Number of merges behind the file, and true if the file is small. Only files of the same sort
-     * are merged.
+     * Number of merges that led to the file, and true if the file is small. Files are merged only
+     * with files of the same sort.
      */
     def sort: (Int, Boolean) =
       ((63 - java.lang.Long.numberOfLeadingZeros(name.versions)) / 6, isSmall)

@@ -40,8 +40,8 @@ final case class StateFileContent(
  * the files with all cores.
  *
  * @param syncsChanges true if a changelog survives a power failure as soon as the commit returns.
- *                     Snapshots and merged files always do, because the files that they replace are
- *                     deleted
+ *                     Snapshots and merged files always survive, because the files that they
+ *                     replace are deleted
  */
 final class StateCheckpoints(
     val directory: StateDirectory,
@@ -182,8 +182,8 @@ final class StateCheckpoints(
 
   /**
    * Estimate the number of entries after a restore from `files`; `first` is the first file. For a
-   * snapshot, the number of its rows. For changelogs, the number of rows if no key came twice and
-   * all rows were equally long.
+   * snapshot, the estimate is the number of its rows. For changelogs, the estimate assumes that no
+   * key comes twice, and that all rows are equally long.
    */
   private def expectedEntries(files: Seq[StateFileName], first: OpenFile): Long =
     if (first.name.isSnapshot || files.size == 1) first.reader.rows
@@ -248,9 +248,10 @@ final class StateCheckpoints(
   }
 
   /**
-   * True if a file may replace other files. A truncated file has no footer. A merged file is read
-   * to the end, because no other file will have the changes of the replaced files. For a damaged
-   * snapshot, there is still the snapshot before.
+   * True if a file is whole, so that the files that it replaces may be deleted. A truncated file is
+   * found by its missing footer. A merged file is read to the end, because no other file will have
+   * the changes of the replaced files. A snapshot is not: the snapshot before is still kept, in
+   * case this snapshot is damaged.
    */
   def isWhole(name: StateFileName): Boolean =
     try {

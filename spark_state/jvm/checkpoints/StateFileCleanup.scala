@@ -7,7 +7,9 @@ import scala.annotation.tailrec
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.{StateFileName, StateId}
 
-/** Retention and orphan sweep of a store: deletes files without use for a retained version. */
+/**
+ * Cleanup of a store: deletes files that no retained version needs, and remains of killed writers.
+ */
 private[cowstate] final class StateFileCleanup(
     checkpoints: StateCheckpoints, conf: StateStoreConf) {
   private var cleanedBefore = 0L
@@ -15,10 +17,10 @@ private[cowstate] final class StateFileCleanup(
   private var whole = Set.empty[StateFileName]
 
   /**
-   * Delete the files that none of the last `minBatchesToRetain` versions up to `head` needs, but
-   * files of at most `maxVersionsToDeletePerMaintenance` versions at once. The remaining files go
-   * in later calls, even without new batches. A truncated snapshot or merged file, cut by a power
-   * failure or a user, replaces no file.
+   * Delete the files that none of the last `minBatchesToRetain` versions up to `head` needs. One
+   * call deletes the files of at most `maxVersionsToDeletePerMaintenance` versions. Later calls
+   * delete the remaining files, even without new batches. A truncated snapshot or merged file, cut
+   * by a power failure or a user, replaces no file.
    */
   def deleteUnneeded(head: StateId): Unit = synchronized {
     val oldest = head.version - conf.minVersionsToRetain
@@ -33,7 +35,8 @@ private[cowstate] final class StateFileCleanup(
   }
 
   /**
-   * Return the files to delete. Checks each replacing file, until a check has found the file whole.
+   * Return the files to delete. Checks each replacing file, unless an earlier call has found it
+   * whole.
    */
   @tailrec
   private def unneeded(
@@ -47,7 +50,10 @@ private[cowstate] final class StateFileCleanup(
     }
   }
 
-  /** Sweep the unfinished files of killed writers, at most once an hour. Such files may wait. */
+  /**
+   * Delete the unfinished files of killed writers, at most once an hour: the deletion is not
+   * urgent.
+   */
   def sweepOrphans(): Unit = synchronized {
     val now = System.nanoTime
     if (sweptNs.forall(now - _ > TimeUnit.HOURS.toNanos(1))) {

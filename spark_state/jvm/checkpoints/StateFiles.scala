@@ -74,9 +74,9 @@ final class StateFiles(
   /**
    * Return the state that counts as `version`: the state with id `unique` if given, else the state
    * of the highest generation. None if there is no file of the version. The generation of a state
-   * is the generation of the changelog. Snapshots and merged files are written later, and decide
-   * only if the changelog is gone. A rescaled state has two ids, a new id and the id of the
-   * replaced state, because the commit log may hold either.
+   * is the generation of its changelog. Snapshots and merged files are written later, so their
+   * generations are used only if the changelog is gone. A rescaled state has two ids, a new id and
+   * the id of the replaced state, because the commit log may hold either.
    */
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
@@ -115,9 +115,9 @@ final class StateFiles(
     changelogs.getOrElse(state.version, Nil).exists(_.state == state)
 
   /**
-   * Return the lineage of a state, with files of many versions preferred. If a file is missing,
-   * return on the left the state on the way without a file. Files in `damaged` are not used. If
-   * `fromSnapshot` is given, only the snapshot of version `fromSnapshot` is used.
+   * Return the lineage of a state. Files that cover many versions are preferred. If a file is
+   * missing, return on the left the state on the way to which no file leads. Files in `damaged` are
+   * not used. If `fromSnapshot` is given, only the snapshot of version `fromSnapshot` is used.
    */
   def lineageOf(
       state: StateId,
@@ -144,8 +144,8 @@ final class StateFiles(
   }
 
   /**
-   * Return the lineage of a state restored without files of changes, or None if the restore needs
-   * files of changes. On the left, the missing state.
+   * Return the lineage of a state that can be restored without files of changes, or None if the
+   * restore needs files of changes. On the left, return the state whose files are missing.
    */
   private def beginningAt(
       at: StateId,
@@ -179,9 +179,9 @@ final class StateFiles(
     }
 
   /**
-   * Return the changelogs that lead to a state, from version `startVersion` on. On the left, the
-   * state on the way without a changelog. Merged files do not count, because the changes of single
-   * versions cannot be told apart.
+   * Return the changelogs that lead to a state, from version `startVersion` on. On the left, return
+   * the state on the way to which no changelog leads. Merged files are not used, because a merged
+   * file does not tell the changes of single versions apart.
    */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
     var chain = List.empty[StateFileName]
@@ -198,11 +198,11 @@ final class StateFiles(
   }
 
   /**
-   * Return the files without use for a restore of `head`, or of an earlier state back to version
+   * Return the files that are not needed to restore `head`, or an earlier state back to version
    * `oldest`:
    *
-   *   - Files older than the two newest snapshots usable for a restore of `oldest`. Two, in case
-   *     the newer snapshot is damaged.
+   *   - Files older than the two newest snapshots usable for a restore of `oldest`. Two snapshots
+   *     are kept, in case the newer snapshot is damaged.
    *   - Parts of a merged file, if the version of the merged file is before `oldest`.
    *
    * Files in `damaged` replace no files.
@@ -225,15 +225,15 @@ final class StateFiles(
   }
 
   /**
-   * True if a file was merged across a snapshot. A lineage from the snapshot needs the parts of the
-   * merged file.
+   * True if there is a snapshot between the first and the last version of a merged file. A lineage
+   * from this snapshot needs the parts of the merged file.
    */
   private def hasSnapshotInside(merged: StateFileName): Boolean =
     snapshots.keys.exists(s => s.version > merged.from.get.version && s.version < merged.version)
 
   /**
    * Return the files of changes whose versions a merged file contains, including files of attempts
-   * without effect.
+   * that do not count.
    */
   private def partsOf(merged: StateFileName): Iterable[StateFileName] = names.filter { file =>
     file.versions < merged.versions && file.version <= merged.version &&
@@ -248,7 +248,7 @@ final class StateFiles(
     reached.toSeq.filter(_.version <= oldest).flatMap(snapshotOf(_, damaged))
       .sortBy(-_.version).take(2)
 
-  /** Return a state and all ancestors of the state, as far as there are files. */
+  /** Return a state and all ancestors of the state, as far back as files exist. */
   private def ancestors(head: StateId): collection.Set[StateId] = {
     val reached = mutable.Set(head)
     val open = mutable.Stack(head)

@@ -4,7 +4,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints
  * Handover of a view from a batch to maintenance. If maintenance finds the store busy, maintenance
  * asks for a view, the next batch leaves a view at the commit, and the next maintenance takes the
  * view. If Spark forces a snapshot, the batch also leaves a view, provided that the state is in an
- * object store. A view without a taker is released.
+ * object store. A view that maintenance does not take is released.
  */
 private[cowstate] final class ViewHandover {
   private var isAsked = false

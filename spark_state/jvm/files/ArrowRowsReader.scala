@@ -45,7 +45,7 @@ final class StateFileBatch private[cowstate] (
   /** Bytes of the keys and values. */
   def rowBytes: Long = keys.data.length.toLong + values.data.length
 
-  /** Checksums stored with the rows, by row number; None if the file has none. */
+  /** Checksums stored with the rows, by row number; None if the file has no checksums. */
   def carried: Option[Int => Int] = checksums.map(sums => index => sums.getInt(index * 4))
 
   def pointToKey(index: Int, row: UnsafeRow): Unit = keys.point(index, row)

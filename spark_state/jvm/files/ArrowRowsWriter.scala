@@ -130,7 +130,7 @@ final class ArrowRowsWriter(
   }
 
   private def begin(): Unit = if (out == null) {
-    // Buffered: the parts of a record batch are many and mostly short.
+    // Buffer the output, because a record batch has many parts, and most of them are short.
     out = new BufferedOutputStream(open(), BufferBytes)
     write(ArrowIpc.Magic)
     write(Padding.take(2))
@@ -150,9 +150,9 @@ final class ArrowRowsWriter(
 
 private object ArrowRowsWriter {
   /**
-   * Size limit: a record batch ends with the row that reaches the limit. So no array of a writer is
-   * so large that G1 gives the array regions of its own, unless a row is. Such arrays make G1 mark
-   * the whole heap again and again.
+   * Size limit of a record batch: the batch ends with the row that reaches the limit. So no array
+   * of a writer is so large that G1 gives the array regions of its own, unless a single row is so
+   * large. Such arrays make G1 mark the whole heap again and again.
    */
   private val BatchBytes = 240 << 10
   /** Limit for arrays that grow by doubling. */
@@ -184,7 +184,7 @@ private object ArrowRowsWriter {
     private var bytes = new Array[Byte](1024)
     private var ends = new Array[Int](64)
     private var used = 0
-    /** A bit for each value: 1 for null. Most columns have no nulls, and then no bits. */
+    /** A bit for each value: 1 for null. Empty for a column without nulls, as most columns are. */
     private var missing = new Array[Byte](0)
     private var count = 0
     private var nullCount = 0

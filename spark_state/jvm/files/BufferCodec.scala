@@ -59,8 +59,8 @@ private[cowstate] object BufferCodec {
     private val compressor = LZ4Factory.fastestInstance().fastCompressor()
 
     /**
-     * A block that does not get shorter is stored as it is, but the compressor may ask for more
-     * room.
+     * A block that compression does not shorten is stored without compression, but the compressor
+     * may ask for more room than the block takes.
      */
     override protected def bound(length: Int): Long = {
       val blocks = (length.toLong + BlockBytes - 1) / BlockBytes

@@ -31,7 +31,10 @@ private[cowstate] final class HdfsStateFileReader(
   private lazy val codec = CompressionCodec.createCodec(
     Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
 
-  /** Return the rows of a file in order: key, value (null: removed). Throws as `foreach` does. */
+  /**
+   * Return the rows of a file in order: key, value (null: removed). Throws CowStateCorruptException
+   * or StateFileReadException; both name the file.
+   */
   def rowsOf(file: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] = {
     val rows = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
     foreach(file, RowChecksums.Off) { (key, value) =>

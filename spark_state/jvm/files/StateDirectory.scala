@@ -18,7 +18,10 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
   CowStateMissingException, WaysOut
 }
 
-/** A file being written. After `commit` the whole file is in the directory; before, nothing is. */
+/**
+ * A file being written. `commit` puts the whole file into the directory; before, no part of the
+ * file is there.
+ */
 trait StateFileOutput {
   def stream: OutputStream
   def commit(): Unit
@@ -29,7 +32,8 @@ trait StateFileOutput {
 trait StateDirectory {
   def url: String
   /**
-   * True if the directory is in an object store: no batch waits for a snapshot to be written there.
+   * True if the directory is in an object store. No batch waits until a snapshot is written to an
+   * object store.
    */
   def isInStore: Boolean = false
   /**
@@ -61,9 +65,9 @@ object StateDirectory {
   /**
    * Return the directory of a store. For a `file:` path the Java file API is used, unless the user
    * has chosen a checkpoint file manager; in all other cases Spark's checkpoint file manager is
-   * used. The local directory writes a hidden file and moves it, and needs no process for each file
-   * as the manager does. A durable local file is synced after the move, then the directory. Through
-   * the manager, a file is synced if the stream supports it.
+   * used. With the Java file API, a hidden file is written and then moved. This starts no process
+   * for each file; the manager does. A durable local file is synced after the move, then the
+   * directory. Through the manager, a file is synced if the stream supports it.
    */
   def of(path: Path, conf: Configuration): StateDirectory = {
     val qualified = path.getFileSystem(conf).makeQualified(path)
@@ -153,8 +157,8 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
 private[cowstate] object LocalStateDirectory {
   /**
    * Number of directories above a store's directory, up to the checkpoint's: partition, operator,
-   * state, checkpoint. A store without a name has one directory less: then the fourth lies above
-   * the checkpoint, and may be unreadable.
+   * state, checkpoint. A store without a name has one directory less: the fourth directory then
+   * lies above the checkpoint, and may be unreadable.
    */
   private val Ancestors = 4
 

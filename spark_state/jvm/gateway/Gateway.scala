@@ -15,8 +15,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
 }
 
 /**
- * The gateway of this executor: a process started by the first request, and started again by the
- * next request after a death. Connections are kept for later requests to the same store.
+ * The gateway of this executor: a process that the first request starts. If the process dies, the
+ * next request starts another gateway. Connections are kept for later requests to the same store.
  */
 private[cowstate] object Gateway extends Logging {
   private val Format = 1
@@ -100,16 +100,24 @@ private[cowstate] object Gateway extends Logging {
     }
 }
 
-/** No gateway can start. The message says which part is missing, and how to get the part. */
+/**
+ * Raised if no gateway can start. The message says which part is missing, and how to get the part.
+ */
 private[cowstate] final class GatewayStartException(message: String, cause: Throwable)
   extends CowStateException(message, cause)
 
-/** The gateway was killed while starting; another gateway may start. */
+/** Raised if the gateway was killed while starting. Another gateway may start. */
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
 
-/** The gateway is alive but does not answer. A gateway that answers no request at all was ended. */
+/**
+ * Raised if the gateway is alive but does not answer. If it answered no request at all, it was
+ * ended.
+ */
 private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
   extends IOException(message, cause)
 
-/** The store refused a request or failed. The message gives the reason and the way out. */
+/**
+ * Raised if the object store refused a request or failed. The message gives the reason and the way
+ * out.
+ */
 final class ObjectStoreException(message: String) extends IOException(message)

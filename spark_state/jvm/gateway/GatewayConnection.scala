@@ -27,9 +27,9 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
  * spark_state/gateway/frames.py draws the bytes of requests and answers. A connection is for a
  * single thread at a time.
  *
- * A request without an answer for too long is given up together with the connection, because the
- * gateway waits for the store inside a client library without a time-out. A gateway that answers no
- * request at all is ended, because the process may be stopped.
+ * A request that has no answer for too long is given up together with the connection, because the
+ * gateway may wait for the object store in a client library that has no time-out. A gateway that
+ * answers no request at all is ended, because the process may be suspended.
  *
  * @param silentSeconds greatest time without an answer to a call that moves no bytes
  */
@@ -38,8 +38,8 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess, silentS
   import GatewayConnection._
 
   private val channel = connected(gateway, math.min(silentSeconds, MostConnectSeconds))
-  // Outside of the heap: Java copies a heap buffer to such a buffer anyway, and the thread keeps
-  // the copy.
+  // The buffer is outside of the heap, because Java copies a heap buffer to a buffer outside
+  // anyway, and the thread keeps the copy.
   private val buffer = ByteBuffer.allocateDirect(BufferBytes)
   var lastUsedNs: Long = System.nanoTime
 
@@ -117,7 +117,7 @@ private object GatewayConnection {
   private val BufferBytes = 64 << 10
   /**
    * Limit for connecting. The system connects at once, unless too many connections wait for a
-   * stopped gateway.
+   * suspended gateway.
    */
   private val MostConnectSeconds = 60L
 

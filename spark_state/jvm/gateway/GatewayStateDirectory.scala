@@ -9,8 +9,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
 }
 
 /**
- * Files of one store, as objects below `path`. A file becomes an object at its commit, and is
- * durable then. A writer needs `claim` from `beginWriting` on; None if nobody else can write.
+ * Files of one store, as objects below `path`. A file becomes an object at its commit, and is then
+ * durable. `claim`: claim that a writer needs from `beginWriting` on; None if no other run can
+ * write.
  *
  * The lengths of listed and written files are kept. So a restore makes a single request for a small
  * file, and gets the whole file. For a large file, the first request gets the end with the footer.

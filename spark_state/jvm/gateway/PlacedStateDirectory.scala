@@ -35,8 +35,9 @@ private[cowstate] final class PlacedStateDirectory(
   }
 
   /**
-   * Return the directory for a listing. Until this store has been written here, the place is read
-   * anew: the first batch, on another executor, may begin in an object store.
+   * Return the directory for a listing. Until this object has settled the place for writing, each
+   * call reads the place anew, because the first batch may run on another executor and begin in an
+   * object store.
    */
   private def lookedUp: StateDirectory = synchronized {
     if (place.isEmpty && !isSettled) settled(StatePlaces.ofReader(root, conf)) else current

@@ -33,7 +33,9 @@ private[cowstate] object RunClaimName {
   }
 }
 
-/** Claims of a directory, and the questions of a run that wants to write there. Pure. */
+/**
+ * Claims of a directory. Answers the questions of a run that wants to write to the directory. Pure.
+ */
 private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
   /** Claims with the highest number; several if runs claimed the directory at the same time. */
   val newest: Seq[RunClaimName] = {
@@ -48,12 +50,14 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
   /** True if this run has a claim, and another run claimed later or at the same time. */
   def isLost(run: String): Boolean = names.exists(_.run == run) && !isOf(run)
 
-  /** Return a newest claim by a run not in `runs`, the runs noted in this checkpoint. */
+  /**
+   * Return one of the newest claims whose run is not in `runs`, the runs noted in this checkpoint.
+   */
   def strange(runs: Set[String]): Option[RunClaimName] = newest.find(name => !runs(name.run))
 
   /**
-   * Claims beyond the last 100 numbers, which may be deleted. A run still left from that time is
-   * refused because of Spark's commits.
+   * Claims older than the last 100 numbers. These claims may be deleted: if one of their runs still
+   * goes on, the run is refused because of Spark's commits.
    */
   def outdated: Seq[RunClaimName] = {
     val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(RunClaims.Kept).toSet
@@ -67,7 +71,8 @@ private[cowstate] object RunClaims {
 
 /**
  * The claim of a run of a query to write into a directory of the store. Two queries would take each
- * other's files for their own, so a directory has only one writer at a time:
+ * other's files for their own, so only one run may write to a directory at a time. Each run writes
+ * two files:
  *
  *   <store>/<directory>/runs/<number>-<run>.json    a run began to write; names its checkpoint
  *   <checkpoint>/state/cowstate-runs/<run>          a run of this copy of the checkpoint
@@ -86,10 +91,10 @@ private[cowstate] object RunClaims {
  *     can: Spark commits no batch twice, and takes no commit back.
  *
  * A fenced run notices the loss at the next listing or commit. A commit first looks at the claims
- * if the last answered look was half a minute ago. After some seconds, the look runs beside the
- * commit and counts for the next commit. So a fenced run with short batches may commit for some
- * seconds more, and for half a minute while the store answers no listing. Generations order the
- * files written until then, as with zombies.
+ * if the last answered look was half a minute ago. If the last answered look was only some seconds
+ * ago, the new look runs beside the commit, and its result decides about the next commit. So a
+ * fenced run with short batches may commit for some seconds more, and for half a minute while the
+ * store answers no listing. Generations order the files written until then, as with zombies.
  */
 private[cowstate] final class RunClaim(
     objects: GatewayObjects,
@@ -143,7 +148,8 @@ private[cowstate] final class RunClaim(
     val claims = listed()
     if (claims.isLost(run)) throw fenced(claims)
     if (!claims.isOf(run)) {
-      // After the listing: the runs with claims may have committed batches until the listing.
+      // Read the commits after the listing, because the runs with claims may have committed batches
+      // until the listing.
       val batch = version - 1
       if (StatePlaces.lastCommitted(root, conf).exists(_ >= batch)) throw overtaken(batch)
       claim(claims)
@@ -178,9 +184,10 @@ private[cowstate] final class RunClaim(
   }
 
   /**
-   * Verify before a commit. If the last answered look at the claims is half a minute old, throws as
-   * `verify` does. If the look is some seconds old, `verify` runs beside the commit, and the next
-   * commit throws if this run is fenced. If the store fails, the next commit looks again.
+   * Verify before a commit. If the last answered look at the claims is half a minute old, throws
+   * CowStateFencedException if this run is fenced. If the look is some seconds old, `verify` runs
+   * beside the commit, and the next commit throws if this run is fenced. If the store fails, the
+   * next commit looks again.
    */
   def verifyNowAndThen(): Unit = {
     lost.foreach(e => throw e)

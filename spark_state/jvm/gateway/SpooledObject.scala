@@ -8,9 +8,9 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateDiskException
 
 /**
- * An object until it is put in the store: small objects in memory, larger objects from
- * `MemoryBytes` on in a file of the executor's local directory. The whole object stays until
- * `delete`, so a put can be repeated.
+ * An object that waits until it is put in the object store. A small object is kept in memory, an
+ * object of more than `MemoryBytes` in a file of the executor's local directory. The whole object
+ * stays until `delete`, so a put can be repeated.
  */
 private[cowstate] final class SpooledObject extends OutputStream {
   import SpooledObject._
@@ -59,7 +59,7 @@ private[cowstate] final class SpooledObject extends OutputStream {
 }
 
 private object SpooledObject {
-  /** Small, because all stores of an executor may commit at the same time. */
+  /** Limit for an object in memory; small, because all stores of an executor may commit at once. */
   private val MemoryBytes = 4L << 20
 
   /**

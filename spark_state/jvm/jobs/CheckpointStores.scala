@@ -35,7 +35,8 @@ private[cowstate] object CheckpointStores {
     settings.foreach { case (key, value) =>
       if (key.startsWith(Settings)) conf.setConfString(key, value)
     }
-    // The checkpoint and the order of a command say where the files are.
+    // Drop the session's object store: the checkpoint and the order of a command say where the
+    // files are.
     conf.unsetConf(CowStateConf.Store)
     conf.setConfString(s"${Settings}commitValidation.enabled", "false")
     conf.setConfString(s"${Settings}coordinatorReportSnapshotUploadLag", "false")

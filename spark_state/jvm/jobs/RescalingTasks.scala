@@ -16,8 +16,9 @@ import org.apache.spark.util.SerializableConfiguration
  *   - Spark's hash puts each row into the old partition that has the row. If not, the query was
  *     partitioned in another way, and the new partition of the rows is not known.
  *   - Each old partition reports to each new partition the number of rows that it sends there, and
- *     the sum of the rows' hashes. A new partition needs the reports of all old partitions. Its
- *     file is read back, and must have this number of rows, and this sum.
+ *     the sum of the rows' hashes. A new partition needs the reports of all old partitions. The
+ *     file of the new partition is read back, and must have the reported number of rows and the
+ *     reported sum.
  *   - Spark's hash puts each row of the file into the new partition of the file.
  */
 private[cowstate] final class RescalingTasks(

@@ -38,7 +38,8 @@ final case class StoreToConvert(
  * the state for another provider.
  *
  * @param scratch  directory for the new files; the job writes nowhere else
- * @param place    object store for the new files, instead of `scratch`, with an empty directory
+ * @param place    empty directory in an object store, if the new files go there instead of to
+ *                 `scratch`
  * @param settings settings of the state stores, as in the offset log
  */
 final case class ConversionOrder(
@@ -53,7 +54,7 @@ final case class ConversionOrder(
 
 /**
  * New file, and its place in the checkpoint. In an object store, the file is already in its place,
- * and `to` is the path there.
+ * and `to` is the path in the object store.
  */
 final case class MovableFile(from: String, to: String)
 
@@ -183,8 +184,9 @@ private final class StoreConversion(
     }
 
   /**
-   * Return the id of a state that only moves: earlier readers of the state can then continue from
-   * the new files. None if the provider changes, or the state is adopted.
+   * Return the id that a state keeps when the conversion only moves the state, so that readers of
+   * the old files can continue from the new files. None if the provider changes, or the state is
+   * adopted.
    */
   private def keptUnique: Option[String] =
     if (order.sourceClass != order.targetClass) None
@@ -266,8 +268,8 @@ private final class StoreConversion(
   }
 
   /**
-   * Return the new files. For the HDFS provider only the snapshot: the delta holds changes upon an
-   * empty store.
+   * Return the new files. For the HDFS provider, return only the snapshot, because the delta holds
+   * changes upon an empty store.
    */
   private def newFiles(unique: String): Seq[MovableFile] = inStore match {
     case Some(directory) =>

@@ -20,8 +20,8 @@ final case class StoreToRescale(
     uniques: Option[Seq[String]])
 
 /**
- * Order of `cowstate rescale`: give the state of `version`, which has `from` partitions, `to`
- * partitions.
+ * Order of `cowstate rescale`: give the state of `version` another number of partitions, `to`
+ * instead of `from`.
  *
  * @param attempt  id of the rescale, 16 hexadecimal digits, in the names of all new files
  * @param settings settings of the query, as in the offset log
@@ -42,7 +42,7 @@ final case class RescaleOrder(
 final case class PartitioningOfStore(
     operator: Long, store: String, columns: Seq[String], error: Option[String] = None)
 
-/** New partition of a store, or the reason why there is none. */
+/** New partition of a store, or the reason why the new partition could not be made. */
 final case class RescaledPartition(
     operator: Long,
     store: String,
@@ -61,7 +61,7 @@ final case class RescaledPartition(
  * The rows go through Spark's shuffle, so a task holds a few buffers only. RescalingTasks lists the
  * checks on the way.
  *
- * The new files lie beside the files of the old partitions. Nobody looks at the new files, see
+ * The new files lie beside the files of the old partitions. No query reads the new files, see
  * StateFileName, until the offset log says that the query has the new number of partitions.
  */
 object StateRescaling {

@@ -44,7 +44,10 @@ private[cowstate] final class StoreJob[T <: StoreOutcome] private (
 
   def failed: Boolean = outcomes.exists(_.error.isDefined)
 
-  /** End the running tasks, and wait until no task writes any more, at most CancelSeconds. */
+  /**
+   * End the running tasks, and wait until no task writes any more. The wait takes at most
+   * CancelSeconds.
+   */
   def cancel(): Unit = {
     job.cancel()
     val limit = System.nanoTime + TimeUnit.SECONDS.toNanos(CancelSeconds)
@@ -72,7 +75,8 @@ private[cowstate] object StoreJob {
   private val CancelSeconds = 60L
 
   /**
-   * Begin a job whose last tasks are the partitions of `rdd`. `total` counts the tasks before, too.
+   * Begin a job whose last tasks are the partitions of `rdd`. `total` counts all tasks of the job,
+   * also the tasks that run before the last tasks.
    */
   def submit[S, T <: StoreOutcome: ClassTag](rdd: RDD[S], total: Int)(
       task: Iterator[S] => Seq[T]): StoreJob[T] = {
@@ -113,7 +117,7 @@ private[cowstate] final case class StateTally(rows: Long = 0, hash: Long = 0) {
 private object StateTally {
   /**
    * Mix the hashes of a key and its value, so that the sum tells which value belongs to which key.
-   * The last step of MurmurHash3 for 64 bits.
+   * Uses the last step of MurmurHash3 for 64 bits.
    */
   private def mixed(hashes: Long): Long = {
     val first = (hashes ^ hashes >>> 33) * 0xff51afd7ed558ccdL

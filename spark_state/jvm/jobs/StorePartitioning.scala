@@ -18,7 +18,10 @@ import org.apache.spark.sql.types.StructType
 private[cowstate] final class StorePartitioning private (
     val columns: StructType, columnsOf: UnsafeRow => UnsafeRow) {
 
-  /** Return the function from a key to a partition, out of `partitions`. For one thread. */
+  /**
+   * Return a function that gives the partition of a key among `partitions` partitions. Only one
+   * thread may use the function.
+   */
   def partitionOf(partitions: Int): UnsafeRow => Int = {
     val references = columns.fields.toSeq.zipWithIndex.map { case (field, i) =>
       BoundReference(i, field.dataType, field.nullable)

@@ -48,7 +48,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val finds = new RecentFinds(account)
   private val fetched = new FetchedKeys
   private val prefetches = new Prefetches(records, index, fetched)
-  /** Least event time of each page, for the time by which old rows were last looked for. */
+  /** Least event time of each page, for the RowTime of the last search for old rows. */
   private var zones: Option[ZoneMap] = None
   /**
    * The record behind the last record read, 0 if there is none; and whether reads follow the
@@ -77,7 +77,7 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /**
    * True if an error, such as a file that could not grow, ended a change half-way. The map then
-   * equals none of its versions, and cannot be brought back to any.
+   * equals none of its versions, and cannot be brought back to any version.
    */
   def isBroken: Boolean = isChanging || prefixes.exists(_.heads.isBroken)
 

@@ -60,7 +60,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
     }
   }
 
-  /** Search a table; keys in lines before `first` do not count. */
+  /** Search a table, but ignore all keys in lines before `first`. */
   private def find(in: Table, first: Long, tag: Long, key: UnsafeRow): Long = {
     var line = in.lineOf(tag)
     while (true) {
@@ -290,7 +290,7 @@ private[cowstate] object KeyIndex {
   private final val LineBytes = 64L
   private val MinLines = 16L
   private val Empty = 0L
-  /** 2 to the 64th over the golden ratio: multiples spread evenly (D. Knuth, TAOCP 6.4). */
+  /** 2 to the 64th divided by the golden ratio: multiples spread evenly (D. Knuth, TAOCP 6.4). */
   private final val OddFactor = 0x9e3779b97f4a7c15L
   /**
    * Factor of SplitMix64 (OOPSLA 2014). With OddFactor here too, keys at large regular distances

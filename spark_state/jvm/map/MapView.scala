@@ -7,7 +7,7 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Entries of a map at one moment: the pages, how far each page was filled, and the bitmaps of dead
- * records. A view copies nothing of the table. With `old`, the view shows only those entries.
+ * records. A view copies nothing of the table. If `old` is given, the view shows only old entries.
  *
  * A view shows exactly one record of each key that the map had, whatever the map does later:
  *
@@ -45,7 +45,10 @@ private[cowstate] final class MapView(
     if (isLast) map.release(this)
   }
 
-  /** Call `f` at each entry. Throws a CowStateException if the view was released before. */
+  /**
+   * Call `f` with a cursor at each entry. Throws a CowStateException if the view was released
+   * before.
+   */
   def foreach(f: Cursor => Unit): Unit = {
     whileOpen(walks += 1)
     try {

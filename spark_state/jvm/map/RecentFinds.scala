@@ -5,9 +5,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAcco
 /**
  * Records of the keys read recently, in order, for the writes that follow. Operators of Spark
  * either read all keys of a batch and then write them in the same order, or write each key right
- * after reading it or the next key. So the record of a written key is likely the first that is
- * left, or the last. Then the map need not search the table again, whose lines have left the
- * processor's cache by then, and can fetch the next records ahead.
+ * after reading it or the next key. So the record of a written key is likely the first record left,
+ * or the last. If so, the map fetches the next records ahead, and does not search the table again.
+ * Such a search is slow, because the table's lines have left the processor's cache since the read.
  *
  * All answers are guesses: the caller makes sure that the key's live record is at the address.
  */
@@ -76,8 +76,8 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
   }
 
   /**
-   * Forget all records: the records before the last were read but not written, so no write will
-   * come.
+   * Forget all records, because the last record was taken. The records before the last were read
+   * but not written, so no write of these records will come.
    */
   def tookLast(): Unit = clear()
 

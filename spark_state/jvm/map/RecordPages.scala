@@ -32,7 +32,7 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  * keeps the bitmaps of its moment: the first death in a page after opening a view goes to a copy of
  * the bitmap.
  *
- * A page is dropped, but never rewritten while a view may read the page.
+ * While a view may read a page, the map may drop the page, but never rewrites the page.
  */
 private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, views: OpenViews) {
   import RecordPages._

@@ -13,7 +13,8 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  *
  * An entry is: int key length, int value length (-1: the key was absent), key, value, int checksum
  * of key and value (see RowChecksums), and int length of the entry. The length at the end lets the
- * log be read from either end. A key may occur again after its removal; the first entry counts.
+ * log be read from either end. A key may occur again after its removal; the first entry has the
+ * value before the version.
  *
  * @param epoch first epoch of the version: a record modified since then is in the log already
  */

@@ -22,10 +22,10 @@ import sun.nio.ch.DirectBuffer
 
 /**
  * Memory in files of a local directory, mapped into the process. The operating system keeps the
- * used parts in its cache and writes the rest to the disk. The files are working memory, never the
- * truth. An open file loses its name at once, so the file ends with the process, however the
- * process ends. If the process is killed before the file loses its name, an empty file stays, and a
- * later process deletes the file.
+ * used parts in its cache and writes the other parts to the disk. The files are working memory,
+ * never the truth. An open file loses its name at once, so the file ends with the process, however
+ * the process ends. If the process is killed before the file loses its name, an empty file stays,
+ * and a later process deletes the file.
  *
  *     segment   a file of 1 MiB, the next of 2 MiB, and so on up to 64 MiB; blocks are cut from the
  *               file in order. A larger block has a file of its own

@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicLong
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateMemoryLimitException
 
 /**
- * Memory held by the state of one store, charged to the executor's total. Safe for several threads:
- * a task that was given up may still write while the account is closed.
+ * Memory held by the state of one store, charged to the executor's total. Safe for several threads,
+ * because a task that was given up may still write while the account is closed.
  *
  * @param limitBytes limit of the total over all stores of the executor; exceeding the limit fails
  *                   the allocation
@@ -42,7 +42,7 @@ final class MemoryAccount(limitBytes: Long, val owner: String) {
   /** Number of bytes left within the limit. */
   def permittedBytes: Long = math.max(0, limitBytes - MemoryAccount.executorBytes)
 
-  /** Run `f` with every allocation granted: undoing must not fail. */
+  /** Run `f` and grant each of its allocations, because undoing must not fail. */
   def withoutLimit(f: => Unit): Unit = {
     val before = limited
     limited = false

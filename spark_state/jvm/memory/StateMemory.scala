@@ -38,7 +38,7 @@ private[cowstate] final class Block(
 
   /**
    * Note that `blocks` holds a copy of the address, under a number, until the block is revoked.
-   * null: there is no copy.
+   * `blocks` is null if there is no copy.
    */
   private[cowstate] def copyTo(blocks: NumberedBlocks, number: Int): Unit = {
     copiedTo = blocks
@@ -113,8 +113,8 @@ private[cowstate] trait StateMemory {
   def largestBlock: Long
 
   /**
-   * Allocate a block of `bytes` bytes, with unknown content. Throws a CowStateException without
-   * room.
+   * Allocate a block of `bytes` bytes, with unknown content. Throws a CowStateException if there is
+   * no room.
    */
   def allocate(bytes: Long): Block
 
@@ -137,8 +137,8 @@ private[cowstate] trait StateMemory {
   def isClosed: Boolean
 
   /**
-   * Give everything back: revoke all blocks, and give out no more. `isRead`: a view may still read
-   * pages, so all memory stays until a second call without a view.
+   * Give everything back: revoke all blocks, and give out no more. `isRead`: true if a view may
+   * still read pages; all memory then stays until a second call with false.
    */
   def close(isRead: Boolean): Unit
 }

@@ -56,7 +56,8 @@ private[cowstate] object Evictions {
   }
 
   /**
-   * A join iterates over the counts of its keys, no matter if the join evicts by key or by value.
+   * Return the eviction of one side of a join, from the store of counts: a join that evicts
+   * iterates over the counts of its keys, no matter if the join evicts by key or by value.
    */
   private def ofSide(
       side: JoinSide,
@@ -87,8 +88,8 @@ private[cowstate] object Evictions {
   }
 
   /**
-   * Split a predicate `time <= upTo` into time and end. All predicates of Spark have this form.
-   * None for any other form.
+   * Split a predicate `time <= upTo` into `time` and `upTo`. All predicates of Spark have this
+   * form. Returns None for any other form.
    */
   private def timeAndEnd(
       predicate: Expression, row: Seq[Attribute], isOfKey: Boolean): Option[(RowTime, Long)] =

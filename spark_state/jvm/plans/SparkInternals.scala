@@ -5,10 +5,10 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.cowstate.spark.OfSpark
 
 /**
- * Decides if this jar may change the plans of Spark and check the statements, because both touch
- * classes that differ between versions of Spark. On a version for which the jar was not made, Spark
- * works as without the jar. The same holds as soon as a class differs from the class for which the
- * jar was made, for example in a modified Spark. One line of the log tells the reason.
+ * Decides if this jar may change the plans of Spark and check the statements. Both need classes
+ * that differ between versions of Spark. On a version for which the jar was not made, Spark works
+ * as without the jar. The same holds as soon as a class differs from the class for which the jar
+ * was made, for example in a modified Spark. One line of the log tells the reason.
  */
 private[sql] final class SparkInternals(version: String) extends Logging {
   @volatile private var areKnown =

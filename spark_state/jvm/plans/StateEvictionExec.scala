@@ -35,7 +35,8 @@ private[cowstate] object StateEvictionExec {
   /**
    * Return the same rows. Before the first row, tell the task what the operator will evict.
    * `removedCount`: metric for rows removed by the stores on behalf of the operator; None if the
-   * stores may not remove rows. Tasks get the arguments, not the calling plan.
+   * stores may not remove rows. The function for the tasks holds only the arguments, not the
+   * calling plan.
    */
   def informing(
       rows: RDD[InternalRow],

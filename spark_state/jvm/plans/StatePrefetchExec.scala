@@ -18,8 +18,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.provider.{
 import org.apache.spark.unsafe.Platform
 
 /**
- * Lookup of an operator for an input row: a key in one of its stores. `only`: if given, the
- * operator makes the lookup only if an earlier lookup for the row had this result.
+ * Lookup that an operator makes for an input row: the key, and the operator's store to search.
+ * `only`: if given, the operator makes the lookup only if an earlier lookup for the row had this
+ * result.
  */
 private[cowstate] final case class StateLookup(
     key: Seq[Expression], store: String, only: Option[LookupResult] = None)
@@ -63,8 +64,8 @@ private[cowstate] final class KeysOfRows(keyOf: UnsafeProjection) {
 }
 
 /**
- * Lookups in a store for the keys of a window of rows. `only`: if given, just the keys for which an
- * earlier lookup had the given result.
+ * Lookups in a store for the keys of a window of rows. `only`: if given, look up just the keys for
+ * which an earlier lookup had the given result.
  */
 private[cowstate] final class LookupsInStore(
     keys: KeysOfRows, store: PrefetchingStore, only: Option[(LookupsInStore, Boolean)]) {
@@ -125,8 +126,8 @@ private[cowstate] final class PrefetchingRows(
   import PrefetchingRows._
 
   /**
-   * The lookups in the stores. Made for the first row, because the operator above has opened its
-   * stores by then.
+   * Lookups in the stores. Made when the first row is requested, because the operator above opens
+   * its stores before the request.
    */
   private lazy val opened = lookups
   private lazy val isLookedUp = opened.inStores.nonEmpty
@@ -165,8 +166,8 @@ private[cowstate] final class PrefetchingRows(
         i += 1
       }
       hasRoom = count < WindowRows - 1 && used + length <= WindowBytes
-      // No copy of the child's last row: the row stays valid until the child is asked for the next
-      // row.
+      // Do not copy the child's last row, because the row stays valid until the child is asked for
+      // the next row.
       if (hasRoom) {
         val at = Platform.BYTE_ARRAY_OFFSET + used
         Words.copy(row, bytes, at)
@@ -188,8 +189,8 @@ private[cowstate] final class PrefetchingRows(
 
 private[cowstate] object PrefetchingRows {
   /**
-   * Return the rows, with a prefetch of their lookups. Tasks get the arguments, not the calling
-   * plan.
+   * Return the rows, with a prefetch of their lookups. The function for the tasks holds only the
+   * arguments, not the calling plan.
    */
   def of(
       rows: RDD[InternalRow],
@@ -203,8 +204,8 @@ private[cowstate] object PrefetchingRows {
         prefetchedRows))
 
   /**
-   * Rows in a window. Each step of a prefetch ends with a wait for its last read; among so many
-   * rows, the wait counts little.
+   * Rows in a window. Each step of a prefetch ends with a wait for its last read; shared by so many
+   * rows, the wait costs little.
    */
   val WindowRows = 64
   /** Bytes of copied rows in a window: few enough to stay in the processor's cache. */

@@ -29,7 +29,7 @@ import org.apache.spark.sql.internal.SQLConf
  * Restore and save put out the rows of a group next to each other. Save puts out one row of each
  * group, in each output mode. So the two aggregates above restore and save need neither a hash
  * table nor a sort: the rule makes both work as if the input was sorted. Then the store puts a row
- * right after reading the replaced row, still in the processor's cache.
+ * right after reading the replaced row, while the replaced row is still in the processor's cache.
  *
  * The upper aggregate then claims an order of rows, and an UnorderedExec above withdraws the claim.
  * The claim of the lower aggregate ends at the store.
@@ -37,8 +37,8 @@ import org.apache.spark.sql.internal.SQLConf
  * A StatePrefetchExec goes below each operator that looks up the key of each row, and a
  * StateEvictionExec below each operator that evicts old rows. When an evicting operator asks a
  * store for all rows, to find the old rows, the store answers with the old rows alone. A join gets
- * a StateOfJoinExec above, which prefetches and evicts. If a join puts out no old rows, the stores
- * of the join remove most old rows before they answer.
+ * a StateOfJoinExec above, which does the work of both nodes. If a join puts out no old rows, the
+ * stores of the join remove most old rows before they answer.
  *
  * Spark applies the rule after planning the batch and checking the operators, before generating
  * code.

@@ -10,8 +10,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateExce
  * Hands on the rows of its child unchanged. When the task ends, reads the remaining rows.
  *
  * A store commits when its operator has put out all rows. An aggregate with a hash table takes all
- * rows before putting out the first row. The aggregates of StatefulPlanRule do not, and an operator
- * above may take a few rows only, as `show` does.
+ * rows before putting out the first row. The aggregates of StatefulPlanRule put out rows earlier,
+ * and an operator above may take a few rows only, for example in `show`.
  */
 private[cowstate] case class WholeBatchExec(child: SparkPlan) extends RowsOfChildExec {
   override protected def doExecute(): RDD[InternalRow] =
@@ -55,9 +55,10 @@ private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
 
   /**
    * Register `end` with the task. The operators below hold memory and files until their own
-   * listeners are called. They began before, so their listeners are called after `end`. If a sort
-   * below spills after this call, because an operator above needs the sort's memory, the spill file
-   * is closed before `end`. Reading on fails then, and the task fails.
+   * listeners are called. These operators registered their listeners earlier, so the listeners are
+   * called after `end`. If a sort below spills after this call, because an operator above needs the
+   * sort's memory, the spill file is closed before `end`. Reading on fails then, and the task
+   * fails.
    */
   private def begin(): Unit = {
     hasBegun = true

@@ -23,7 +23,7 @@ private[cowstate] final class CowReadStore(
   override def id: StateStoreId = store.id
   override def version: Long = state.version
 
-  /** Read from now on what the write store of the same task has written. */
+  /** From now on, read the rows of the write store of the same task. */
   def upgradedTo(store: CowStateStore): Unit = writer = store
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
@@ -66,7 +66,7 @@ private[cowstate] final class CowReadStore(
 }
 
 private[cowstate] object CowReadStore {
-  /** Return a reader that alone uses a state. */
+  /** Return a reader that is the only user of the state `own`. */
   def owning(store: ProvidedStore, own: LoadedState): CowReadStore =
     new CowReadStore(store, own, own.versions.head)
 }

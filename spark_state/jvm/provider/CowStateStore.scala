@@ -51,9 +51,9 @@ private[cowstate] final class CowStateStore private (
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
 
   /**
-   * Return the name of the changelog, just before the first bytes are written. Now all stores that
-   * the attempt writes for the partition get the same generation. So if another attempt makes the
-   * same version, the same attempt counts in each store.
+   * Return the name of the changelog, just before the first bytes are written. At this moment, all
+   * stores that the attempt writes for the partition get the same generation. So if another attempt
+   * makes the same version, the same attempt counts in each store.
    */
   private def settledName(): StateFileName = attempt.synchronized {
     if (!isSettled) {
@@ -156,7 +156,9 @@ private[cowstate] final class CowStateStore private (
   private def rowsOf(view: MapView): RowsAndRelease =
     kept(RowsAndRelease(view.rows(shape.keyFields, shape.valueFields), () => view.release()))
 
-  /** Keep the release of an iterator, for the end of the batch at the latest. */
+  /**
+   * Keep the function that releases an iterator, to call it at the end of the batch at the latest.
+   */
   private def kept(rows: RowsAndRelease): RowsAndRelease = {
     views = rows.release :: views
     rows

@@ -7,10 +7,10 @@ import org.apache.spark.sql.execution.metric.SQLMetric
  * Scan that, unlike `StateStore.iterator`, leaves out rows: it gives only the rows that the
  * operator of the store has to evict itself, and may remove other old rows from the store.
  *
- * `CowStateStore.iterator` is this scan if the plan told the running task, through StoresOfTask,
- * what the operator evicts from the store, until the operator commits. The operator then calls
- * `iterator` only to evict, and after all its input. A reader of the state in the same task, and
- * every caller after the commit, gets all rows.
+ * Until the operator commits, `CowStateStore.iterator` is this scan if the plan told the running
+ * task, through StoresOfTask, what the operator evicts from the store. During this time the
+ * operator calls `iterator` only to evict, and after all its input. A reader of the state in the
+ * same task, and every caller after the commit, gets all rows.
  *
  * @param oldRowCount metric for old rows found
  */

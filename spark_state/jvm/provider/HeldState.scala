@@ -25,8 +25,8 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
   def current: Option[LoadedState] = Option(loaded)
 
   /**
-   * Let the state of an earlier run of the query go before loading a state here. The caller must
-   * not hold the monitor.
+   * Make the provider of an earlier run of the query give up its state, before a state is loaded
+   * here. The caller must not hold the monitor.
    */
   def replaceEarlierRun(): Unit = if (loaded == null) StoresOfRuns.begin(this, store.hadoopConf)
 
@@ -49,14 +49,14 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
 
   private def readerOf(state: LoadedState, at: StateId) = new CowReadStore(store, state.use(), at)
 
-  /** Return the state in memory for one more user, if the state `at` is held. */
+  /** Return the state in memory, and count one more user, if the state `at` is held. */
   def lend(at: StateId): Option[LoadedState] = synchronized {
     current.filter(state => !state.isDamaged && state.versions.held.contains(at)).map(_.use())
   }
 
   /**
-   * Restore a version for a reader: into memory if no task uses the store, else for the reader
-   * alone.
+   * Restore a version for a reader. If no task uses the store, the restored state becomes the held
+   * state. Otherwise the restored state is for the reader alone.
    */
   def restoredReader(version: Long, unique: Option[String]): CowReadStore = {
     val reader = new Object
@@ -117,8 +117,8 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
 
   /**
    * Take a view of the newest version. While a batch is writing, ask the batch to leave a view at
-   * the commit, for the next maintenance. The thread does not wait: other stores need the thread,
-   * too.
+   * the commit, for the next maintenance. The maintenance thread does not wait, because other
+   * stores need the thread, too.
    */
   def viewBetweenBatches(state: LoadedState): Option[TakenView] = {
     val holder = new Object

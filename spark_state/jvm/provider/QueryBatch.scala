@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.Loade
 /**
  * Batch of a query on a store. Holds the lock of the store from the beginning of the task to the
  * commit or abort. A run of the query claims the store's directory at once, to refuse an outdated
- * run before the first row goes out. Other writers claim the directory with their first changelog:
- * Spark 4.2 reads the state of a join from stores opened as if for writing.
+ * run before the first row goes out. Other writers claim the directory with their first changelog,
+ * because Spark 4.2 opens stores for writing even if it only reads the state of a join.
  *
  * @param base            version upon which the batch begins
  * @param isSnapshotAsked true if Spark asks for a snapshot at the commit

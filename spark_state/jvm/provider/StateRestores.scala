@@ -16,8 +16,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
 import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{MemoryAccount, StateMemory}
 
 /**
- * Restores states of one store from its files, and reads the changes of batches. Each state belongs
- * to the caller.
+ * Restores states of one store from its files, and reads the changes of batches. Each restored
+ * state belongs to the caller.
  */
 private[cowstate] final class StateRestores(store: ProvidedStore) extends Logging {
   import store._

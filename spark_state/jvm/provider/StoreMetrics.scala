@@ -28,11 +28,11 @@ private[cowstate] final class StoreMetrics {
 
   def changelogsMerged(bytes: Long): Unit = mergedBytes.addAndGet(bytes)
 
-  /** Count a batch or a reader that begins with a version, held in memory or not. */
+  /** Count a batch or a reader that begins with a version. `isHeld`: the version is in memory. */
   def versionAsked(isHeld: Boolean): Unit =
     (if (isHeld) heldVersions else missedVersions).incrementAndGet()
 
-  /** Count a state that was restored without a damaged file. */
+  /** Count a restore that passed over a damaged file. */
   def filePassedOver(): Unit = passedOver.incrementAndGet()
 
   /** Return the metrics of a batch. Files written by maintenance are reported once. */

@@ -19,7 +19,7 @@ import org.apache.spark.sql.execution.streaming.state.{
  *
  * A reader of a state, with format("statestore"), has a provider, too. Spark gives the reader's
  * provider the id of a run that does not exist, and does not list the provider among the loaded
- * providers. Such a provider takes no state from a run, and reads the run's state in memory.
+ * providers. Such a provider makes no run give up its state, and reads the run's state in memory.
  */
 private[cowstate] object StoresOfRuns {
   private final class Holder(val run: String, last: HeldState) {
@@ -31,8 +31,8 @@ private[cowstate] object StoresOfRuns {
   private val holders = new ConcurrentHashMap[StateStoreId, Holder]
 
   /**
-   * Register a provider about to load its store. If the provider is of a run, the provider of an
-   * earlier run gives up the state, unless a task still writes to the state. The caller must not
+   * Register a provider about to load its store. If the provider belongs to a run, the provider of
+   * an earlier run gives up its state, unless a task still writes to the state. The caller must not
    * hold the monitor of a held state.
    */
   def begin(held: HeldState, conf: Configuration): Unit = runOf(held.id, conf).foreach { run =>

@@ -113,8 +113,8 @@ private[cowstate] object StoresOfTask {
     }
 
   /**
-   * Forget the eviction, because the operator of the store has committed: whoever asks later in the
-   * task wants all rows.
+   * Forget the eviction from a store, because the operator of the store has committed. Later
+   * callers in the task want all rows.
    */
   def hasEvicted(id: StateStoreId): Unit =
     evictions.remove(id.checkpointRootLocation, id.operatorId, id.storeName)

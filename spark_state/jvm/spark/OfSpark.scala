@@ -20,8 +20,8 @@ private[cowstate] object OfSpark {
   val Versions: Seq[String] = Seq("4.2", "4.3")
 
   /**
-   * Number of reads of rows for each verified read, 0 to verify none. None if rows have no
-   * checksums.
+   * Number of reads of rows of which one is verified; 0 if no read is verified. None if rows have
+   * no checksums.
    */
   def rowChecksumRatio(conf: StateStoreConf): Option[Long] =
     Option.when(conf.rowChecksumEnabled)(conf.rowChecksumReadVerificationRatio)

@@ -17,8 +17,8 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * Options of a table in Spark's catalog. The options of a read or write are joined to the table's
- * options, and win.
+ * Options of a table in Spark's catalog. The options of a read or write are added to the table's
+ * options, and replace options of the same names.
  *
  * `properties`: all properties of the table in the catalog. `own`: options from OPTIONS of CREATE
  * TABLE, with the location as option path.
@@ -46,9 +46,9 @@ private[cowstate] final class CatalogOptions private (
   }
 
   /**
-   * Return the options after ALTER TABLE. Spark compares names with their case, and keeps each
-   * option of OPTIONS twice, with the prefix and without. A change that would leave two values of
-   * one option is refused.
+   * Return the options after ALTER TABLE. Spark distinguishes upper and lower case in names, and
+   * keeps each option of OPTIONS twice, with the prefix and without. A change that would leave two
+   * values of one option is refused.
    */
   def changed(changes: Seq[TableChange]): CatalogOptions = {
     val after = new HashMap[String, String](properties)
@@ -85,7 +85,7 @@ private[cowstate] final class CatalogOptions private (
 
   /**
    * Return the options that ask the source in Python if a table may have these options and
-   * `columns`. Without columns: if the catalog may have the properties.
+   * `columns`. If `columns` is None, the question is only if the catalog may have the properties.
    *
    * @param beside      names in TBLPROPERTIES
    * @param mayLackKeys true if the keys may come with the write that creates the table
@@ -127,7 +127,7 @@ private[cowstate] object CatalogOptions {
   private val Prefix = "option."
   private val Provider = "provider"
   /**
-   * Option that tells the source in Python of a table in the catalog; see are_of_catalog in
+   * Option that tells the source in Python that a table is in the catalog; see are_of_catalog in
    * datasources.options.catalog_tables.
    */
   private val InCatalog = "inCatalog"
@@ -171,7 +171,7 @@ private[cowstate] object CatalogOptions {
       case _ => properties
     }
 
-  /** Return the options of a CREATE TABLE, as Spark passes the statement. */
+  /** Return the options of a CREATE TABLE, from the form in which Spark passes the statement. */
   def of(spec: TableSpec): CatalogOptions = {
     val all = new HashMap[String, String]
     spec.properties.foreach { case (name, value) => all.put(name, value) }
@@ -181,7 +181,7 @@ private[cowstate] object CatalogOptions {
     of(all).get
   }
 
-  /** Return the first option whose difference gives the two tables different columns, if any. */
+  /** Return the first option that differs and so gives the two tables different columns, if any. */
   def otherColumns(left: CatalogOptions, right: CatalogOptions): Option[String] =
     OfColumns.find(name => left.own.get(name) != right.own.get(name))
 

@@ -50,7 +50,7 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
     }
 
   /**
-   * Return the columns of a table that is being created. If the table is there already, return its
+   * Return the columns of a table that is being created. If the table exists already, return its
    * present columns.
    */
   private def created(

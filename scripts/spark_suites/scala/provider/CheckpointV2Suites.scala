@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.datasources.v2.state.{
 }
 import org.apache.spark.sql.internal.SQLConf
 
-/** Spark's suite of the state reader, on checkpoints of format 2, which HDFSBacked does not have. */
+/** Spark's suite of the state reader, on checkpoints of format 2, which Spark's provider lacks. */
 class StateReadCheckpointV2Suite extends HDFSBackedStateDataSourceReadSuite {
   override def beforeAll(): Unit = {
     super.beforeAll()
@@ -14,7 +14,7 @@ class StateReadCheckpointV2Suite extends HDFSBackedStateDataSourceReadSuite {
   }
 }
 
-/** The same of the reader's change feed. */
+/** Spark's suite of the state reader's change feed, on checkpoints of format 2. */
 class ChangeFeedCheckpointV2Suite extends HDFSBackedStateDataSourceChangeDataReaderSuite {
   override def beforeAll(): Unit = {
     super.beforeAll()

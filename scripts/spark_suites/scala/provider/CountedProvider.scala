@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
 import org.apache.spark.sql.types.StructType
 
-/** The provider, whose stores are counted. */
+/** Provider of cowstate that counts the opened stores in OpenedStores. */
 class CountedProvider extends CowStateStoreProvider {
   override def init(
       stateStoreId: StateStoreId,

@@ -9,14 +9,15 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.suites.{
 }
 
 /**
- * Stands in the place of Spark's provider of this name: its jar comes before Spark's. So each suite
- * that runs on that provider, by default or because it says so, runs on cowstate's, unchanged.
+ * Replacement for Spark's provider of the same name: the jar of this class comes before Spark's
+ * jars. So each suite that uses Spark's provider, by default or by name, runs unchanged on
+ * cowstate's provider.
  *
- * It has the methods that suites call, for without one the JVM ends the whole suite. Those that
- * show what only Spark's provider has inside fail their test.
+ * The class has all methods that suites call, because a missing method would end the whole suite. A
+ * method about the inside of Spark's provider throws, so only the calling test fails.
  */
 class HDFSBackedStateStoreProvider extends CountedProvider {
-  /** All rows of the newest version that has a file. */
+  /** Return all rows of the newest version that has a file. */
   def latestIterator(): Iterator[UnsafeRowPair] = {
     val store = getReadStore(FilesOfStore(stateStoreId).newestVersion, None)
     store.iterator()

@@ -8,11 +8,11 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksum
 import org.apache.spark.sql.execution.streaming.state.cowstate.map.UndoLog
 import org.apache.spark.sql.execution.streaming.state.cowstate.provider.CowStateStore
 
-/** Spark's suite of row checksums; it changes rows where cowstate holds them. */
+/** Spark's suite of row checksums. Damages rows in the places where cowstate holds rows. */
 class RowChecksumSuite extends HDFSStateStoreRowChecksumSuite {
   override protected def createProvider: StateStoreProvider = new CountedProvider
 
-  /** Another value, with the checksum of the one before it. */
+  /** Put another value for a key, with the checksum of the earlier value. */
   override protected def corruptRow(
       provider: StateStoreProvider, store: StateStore, key: UnsafeRow): Unit = {
     val cowStore = store.asInstanceOf[CowStateStore]
@@ -23,7 +23,7 @@ class RowChecksumSuite extends HDFSStateStoreRowChecksumSuite {
     }
   }
 
-  /** Writes the file anew: the last row has another value, and the checksum that it had. */
+  /** Write the file anew: the last row gets another value, and keeps its earlier checksum. */
   override protected def corruptRowInFile(
       provider: StateStoreProvider, version: Long, isSnapshot: Boolean): Unit = {
     val (name, file) = FilesOfStore(provider.stateStoreId).named(version, isSnapshot).head

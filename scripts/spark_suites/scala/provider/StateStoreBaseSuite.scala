@@ -15,8 +15,9 @@ import org.apache.spark.sql.test.SharedSparkSession
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's suite for any provider. Here the provider is not what stands in for another one, so that
- * what the suite asks of every provider but that one is asked of it.
+ * Spark's suite for all providers. Runs on CountedProvider, not on the replacement for
+ * HDFSBackedStateStoreProvider, because the suite makes some demands on every provider except
+ * HDFSBackedStateStoreProvider.
  */
 class StateStoreBaseSuite
   extends StateStoreSuiteBase[CountedProvider] with SharedSparkSession with BeforeAndAfter {

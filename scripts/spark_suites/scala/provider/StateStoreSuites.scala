@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.{
   HDFSBackedStateStoreProvider
 }
 
-/** Spark's suite of the provider that it stands in for; it finds cowstate's files. */
+/** Spark's suite of HDFSBackedStateStoreProvider, for the files of cowstate. */
 class StateStoreSuite extends state.StateStoreSuite {
   override protected def fileExists(
       provider: HDFSBackedStateStoreProvider, version: Long, isSnapshot: Boolean): Boolean =
@@ -26,7 +26,7 @@ class StateStoreSuite extends state.StateStoreSuite {
     }
 }
 
-/** The same, with row checksums. */
+/** Spark's suite of HDFSBackedStateStoreProvider, for the files of cowstate, with row checksums. */
 class StateStoreSuiteWithRowChecksum extends StateStoreSuite with EnableStateStoreRowChecksum {
   override protected def testQuietly(name: String)(f: => Unit): Unit =
     super[StateStoreSuite].testQuietly(name)(f)

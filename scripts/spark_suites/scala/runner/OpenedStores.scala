@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.suites
 
 import java.util.concurrent.atomic.AtomicLong
 
-/** How many stores the tested provider has opened in this JVM. */
+/** Number of stores that the tested provider has opened in this JVM. */
 object OpenedStores {
   private val opened = new AtomicLong
 

@@ -7,7 +7,9 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 import org.scalatest.Reporter
 import org.scalatest.events._
 
-/** Writes a line of JSON for each test that ended, with how many stores it opened. */
+/**
+ * Writes a line of JSON for each test that ended, with the number of stores that the test opened.
+ */
 final class Outcomes(out: PrintStream) extends Reporter {
   private var openedBefore = OpenedStores.count
 
@@ -22,7 +24,7 @@ final class Outcomes(out: PrintStream) extends Reporter {
     case _ =>
   })
 
-  /** The suite ended before its tests did. */
+  /** Write that the suite ended before its tests. */
   def aborted(error: Throwable): Unit = synchronized(write("", "aborted", None, Some(error)))
 
   def close(): Unit = out.close()

@@ -8,8 +8,9 @@ import scala.util.matching.Regex
 import org.scalatest.{Args, DynaTags, Filter, Suite}
 
 /**
- * `SuiteRun <class of a suite> <file of outcomes> <left out> [<only>]` runs the tests of a suite
- * whose names the second-last expression does not match, and the last one does, if there is one.
+ * Command that runs tests of a suite: `SuiteRun <class of a suite> <file of outcomes> <left out>
+ * [<only>]`. Runs the tests whose names do not match the regular expression `left out`, and match
+ * the regular expression `only`, if given.
  */
 object SuiteRun {
   private val LeftOut = "left out"
@@ -20,7 +21,7 @@ object SuiteRun {
     val only = arguments.lift(3).map(_.r)
     try run(arguments(0), outcomes, isRun(leftOut, only))
     catch {
-      // What its set-up throws, a missing method included, would otherwise be nobody's.
+      // No test would report an error in the set-up of the suite, for example a missing method.
       case e @ (NonFatal(_) | _: LinkageError) => outcomes.aborted(e)
     }
     outcomes.close()
