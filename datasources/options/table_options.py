@@ -1,8 +1,8 @@
 """The options of `format("cowstate")`, parsed once: for sinks, batch reads and streams.
 
-Option names are camel case, but their case does not count, as in Spark. `path` is the table's path.
-Unknown options, bad values and contradictory options raise a ConfigurationError that lists the
-allowed names or values.
+Option names are camel case, but upper and lower case are the same, as in Spark. `path` is the
+table's path. Unknown options, bad values and contradictory options raise a ConfigurationError that
+lists the allowed names or values.
 
 option_values parses the values. `storeRetrySeconds` is the number of seconds for which a failing
 call to the store is tried again.

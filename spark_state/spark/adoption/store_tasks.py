@@ -240,8 +240,8 @@ def _keys(target: TargetStore, rows: pa.Table) -> list[Any]:
 
 
 def _key(column: Any, arrow_type: pa.DataType) -> Any:
-    """A column of the key as hosts keep the column: floating-point numbers in one form, also in
-    structs."""
+    """A column of the key in the form in which hosts keep keys: floating-point numbers in one form,
+    also in structs."""
     if pa.types.is_floating(arrow_type):
         return with_one_nan_and_zero(column)
     if not pa.types.is_struct(arrow_type):

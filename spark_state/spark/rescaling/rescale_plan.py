@@ -22,7 +22,8 @@ from spark_state.spark.provider.query_checkpoint import (
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 _STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 _NOTE = "_cowstate-store"
-"""See PlacedStateDirectory.scala."""
+"""The name of the file that says that a partition is in an object store, see
+PlacedStateDirectory.scala."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The folder of a change of a stopped query's checkpoint, and the changes that killed commands have
 left unfinished.
 
-A command with `--revert` undoes a change with its folder, <checkpoint>/<root of the kind>/<time>/:
+A command with `--revert` undoes a change with its folder, <checkpoint>/<ChangeKind.root>/<time>/:
 
     claim                  comes first, so that two commands see each other
     <noun>-begun.json      a ChangeRecord without edits: says where the new state goes

@@ -53,8 +53,8 @@ class ChangeRecord:
     checkpoint           the URL of the checkpoint; a copy of the checkpoint has another URL
     planned, committed   the last batches of the query before the change
     changed              values before and after, for the report of `revert`
-    own                  JSON values of the kind: `from` and `to`, and the way to the new state. All
-                         file names of a rescale's new state have the `attempt`
+    own                  JSON values of the kind of change: `from` and `to`, and the way to the new
+                         state. All file names of a rescale's new state have the `attempt`
     edited               by path, the SHA-256 of the new content. With the last edit the change
                          takes effect, unless `moved` has a folder
     between, finishing   by path, the texts of some edited files until the change takes effect, and

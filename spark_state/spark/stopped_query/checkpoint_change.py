@@ -75,7 +75,7 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class WrittenState:
-    """New state that does not count yet, and the edits that make the state count.
+    """New state that no query uses yet, and the edits after which the query uses the new state.
 
     `texts`: by path, the new content of the edited files in the order of the edits; `moves`: by
     path of a created file, the URL of the file below NEW_STATE; `rows`: by name of an operator or
@@ -126,7 +126,7 @@ class Change(Protocol[TargetT, PlanT]):
 
     def plan(self, files: CheckpointFiles, checkpoint: QueryCheckpoint, target: TargetT) -> PlanT:
         """The plan for a checkpoint. Raises ConfigurationError, UnsupportedOperationError and
-        errors of the kind, with the reason and the way out."""
+        errors of this kind of change, with the reason and the way out."""
 
     def planned_change(self, plan: PlanT) -> PlannedChange:
         """The plan as reports show it."""
@@ -134,8 +134,8 @@ class Change(Protocol[TargetT, PlanT]):
     def write_state(
         self, folder: ChangeFolder, plan: PlanT, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the new state, read it back and compare. `begun`: the record, still without entries
-        of the kind. Raises errors of the kind."""
+        """Write the new state, read it back and compare. `begun`: the record, still without the
+        entries of this kind of change. Raises errors of this kind of change."""
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the change, or if files were edited.

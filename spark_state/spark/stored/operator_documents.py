@@ -28,7 +28,7 @@ REMEMBERED_BATCHES = 256
 _KINDS = {"value": "numValueStateVars", "list": "numListStateVars", "map": "numMapStateVars"}
 
 Document = dict[str, Any]
-"""An entry of `stateOperators`, as Spark writes the entry in JSON."""
+"""An entry of `stateOperators`, in the form of Spark's JSON."""
 
 
 class ShownDocuments:

@@ -5,7 +5,8 @@
 
     value   "update" with the value, "delete"
     list    "append" for each element after the old elements; if old elements changed, "update"
-            with the first element and "append" with the rest; "delete" if the list is gone
+            with the first element and "append" with each later element; "delete" if the list is
+            gone
     map     "update" for each new or changed entry, "delete" for each entry that is gone
 
 Spark shows every call of a processor. Here a batch shows the result of its calls.
