@@ -64,7 +64,7 @@ SETTINGS: dict[str, Options] = {
     },
 }
 MAGIC = {"lz4": b"\x04\x22\x4d\x18", LATEST: b"\x28\xb5\x2f\xfd"}
-"""The first bytes of what the codec has compressed."""
+"""The first bytes of a file that the codec has compressed."""
 
 
 def of_many_types(events: DataFrame, _: DataFrame) -> DataFrame:
