@@ -147,8 +147,8 @@ class PendingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWriting:
-    """The Writing of snapshots of `ranges`, all taken at one moment, to `files`. `entries`: number
-    of entries in each of the subtask's `key_groups`."""
+    """A job (see Writing) that writes the snapshots of `ranges`, all taken at one moment, to
+    `files`. `entries`: number of entries in each of the subtask's `key_groups`."""
 
     ranges: Sequence[KeyedStateSnapshot]
     files: AttemptFiles
