@@ -47,7 +47,8 @@ class RivalCheckpoints:
 
 
 def _changes(checkpoint: CompletedCheckpoint) -> Iterator[StateHandle]:
-    """The files with the epoch's changes. Snapshots of the epoch hold the state of the base."""
+    """The files with the epoch's changes. Snapshots written in the epoch are left out, because they
+    hold the state of the base."""
     for barrier in checkpoint.barriers:
         for handle in barrier.handles:
             if handle.epoch == checkpoint.epoch and handle.kind == "changelog":

@@ -67,8 +67,8 @@ class Replaced:
         return cls(chain, 0, len(chain))
 
     def by(self, written: Iterable[tuple[KeyGroupRange, Handles]]) -> Handles:
-        """Return the chain with `written` in place of the replaced files: pairs of key groups and
-        files."""
+        """Return the chain with new files in place of the replaced files. `written`: the new files,
+        each time with the key groups that they hold."""
         shortened = self.chain[self.first : self.end]
         for key_groups, files in written:
             shortened = with_snapshot(shortened, files, key_groups)
