@@ -129,8 +129,8 @@ def facts_of(history: StateHistory) -> TableFacts:
 
 def version_facts(history: StateHistory, version: StateVersion) -> dict[str, Any]:
     """Facts for an offset by which a later check notices that another version has taken the same
-    number. For an epoch of an operator, another number of the run need not mean other changes, see
-    epochs_read."""
+    number. For an operator the fact is the run that wrote the epoch: the changes of two runs may be
+    equal, see epochs_read."""
     if isinstance(history, TableHistory):
         return {"committed_ms": version.info.timestamp_ms}
     if isinstance(history, ProviderHistory):
