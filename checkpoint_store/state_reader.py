@@ -257,8 +257,9 @@ class StateReader:
     def _rows_of_versions(
         self, added: _Added, shape: StateShape, key_groups: KeyGroupRange | None
     ) -> list[pa.Table]:
-        """Read the rows that each version added, the files of all versions in parallel. One more
-        table, without rows, comes last: it gives the columns if `added` is empty."""
+        """Read the rows that each version added, as a table for each version. The files of all
+        versions are read in parallel. A last table without rows has the columns, even if `added` is
+        empty."""
         schema, wanted = folded_schema(shape), self._all_or(key_groups)
         files = [handles for _, handles in added]
         read = read_files_of_each(self._history, files, wanted, flatten(shape, schema))

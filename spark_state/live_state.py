@@ -216,7 +216,8 @@ class LiveView:
 
     @property
     def stale_seconds(self) -> float:
-        """The time since the view certainly showed the store's newest version."""
+        """The number of seconds since the view was last known to show the store's newest
+        version."""
         return time.monotonic() - self._current_at
 
     def get(self, key: Any, default: Any = None) -> Any:

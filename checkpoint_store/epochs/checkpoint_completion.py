@@ -313,8 +313,8 @@ def _attempts(names: Iterable[BarrierName]) -> int:
 def _are_written(
     written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
 ) -> bool:
-    """True if an object was written from these attempts and, for a contested epoch, an object calls
-    the epoch contested."""
+    """True if one of the objects was written from these attempts. For a contested epoch, an object
+    must also call the epoch contested."""
     names = [*written]
     says_contested = any(name.summary is None or name.summary.is_contested for name in names)
     return any(name.attempts == attempts for name in names) and says_contested >= is_contested

@@ -111,8 +111,8 @@ class BegunName:
 
     - `forward`: when the run began, no older run had gone past the run's first epoch;
     - `back`: the query was taken back to `base`. Later epochs of older runs do not count;
-    - `reached`: a second object of a run. Spark has committed the run's epochs before
-      `first_epoch`, in the form that this run wrote;
+    - `reached`: a second object of a run. Spark has committed all epochs of the run before
+      `first_epoch`, with the run's results;
     - `cut`: a second object of a run that took the query back while another driver may have been
       alive. `base`: an older run, and the last of its epochs at that time. See run_lineage.
 

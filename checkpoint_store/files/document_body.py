@@ -162,8 +162,9 @@ def decode_handle(body: Body, parse: ParseName) -> StateHandle:
 
 
 def check_handle(handle: StateHandle, parse: ParseName) -> None:
-    """Raise ValueError if a name in a handle is not the name of a state file of the handle's kind,
-    if `parse` does not recognize the name, or if the bounds of a key column have two types."""
+    """Check a handle. Raises ValueError if `parse` does not recognize a name, if a name is not the
+    name of a state file of the expected kind, or if the least and the greatest value of a key
+    column have different types."""
     check_file_name(handle.name, handle.kind, parse)
     for bounds in handle.key_bounds:
         if type(bounds.least) is not type(bounds.greatest):

@@ -52,19 +52,20 @@ class Chore:
         self._is_told = failures > 0
 
     def is_due(self, number: int) -> bool:
-        """Return True if the chore is to be tried at this number: at every number without failures,
-        and after n failures at multiples of 2^(n-1), in the end of 32."""
+        """Return True if the chore is to be tried at this number: at every number without failures;
+        after n failures at multiples of 2^(n-1), or of 32 if that is less."""
         return not self.failures or number % min(1 << (self.failures - 1), _MOST_BETWEEN) == 0
 
     def worked(self) -> None:
-        """Reset the failures: from now on the chore is tried every time, and the next failure is
-        news."""
+        """Reset the failures: from now on the chore is tried at every number, and the next failure
+        is logged as a warning."""
         self.failures = 0
         self._is_told = False
         self._kinds.clear()
 
     def failed(self, kind: str) -> bool:
-        """Count a failure. Return True if the failure is news, so that a warning is logged."""
+        """Count a failure. Return True if the caller should log the failure as a warning, see the
+        module."""
         self.failures += 1
         is_news = kind not in self._kinds and not self._is_told
         self._is_told = False

@@ -1,10 +1,11 @@
 """Lets the operators of a query go on from an earlier epoch, or from another checkpoint location.
 
 attachment_plan decides from which epoch each operator goes on. Attaching changes no existing
-object. Attaching registers a run without epochs, and writes an object under `begun/`: the run took
-the query back to the base. So epochs of other runs after the base do not count, a run still alive
-is over (I9), and later runs have to name the new location. If a driver of the same checkpoint is
-still alive and goes on, the driver's next epochs are rivals of the epochs of later runs.
+object. Attaching registers a run without epochs, and writes an object under `begun/`, which says
+that the run took the query back to the base. So epochs of other runs after the base do not count, a
+run still alive is over (I9), and later runs have to name the new location. If a driver of the same
+checkpoint is still alive and goes on, the driver's next epochs are rivals of the epochs of later
+runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Retention of the epochs of an operator, by reference (I8). `deletion` defines the words.
 
-The newest `min_to_retain` epochs of the live timeline (see run_lineage) are retained, and every
-other checkpoint that is not older than these epochs. Expired objects are deleted in order:
-manifests, groups, barriers, and then the state files that no retained manifest needs.
+Retention keeps the newest `min_to_retain` epochs of the live timeline (see run_lineage). A
+checkpoint that is not on the timeline is kept, too, unless its epoch is older than all of these.
+Expired objects are deleted in order: manifests, groups, barriers, and then the state files that no
+retained manifest needs.
 
 An unreadable retained manifest is rebuilt from its barriers. If the barriers are not enough, no
 state file is deleted while the manifest is retained, because the manifest may need any older file.

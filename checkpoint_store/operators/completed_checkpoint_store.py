@@ -241,7 +241,7 @@ class CompletedCheckpointStore:
         return self._bases.newest_summaries()
 
     def lineage(self) -> Lineage:
-        """The live timeline. Costs three listings."""
+        """The epochs that count, see run_lineage. Costs three listings."""
         return self._bases.lineage()
 
     def retain(self, min_epochs: int) -> int:

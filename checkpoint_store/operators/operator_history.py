@@ -178,7 +178,8 @@ class OperatorHistory:
         return absent_epoch(self, version, versions)
 
     def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
-        """The version of the state according to all or some barriers of an epoch."""
+        """Build the version of the state from `checkpoint`, which may hold only some barriers of
+        its epoch."""
         version, schema = checkpoint.epoch, self._schema(checkpoint)
         handles = tuple(
             handle
@@ -319,8 +320,9 @@ class OperatorHistory:
 def absent_epoch(
     history: StateHistory, version: int, versions: Sequence[int]
 ) -> VersionNotRetainedError:
-    """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out. So an epoch is
-    missing only if the next epoch in the store was built upon it, or upon a later epoch."""
+    """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out. So an absent
+    epoch counts as missing only if the next epoch in the store was built upon the absent epoch
+    itself, or upon an epoch after it."""
     oldest, newest = min(versions, default=None), max(versions, default=None)
     place = bisect_left(versions, version)
     if oldest is not None and newest is not None and 0 < place < len(versions):

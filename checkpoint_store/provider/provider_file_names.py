@@ -290,8 +290,8 @@ class ProviderFiles:
         return Lineage(missing=missing)
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
-        """The lineage of a state to which no files of changes have to be applied; None for every
-        other state."""
+        """The lineage of a state that needs no files of changes: a snapshot, a file of Spark's own
+        provider, or the empty state. None for every other state."""
         snapshots = [file for file in self._snapshots.get(at, ()) if file not in damaged]
         if snapshots:
             newest = max(snapshots, key=lambda file: (file.generation, file.attempt))

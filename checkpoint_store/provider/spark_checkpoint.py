@@ -148,9 +148,9 @@ class _Operator:
 
 def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
     """Read an operator from Spark's note at the beginning of the query. An early release of Spark
-    wrote no note; without a note the directories show the stores. The files of an only store are in
-    the partition's directory. Each of several stores has a directory below the partition's
-    directory."""
+    wrote no note; without a note the directories show the stores. If the operator has one store,
+    the store's files are in the partition's directory; each of several stores has a directory below
+    the partition's directory."""
     directory = f"state/{operator}"
     name = _noted_in(operator)
     source = Source(checkpoint.url, name)

@@ -80,8 +80,9 @@ class _Spans:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """Positions of values in the buffer, in bytes; null for null values. Values of variable length
-    lie in `owners`, at least `least` bytes after the owner's begin."""
+    """Positions of values in the buffer, in bytes; null for null values. `owners`: for each value,
+    the row or array that contains the value. A value of variable length lies at least `least` bytes
+    after the beginning of its owner."""
 
     positions: _Array
     owners: _Spans
@@ -161,8 +162,8 @@ class _Decoder:
         _require(whole, path, "a nested value of no whole number of words")
 
     def _elements(self, element_type: SparkType, spans: _Spans, path: str) -> tuple[Any, Any]:
-        """The ends of the arrays at `spans`, counted in elements and beginning with 0, and the
-        elements."""
+        """Two results: where each array at `spans` ends, counted in elements, with 0 in front; and
+        the elements."""
         width = element_type.width if isinstance(element_type, FixedType) else WORD_BYTES
         self._check_words(spans, path)
         _require(pc.greater_equal(spans.sizes, WORD_BYTES), path, "an array that is too short")
@@ -277,7 +278,7 @@ class _Decoder:
 
 
 def _typed(raw: Any, arrow: Any, path: str) -> Any:
-    """Convert integers, as wide as the type `arrow`, to values of that type."""
+    """Convert integers to values of the type `arrow`, which has the same width."""
     if arrow == pa.bool_():
         return pc.not_equal(raw, 0)
     if pa.types.is_decimal(arrow):
@@ -317,7 +318,8 @@ def _validity(array: _Array) -> pa.Buffer | None:
 
 
 def _present(bits: _Array, place: _Array | int, positions: _Array) -> _Array:
-    """`positions`, with null where the null bit of the value's place is set."""
+    """Return `positions`, with null for each null value. `place`: the number of the value's null
+    bit in `bits`."""
     # Arrow shifts a signed number of 64 bits by 62 at most.
     shifts = (
         place.cast(pa.uint64()) if isinstance(place, pa.Array) else pa.scalar(place, pa.uint64())

@@ -76,9 +76,10 @@ class Attachment:
     """The way in which an operator goes on from an attached store.
 
     `base`: the epoch, and its run, to go on from; None to begin with nothing. `left_out`: epochs
-    that count or might count now, but not afterwards. `cuts`: the older runs whose epochs after the
-    base are taken back for good, each with the run's last epoch. `is_needed`: False if the store
-    already belongs to the checkpoint and goes on from the base without a change.
+    that count, or might count, before the attachment, but not after the attachment. `cuts`: the
+    older runs whose epochs after the base are taken back for good, each with the run's last epoch.
+    `is_needed`: False if the store already belongs to the checkpoint and goes on from the base
+    without a change.
     """
 
     base: EpochDirectory | None
@@ -226,9 +227,9 @@ def _check_no_other(
 
     There are two such cases. In the first, the run completed a later committed epoch, so the query
     was taken back, and this checkpoint is from the time before. In the second, the run completed an
-    epoch with another result, and told another location or was taken back, so nobody knows with
-    which of the two epochs this checkpoint was copied or moved. `is_own`: True if the store belongs
-    to this checkpoint.
+    epoch that counts, but with another result, and either told another location or was taken back.
+    So nobody knows which of the two results Spark had committed when this checkpoint was copied or
+    moved. `is_own`: True if the store belongs to this checkpoint.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]
@@ -240,8 +241,9 @@ def _check_no_other(
 
 
 def _is_decided(runs: StoredRuns, other: EpochDirectory, counting: EpochDirectory) -> bool:
-    """True if one commit log has decided that epoch `other` does not count: both runs told the same
-    location, and since then the query was not taken back to before the epoch."""
+    """True if one commit log has decided that `other` does not count. Both runs must have told the
+    same location, and no run after the run of `other` may have taken the query back to before the
+    epoch."""
     names = [runs.begun_as(each.run_number) for each in (other, counting)]
     locations = {None if name is None else name.checkpoint for name in names}
     later = (name for name in runs.starts() if name.run.number > other.run_number)
@@ -289,7 +291,7 @@ def _cuts(
     """The cuts of an Attachment. `under_way`: an epoch that a driver may still commit; None if
     there is no such epoch, or if committed epochs after the base do not count. The epoch under way
     is not cut, unless its run has already noted the epoch as committed. The run of the base always
-    has a cut, at least behind the base."""
+    has a cut, at the base if the run has no later epoch to cut."""
     noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):

@@ -72,7 +72,7 @@ class EpochBases:
         return self._latest_before(epoch, run, begun, asked)
 
     def lineage(self) -> Lineage:
-        """The live timeline. Costs three listings."""
+        """The epochs that count, see run_lineage. Costs three listings."""
         written = self._written(self._published.manifests())
         return lineage_of(self._starts.names(), written)
 
@@ -189,8 +189,8 @@ class EpochBases:
         return whole
 
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
-        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing. Only then
-        may another epoch start from nothing."""
+        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing. Only in
+        that case may another epoch start from nothing."""
         oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
         if oldest is None or epoch == 0:
             return

@@ -47,7 +47,8 @@ class RivalCheckpoints:
 
 
 def _changes(checkpoint: CompletedCheckpoint) -> Iterator[StateHandle]:
-    """The files with the epoch's changes. Snapshots of the epoch hold the state of the base."""
+    """The files with the epoch's changes. Snapshots written in the epoch are left out, because they
+    hold the state of the base."""
     for barrier in checkpoint.barriers:
         for handle in barrier.handles:
             if handle.epoch == checkpoint.epoch and handle.kind == "changelog":
@@ -59,10 +60,10 @@ def _content(handle: StateHandle) -> tuple[object, ...]:
 
 
 def _around_changes(checkpoint: CompletedCheckpoint) -> tuple[object, ...]:
-    """The parts of a checkpoint that must be the same, apart from the rows of the changes. At
-    another parallelism, the items of operator state are dealt out again. A run that started from
-    nothing may have taken over the state of another store, and the run's first snapshot holds the
-    state."""
+    """The parts of a checkpoint that must be equal in both runs, besides the rows of the changes.
+    Operator state is compared subtask by subtask, because another parallelism deals out its items
+    again. The first snapshots of a run that started from nothing are compared, too, because they
+    may hold state that the run has taken over from another store."""
     barriers = checkpoint.barriers
     held = [barrier.operator_state for barrier in barriers]
     has_base = all(barrier.base for barrier in barriers)

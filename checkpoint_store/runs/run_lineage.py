@@ -198,9 +198,10 @@ class _Scan:
     def _earlier(
         self, contradiction: Contradiction | None, older: int, newer: int
     ) -> Contradiction | None:
-        """The contradiction that begins first: the given `contradiction`, or the contradiction of
-        run `newer`, whose first epoch run `older` is past. No contradiction if `newer` is not past
-        its own first epoch: the run is a stray."""
+        """The contradiction that begins first: `contradiction`, or the contradiction between run
+        `newer` and run `older`, which is past the first epoch of `newer`. The two runs do not
+        contradict each other if `newer` is not past its own first epoch: then `newer` is a
+        stray."""
         first = self._first_epoch(newer)
         if self._reach[newer] <= first:
             return contradiction
@@ -221,7 +222,8 @@ class _Scan:
         return self._epochs[number][-1] if name is None else name.first_epoch
 
     def _reached(self, number: int) -> int:
-        """The newest epoch of the timeline that ends with a run, or that the run has reached."""
+        """The newest epoch of the timeline that ends with a run, or the later epoch of the run's
+        `reached` note."""
         return self._reach.get(number, self._written(number))
 
     def _written(self, number: int) -> int:
@@ -241,8 +243,9 @@ class _Scan:
                 yield from self._replaced(directory)
 
     def _replaced(self, directory: EpochDirectory) -> Iterator[EpochDirectory]:
-        """The same epoch as earlier runs wrote it. Stops at a run that took the query back, and at
-        a run with an earlier first epoch."""
+        """Yield the epoch of `directory` once for each earlier run that wrote the epoch, the newest
+        run first. Stops at a run that took the query back, and at a run with an earlier first
+        epoch."""
         number, epoch = directory.run_number, directory.epoch
         while number and not self._was_taken_back(number) and self._first_epoch(number) == epoch:
             older = (
@@ -264,8 +267,8 @@ class _Scan:
             number, until = self._base_of(number)
 
     def _base_of(self, number: int) -> tuple[int, int]:
-        """The run and the epoch that a run started from. If the run's start is unknown, the run
-        went on from the run before."""
+        """The run and the epoch that a run started from. If the run's start is unknown, the run is
+        taken to have gone on from the run before."""
         name = self._begun.get(number)
         if name is None:
             return self._before.get(number, 0), self._first_epoch(number) - 1

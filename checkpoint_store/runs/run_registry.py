@@ -60,7 +60,7 @@ from checkpoint_store.objects.shared_names import put_if_absent
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark on one level of a number: `run.number` is for the run `run.run_id`."""
+    """A mark on level `level`: the number `run.number` is for the run with the id `run.run_id`."""
 
     run: Run
     level: int

@@ -69,8 +69,8 @@ def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, 
 
 
 def _is_compared(arrow_type: pa.DataType) -> bool:
-    """True if pyarrow's `equal` compares values of the type as `same_values` has to. For floats
-    `equal` says that NaN differs from NaN."""
+    """True if pyarrow's `equal` gives the result of `same_values` for values of the type. For
+    floats the results differ: `equal` says that NaN differs from NaN."""
     return not (
         pa.types.is_floating(arrow_type)
         or pa.types.is_null(arrow_type)

@@ -182,8 +182,9 @@ class KnownStates:
             return newest
 
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
-        """True if a state in `file_bytes` bytes of files may be within the bound. Files are
-        compressed, so mostly only reading tells; a size that was too large is remembered."""
+        """True if a state may be within the bound, judged by the length of its files, `file_bytes`.
+        Files are compressed, so often only a read shows the size of the state. If the state of a
+        part was too large, the length of its files is remembered."""
         too_large = self._too_large.get(part)
         return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 

@@ -302,12 +302,14 @@ class _Timeline:
 
     @cached_property
     def decided(self) -> _Numbers:
-        """The moment of the deciding row: the last row so far that counts."""
+        """For each moment, the moment of the row that decides the key's state: the last row up to
+        the moment that is not late."""
         return self._latest(self.counts)
 
     @cached_property
     def born(self) -> _Numbers:
-        """The moment since which values are kept: the key's first row, or the key's last delete."""
+        """For each moment, the moment since which the key's values are kept: the key's first row,
+        or the key's last delete."""
         return self._latest(self.first | (self.counts & ~self.puts))
 
     def present(self, moments: _Numbers) -> _Flags:
@@ -327,15 +329,16 @@ class _Timeline:
         return column.take(pa.array(self.order[self.decided[moments]]))
 
     def _latest(self, flags: _Flags, nothing: int = 0) -> _Numbers:
-        """The last moment so far with the flag. If the first row of each key has the flag, the
-        moment is of the same key. The first row of a key always counts."""
+        """For each moment, the last moment up to this moment that has the flag. If the first row of
+        each key has the flag, the moment is of the same key. The first row of a key always
+        counts."""
         return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), nothing))
 
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """One element for each version and each key with rows of the version: the moments after and
-    before the version."""
+    """The keys that each version has rows of: one element for each pair of a version and a key.
+    `after`, `before`: the moments after and before the version."""
 
     after: _Numbers
     before: _Numbers
@@ -398,7 +401,7 @@ def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
 
 
 def _images(timeline: _Timeline, events: _Events) -> pa.Table:
-    """The change rows of the events."""
+    """Build the change rows of the events: deletes, preimages, postimages and inserts."""
     updated = np.flatnonzero(events.existed & events.exists)
     old, new = events.before[updated], events.after[updated]
     changed = np.zeros(len(updated), np.bool_)

@@ -65,8 +65,9 @@ class StateMemory:
 def _missing(
     history: StateHistory, known_state: KnownState, version: StateVersion, key_groups: KeyGroupRange
 ) -> tuple[StateHandle, ...] | None:
-    """The files that lead from the known state to a version. None if no files do, if a version
-    between is damaged or lost, or if reading the whole state takes less."""
+    """The files that lead from the known state to a version. None in these cases: the version of
+    the known state is gone or was written again; a version in between is damaged or lost, or moves
+    keys to other key groups; reading the whole state takes less."""
     files = files_of(version.state, key_groups)
     if known_state.version == version.info.version:
         return () if known_state.is_of(files, version.changes) else None

@@ -66,9 +66,9 @@ class TableRetention:
     def _oldest_retained(
         self, numbers: Sequence[int], wanted: int, most: int
     ) -> TableVersion | None:
-        """Choose the oldest version to retain: a readable version with `wanted` older versions,
-        else with fewer, else with more, but with at most `most`. None if another process deletes
-        versions meanwhile."""
+        """Choose the oldest version to retain, which must be readable. If possible, `wanted`
+        versions are older than the chosen version; otherwise fewer; otherwise more, but at most
+        `most`. None if another process deletes versions meanwhile."""
         damage: list[CorruptObjectError] = []
         for count in (*range(wanted, 0, -1), *range(wanted + 1, most + 1)):
             read = self._table.version_or_damage(numbers[count])

@@ -228,8 +228,9 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
     """Parse the options of a batch read, or of a stream if a batch read refuses the options. Raises
-    ConfigurationError. If neither has an option, the error is about this option. Otherwise the
-    error is the stream's if the options are a stream's, and the batch read's if not."""
+    ConfigurationError. The error is about an option that neither a batch read nor a stream has, if
+    there is such an option. Otherwise it is the error of the stream if the options are options of a
+    stream, see `_are_of_a_stream`, and the error of the batch read if not."""
     try:
         return parse_reader_options(options)
     except ConfigurationError as batch_error:

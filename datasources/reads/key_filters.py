@@ -80,8 +80,9 @@ def _column_of(condition: Filter) -> str | None:
 
 
 def _literals_of(condition: Filter) -> KeyValues | None:
-    """All values that the literals of a comparison may have in the query; None if a literal is
-    unknown, or the filter is no comparison."""
+    """All values with which the query may compare: the literals of a comparison, and the days that
+    may arrive as these literals. None if a literal is unknown, or if the filter is no
+    comparison."""
     match condition:
         case In(_, literals):
             arrived = tuple(literals)

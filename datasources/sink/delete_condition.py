@@ -230,8 +230,8 @@ def _literal(_: _Compiler, node: _Node) -> _Value:
 
 
 def _typed_literal(_: _Compiler, node: _Node) -> _Value:
-    """Compile a literal with a type, such as DATE '…'. sqlglot parses a CAST in a query of this
-    dialect as another kind of node."""
+    """Compile a literal with a type, such as DATE '…'. No CAST comes here: in this dialect sqlglot
+    parses the text CAST(…) as another kind of node."""
     text = node.this.name
     try:
         if node.to.is_type("date"):

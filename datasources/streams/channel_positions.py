@@ -1,7 +1,8 @@
 """Positions of an operator's channels in a stream, and the changes between positions. Pure.
 
-A stream with `at_least_once` passes on the changes of a channel before the epoch is whole. So some
-key groups belong to a channel that is ahead, and all other key groups are at a version.
+A stream with `at_least_once` passes on the changes of a channel before the epoch is whole. So the
+progress of a stream has two parts: the version up to which all key groups are read, and, for each
+channel that is ahead, the barrier up to which the channel's key groups are read.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ class ChangesLostError(VersionNotRetainedError):
         )
 
     def _gone(self) -> tuple[str, bool]:
-        """Say what is gone, and True if the stream can go on with later changes."""
+        """Return two values: what is gone, in words; and True if the stream can go on with later
+        changes."""
         which = "the newest version" if self.version is None else f"version {self.version}"
         what = f"{which} of {self.url}"
         held = f"it holds versions {self.oldest} to {self.newest}"

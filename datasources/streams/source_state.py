@@ -128,8 +128,9 @@ def facts_of(history: StateHistory) -> TableFacts:
 
 
 def version_facts(history: StateHistory, version: StateVersion) -> dict[str, Any]:
-    """Facts for an offset that tell a version from another version of the same number. If another
-    run has run an epoch again, the changes may be the same; see epochs_read."""
+    """Facts for an offset by which a later check notices that another version has taken the same
+    number. For an operator the fact is the run that wrote the epoch: the changes of two runs may be
+    equal, see epochs_read."""
     if isinstance(history, TableHistory):
         return {"committed_ms": version.info.timestamp_ms}
     if isinstance(history, ProviderHistory):

@@ -132,8 +132,9 @@ class StreamBatch:
         """The barriers of the channels that are ahead at the end, by subtask.
 
         If a channel's barrier is gone but the whole epoch has the barrier, the channel has no
-        barriers here and is read from whole versions. A channel that cannot be read that far is
-        left out: if the epoch was run again, the next batch reads the channel's changes.
+        barriers here and is read from whole versions. If the whole epoch does not have the barrier
+        either, the channel is left out. If the epoch was run again, a later batch reads the
+        channel's changes.
         """
         positions = positions_in(self.end)
         if not positions:

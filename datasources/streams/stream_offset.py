@@ -31,8 +31,8 @@ def positions_in(offset: Offset) -> Positions:
 
 
 def _check_first(url: str, first: int, newest: int) -> None:
-    """Raise ConfigurationError if a stream from version `first` would have to wait, maybe for ever,
-    while the versions before `first` come. The stream would not read these versions."""
+    """Raise ConfigurationError for a first version later than the next version: the stream would
+    wait for the version, maybe for ever, and leave out all versions before."""
     if first > newest + 1:
         raise ConfigurationError(
             f"option startingVersion is {first}, but the newest version of {url} is {newest}: set "

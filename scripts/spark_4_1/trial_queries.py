@@ -79,7 +79,7 @@ def state_lines(states: Batches) -> list[str]:
 
 def states_read(run: ProviderRun) -> list[str]:
     """Read the states after all batches with the change feed. The last state is also read whole,
-    and must be the end of the change feed."""
+    and must equal the state to which the change feed leads."""
     # Spark 4.1 reads the commits of format 2 only in sessions with format 2.
     with configured(run.spark, run.settings):
         states = History.of_run(run).states()

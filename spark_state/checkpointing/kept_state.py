@@ -37,8 +37,8 @@ class KeptState:
     `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
     `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
     `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because later
-    changes put the same values again or deleted the values. `times`: weight of changed bytes in
-    `outdated`.
+    changes put the same values again or deleted the values. `times`: how many times each changed
+    byte counts in `outdated`.
     """
 
     key_groups: KeyGroupRange

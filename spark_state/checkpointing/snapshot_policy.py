@@ -210,7 +210,7 @@ def _ranges(kept: KeptState, is_worn: npt.NDArray[np.bool_]) -> tuple[KeyGroupRa
 
 def _most_ranges(kept: KeptState) -> int:
     """Return how many ranges a snapshot may have. The number is bounded, because each range cuts
-    older handles, and their parts between the ranges remain in the chain."""
+    older handles, and the parts of the older handles between the ranges remain in the chain."""
     return min(_MANY_RANGES, max(1, _MANY_HANDLES // (2 * len(kept.handles))))
 
 

@@ -114,5 +114,5 @@ def _some_chain(state_map: Map) -> Iterator[Entry]:
 
 
 def _bytes_of_entry(entry: Entry) -> int:
-    """Return the bytes of an entry without the state."""
+    """Estimate the bytes of memory that an entry takes, without the memory of the state."""
     return aligned(getsizeof(entry)) + bytes_of(entry.key) + bytes_of(entry.hash)

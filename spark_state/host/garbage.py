@@ -38,8 +38,9 @@ class FrozenGarbage:
         gc.freeze()
 
     def freeze_if_due(self) -> bool:
-        """Freeze all objects except the youngest garbage, if a few young collections have run since
-        the last time. Return True if the call has frozen objects. Call this after each epoch."""
+        """Free the youngest garbage and freeze all other objects, if a few young collections have
+        run since the last call that froze objects. Return True if the call has frozen objects. Call
+        this after each epoch."""
         if _young_collections() - self._frozen_after < _YOUNG_COLLECTIONS:
             return False
         if not self._lock.acquire(blocking=False):  # a collection in progress freezes, too

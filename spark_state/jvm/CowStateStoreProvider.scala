@@ -90,8 +90,9 @@ class CowStateStoreProvider extends ProviderOfSpark with SupportsFineGrainedRepl
     }
 
   /**
-   * Return a reader of the state that the store's other provider, of a run of the query, holds in
-   * memory. None if that provider does not hold the state that counts as `version`.
+   * Return a reader of the state that another provider of the same store holds in memory for a run
+   * of the query. None if there is no such provider, or if it does not hold the state that counts
+   * as `version`.
    */
   private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
     StoresOfRuns.otherThan(held).filter(_.versions.contains(version)).flatMap { run =>

@@ -186,8 +186,9 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """Estimate the bytes of Python objects kept from key to key: entries, reads and changes of
         the current epoch, and undo records.
 
-        The sample has about `looked_at` entries of each state. FEW costs next to nothing; for a
-        larger sample, the estimate also walks the dictionaries of changes and undo records.
+        The estimate looks at about `looked_at` entries of each state. With `looked_at` = FEW the
+        estimate costs next to nothing; with more entries, it also walks the dictionaries of changes
+        and undo records.
         """
 
     def forget_what_was_read(self) -> None:

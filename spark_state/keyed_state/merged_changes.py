@@ -64,8 +64,9 @@ def merged_changes(
 
 
 def _growth(changelogs: Sequence[pa.Table]) -> Growth:
-    """Return the growth by all changelogs, for the states and key groups with rows. The growth of a
-    state is known only if every changelog with rows of the state has noted the growth."""
+    """Return the growth that all changelogs together bring, for the states and key groups with
+    rows. The growth of a state is known only if every changelog with rows of the state has noted
+    the growth."""
     growth: dict[str, Counter[int]] = {}
     unknown: set[str] = set()
     for changelog in changelogs:

@@ -120,8 +120,9 @@ def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
 
 
 def _exact_type(kind: pa.DataType) -> type | None:
-    """Return the Python type whose values are equal exactly if the column's values are equal; None
-    if the values must be converted."""
+    """Return the Python type of values that can be compared without a conversion: two values of the
+    type are equal if, and only if, they are the same value of the column. None if the values must
+    be converted first."""
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_string(kind):

@@ -12,13 +12,14 @@ from spark_state.processor.input.key_grouping import KeyedInput
 
 @dataclass(frozen=True, slots=True)
 class BlockSize:
-    """Most rows and bytes of a block. A key with more rows is a block of its own."""
+    """The greatest number of rows and of bytes in a block. A key with more rows is a block of its
+    own."""
 
     rows: int
     bytes: int
 
     def rows_of(self, table: pa.Table) -> int:
-        """Return the most rows of `table` in one block; at least one."""
+        """Return the greatest number of rows of `table` in one block; at least one."""
         limit = self.rows
         if table.num_rows and self.bytes < table.nbytes:
             limit = min(limit, self.bytes * table.num_rows // table.nbytes)

@@ -138,7 +138,7 @@ class ProcessorHandle(DeclaringHandle):
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Register a timer of the current key, in ms since 1970. `handleExpiredTimer` is called in
-        the batch that reaches the time, also in the current batch."""
+        the first batch that reaches the time, which may be the current batch."""
         self._timers.register(_timestamp(expiryTimestampMs))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:

@@ -55,7 +55,7 @@ class PandasFrames:
     """`pandas.DataFrame`s, for input and output. See RowForm.
 
     - `time_zone`: the session's time zone.
-    - `frame_size`: most rows and bytes of an input DataFrame.
+    - `frame_size`: the greatest number of rows and of bytes in an input DataFrame.
     - `by_name`: True if output columns with names are matched by name.
     - `safe_casts`: True if a value that the column cannot hold exactly is an error.
     - `ints_to_decimals`: True if whole numbers become decimals.

@@ -119,7 +119,8 @@ def by_key(row_form: RowForm) -> ProcessorApi:
 
 
 def in_arrow(size: BlockSize) -> ProcessorApi:
-    """Return the API of ArrowStatefulProcessor. `size`: most rows and bytes in one call."""
+    """Return the API of ArrowStatefulProcessor. `size`: the greatest number of rows and of bytes in
+    one call."""
     return ProcessorApi(
         processor_type=ArrowStatefulProcessor,
         row_form=ArrowTables(),

@@ -65,7 +65,8 @@ class ProcessorSpec:
     - `pickled_processor`: cloudpickle bytes.
     - `states`: states of keys that the processor declares, and the state with its timers.
     - `output_schema`: Arrow.
-    - `spool_bytes`: most bytes of output in memory; a temporary file holds all further output.
+    - `spool_bytes`: the greatest number of bytes of output in memory; a temporary file holds all
+      further output.
     - `operator_states`: operator states that the processor declares.
     - `deleted_states`: states of keys that `init` declares and then deletes.
     - `sources`: modules that the pickle needs.

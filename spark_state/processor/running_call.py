@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class RunningCall:
     """The processor's method that runs now. `method`: None between methods. `has_key`: True if the
-    call is for the backend's current key. Set once for all keys of a step, so the call for a single
-    key costs nothing more."""
+    call is for the backend's current key. A step sets both values once for all keys, so a call for
+    a single key costs nothing more."""
 
     method: str | None = None
     has_key: bool = False

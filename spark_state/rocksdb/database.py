@@ -492,7 +492,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def range_end(prefix: bytes) -> bytes:
-    """Return the least bytes greater than all bytes that begin with `prefix`."""
+    """Return the end, excluded, of the range of all bytes that begin with `prefix`."""
     stripped = prefix.rstrip(b"\xff")
     assert stripped, "nothing is greater"
     return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -39,7 +39,8 @@ class DueRows:
         self._earliest = dict.fromkeys(key_groups, _LAST_MS if is_new else _FIRST_MS)
 
     def expect_any(self) -> None:
-        """Assume from now on that each key group may have any time."""
+        """Forget the lower bounds of the earliest times: each key group may have rows with any
+        time."""
         self._earliest = dict.fromkeys(self._earliest, _FIRST_MS)
 
     def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:

@@ -98,8 +98,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         self, other: ReadOnlyDatabase, restored: RestoredDatabase, check: Callable[[], None]
     ) -> None:
         """Add the rows of another database, for key groups without entries in this backend. The
-        states are registered with their stored schemas. `check`: see BackendRestore. Raises
-        StateHostError."""
+        caller has registered the states with their stored schemas. `check`: see BackendRestore.
+        Raises StateHostError."""
         for state in self._states.values():
             held, table = restored.state(state.descriptor), state.table
             if held is not None:

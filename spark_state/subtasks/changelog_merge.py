@@ -26,8 +26,8 @@ from spark_state.subtasks.pending_snapshot import Written
 
 @dataclass(frozen=True, slots=True)
 class ChangelogMerge:
-    """The Writing that merges `changelogs` of a subtask with these `key_groups`. `attempt` reads
-    and writes the files; `kinds`: the kind of each state."""
+    """A job (see Writing) that merges `changelogs` of a subtask with these `key_groups`. `attempt`
+    reads and writes the files; `kinds`: the kind of each state."""
 
     key_groups: KeyGroupRange
     changelogs: Handles

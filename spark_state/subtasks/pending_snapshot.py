@@ -67,8 +67,8 @@ class Replaced:
         return cls(chain, 0, len(chain))
 
     def by(self, written: Iterable[tuple[KeyGroupRange, Handles]]) -> Handles:
-        """Return the chain with `written` in place of the replaced files: pairs of key groups and
-        files."""
+        """Return the chain with new files in place of the replaced files. `written`: the new files,
+        each time with the key groups that they hold."""
         shortened = self.chain[self.first : self.end]
         for key_groups, files in written:
             shortened = with_snapshot(shortened, files, key_groups)
@@ -147,8 +147,8 @@ class PendingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWriting:
-    """The Writing of snapshots of `ranges`, all taken at one moment, to `files`. `entries`: number
-    of entries in each of the subtask's `key_groups`."""
+    """A job (see Writing) that writes the snapshots of `ranges`, all taken at one moment, to
+    `files`. `entries`: number of entries in each of the subtask's `key_groups`."""
 
     ranges: Sequence[KeyedStateSnapshot]
     files: AttemptFiles

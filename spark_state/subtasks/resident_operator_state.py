@@ -84,8 +84,8 @@ class ResidentOperatorState:
         self._sealed = _Equal(handle, self.backend.mark())
 
     def _has(self, handle: OperatorStateHandle | None) -> bool:
-        """Return True if the state equals the object, maybe after a return to an earlier mark.
-        Reads nothing."""
+        """Return True if the state equalled the object at the end or at the start of the last
+        sealed epoch. In that case the state goes back to that moment. Reads nothing."""
         for equal in (self._sealed, self._before):
             if equal is not None and equal.handle == handle:
                 self.backend.return_to(equal.mark)

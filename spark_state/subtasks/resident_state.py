@@ -142,8 +142,8 @@ class ResidentState:
             counts += rows_by_key_group(batch, self.key_groups)
 
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
-        """Return True if the backend's states equal the states of the base, or earlier stages of
-        the base.
+        """Return True if files of the base can lead from the backend's states to the states of the
+        base.
 
         False if the backend has a state of a failed epoch that neither store nor processor knows, a
         state that was deleted and begun again on another host, or a state in an older schema.

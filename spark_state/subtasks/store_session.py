@@ -83,8 +83,9 @@ def store_id(query_id: str, operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublishedEpoch:
-    """The barrier that a subtask published. `is_completed`: True if the subtask tried to complete
-    the epoch after the barrier, and so would have noticed another barrier in its place."""
+    """The barrier that a subtask published. `is_completed`: True if the subtask also tried to
+    complete the epoch after publishing the barrier; in that step the subtask would have noticed a
+    second barrier of the same subtask."""
 
     barrier: Barrier
     is_completed: bool
@@ -208,8 +209,8 @@ class StoreSession:
             raise FencedError(str(error)) from error
 
     def _look_now_and_then(self, run: Run, epoch: int) -> None:
-        """Raise RunOverError if a newer run has begun, even far behind this epoch. Looks once in
-        EPOCHS_BETWEEN_LOOKS epochs."""
+        """Raise RunOverError if a newer run has begun, even if the newer run began with a much
+        earlier epoch. Looks once in EPOCHS_BETWEEN_LOOKS epochs."""
         with self._lock:
             if epoch - self._looked_at < EPOCHS_BETWEEN_LOOKS:
                 return
@@ -217,9 +218,9 @@ class StoreSession:
         self.checkpoints.starts.check_newest(run)
 
     def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
-        """Raise ConfigurationError if the base is a savepoint, but not of the epoch before the
-        attempt's epoch. Raise EpochsLostError if the base of a run's first epoch is older than the
-        newest epoch that Spark has committed."""
+        """Raise ConfigurationError if the base is a savepoint of another epoch than the epoch
+        before the attempt's epoch. Raise EpochsLostError if the base of a run's first epoch is
+        older than the newest epoch that Spark has committed."""
         epoch, start = attempt.by.epoch, attempt.request.task.start
         if base.barriers[0].restored and base.epoch != epoch - 1:
             raise ConfigurationError(

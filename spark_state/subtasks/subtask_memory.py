@@ -53,11 +53,11 @@ class HostMemory:
     output: MemoryUse = field(default_factory=MemoryUse)
 
     def share_of_input(self, spec: OperatorSpec) -> MemoryShare:
-        """Return the share for the input of an epoch of the operator."""
+        """Return the share of the memory limit for the input of an epoch of the operator."""
         return _share(self.input, spec, _INPUT)
 
     def share_of_output(self, spec: OperatorSpec) -> MemoryShare:
-        """Return the share for the output of an epoch of the operator."""
+        """Return the share of the memory limit for the output of an epoch of the operator."""
         return _share(self.output, spec, _OUTPUT)
 
 

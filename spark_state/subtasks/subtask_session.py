@@ -191,7 +191,8 @@ class SubtaskSession:
 
     @contextmanager
     def _taken_over(self, base: EpochStart) -> Iterator[KeyedStateSnapshot | None]:
-        """Hold a snapshot of a state from another store; None for a state from this store."""
+        """Yield a snapshot of the state if the state comes from another store, and release the
+        snapshot afterwards; yield None if the state comes from this store."""
         if not base.is_taken_over:
             yield None
             return

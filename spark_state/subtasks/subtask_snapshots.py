@@ -98,8 +98,8 @@ class SubtaskSnapshots:
             self._begin([part], restored, attempt, backend, is_awaited=True)
 
     def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
-        """Begin a snapshot or merge if due, for a later barrier to name. Call this after the
-        barrier that names `handles`."""
+        """Begin a snapshot or merge if one is due; the barrier of a later epoch will name it. Call
+        this after the barrier that names `handles`."""
         kept_names = {handle.name for handle in handles}
         self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
         self._merged &= kept_names

@@ -38,8 +38,8 @@ final case class Rescale(former: Int, partitions: Int) {
  * the directory in three cases: when loading a state, when the task is not a first attempt, and
  * when beginning anything but the direct continuation of the writer's last commit. If two attempts
  * made the same version, the higher generation counts. So a rerun of a batch replaces the earlier
- * run. A zombie that looked, and wrote a file, before its successor looked never wins by writing
- * late, because the successor's generation is higher.
+ * run. If a zombie looked into the directory, and wrote a file, before its successor looked, the
+ * successor's generation is higher. So such a zombie never wins by writing late.
  *
  * Generations cannot order two attempts if the later attempt did not see a file of the earlier
  * attempt. Two cases are possible: the file of a zombie arrives after the successor looked; or a

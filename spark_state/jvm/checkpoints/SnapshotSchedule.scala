@@ -23,8 +23,8 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
  * rules make a snapshot due:
  *
  *   - For a state that only grows: the changelogs are at least one and a half times as large as the
- *     last snapshot, and merged files and snapshots have not used up their two thirds. So the state
- *     rests on two snapshots.
+ *     last snapshot, and merged files and snapshots have not used up their two thirds. So such a
+ *     state, too, has two snapshots to be restored from.
  *   - For a small state: a restore would cost four times as much as reading a new snapshot, where
  *     opening a file counts as `OpeningBytes`.
  *

@@ -51,8 +51,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** Least event time of each page, for the RowTime of the last search for old rows. */
   private var zones: Option[ZoneMap] = None
   /**
-   * The record behind the last record read, 0 if there is none; and whether reads follow the
-   * records' order.
+   * `following`: the record behind the last record read, 0 if there is none. `readsInOrder`: true
+   * if reads follow the order of the records.
    */
   private var following = 0L
   private var readsInOrder = false

@@ -55,8 +55,8 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
   def last: Long = if (next < end) addresses(end - 1) else 0L
 
   /**
-   * True if the first record left is in no window yet. A few records need no window: they were just
-   * read.
+   * True if a new window should begin: the first record left was not fetched ahead, and more than a
+   * few records are left. A few records need no window, because they were just read.
    */
   def needsWindow: Boolean = next >= windowEnd && end - next >= MinWindow
 
@@ -82,7 +82,8 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
   def tookLast(): Unit = clear()
 
   /**
-   * Count a miss: the key was neither first nor last. Writes may come in a quite different order.
+   * Count a miss: the record of the written key was neither the first nor the last record left.
+   * Writes may come in a quite different order.
    */
   def missed(): Unit = {
     misses += 1

@@ -92,7 +92,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
 
   /**
    * Call `f` with the key and value of each entry, in order; the value is null if the key was
-   * absent. The rows point into the log, which may end before the rows do.
+   * absent. The rows point into the log, so they are valid only until the log is closed.
    */
   def foreach(f: (UnsafeRow, UnsafeRow) => Unit): Unit = {
     for (index <- 0 until count) {

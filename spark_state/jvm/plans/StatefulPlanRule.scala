@@ -106,8 +106,9 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   }
 
   /**
-   * Return the lookups of a join: a row meets the values of the other side, and is put on its own
-   * side, as first value of the key if the key is new.
+   * Return the lookups of a join for a row: the values of the row's key on the other side, and the
+   * place for the row on its own side. The row becomes the first value of its key if its own side
+   * does not have the key yet.
    */
   private def inJoin(key: Seq[Expression], own: JoinStores, other: JoinStores) = {
     val keyOfFirst = key :+ Literal(0L)

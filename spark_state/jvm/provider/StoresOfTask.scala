@@ -93,8 +93,8 @@ private[cowstate] object StoresOfTask {
     stores.get(checkpoint, operator, store)
 
   /**
-   * Return the stores that the running task has opened for the operator of a store, with this
-   * store.
+   * Return all stores that the running task has opened for the same operator as the store `id`,
+   * including this store.
    */
   def ofOperatorOf(id: StateStoreId): Seq[PrefetchingStore] =
     stores.ofOperator(id.checkpointRootLocation, id.operatorId)

@@ -19,8 +19,8 @@ from spark_state.processor.timed_steps import UntilMs
 
 @dataclass(frozen=True, slots=True)
 class HandleInputBatches:
-    """A step that calls `handleInputBatch` for all rows. `size`: most rows and bytes in one
-    call."""
+    """A step that calls `handleInputBatch` for all rows. `size`: the greatest number of rows and of
+    bytes in one call."""
 
     size: BlockSize
 
@@ -55,8 +55,9 @@ class HandleInitialBatches:
 class FireTimersInBulk:
     """A step that calls `handleExpiredTimers` for all due timers, and deletes the timers.
 
-    `size.rows`: most timers in one call. `timers`: name of the state with the timers. `until_ms`:
-    returns the time up to which timers are due. The order of the timers is the order of FireTimers.
+    `size.rows`: the greatest number of timers in one call. `timers`: name of the state with the
+    timers. `until_ms`: returns the time up to which timers are due. The order of the timers is the
+    order of FireTimers.
     """
 
     size: BlockSize

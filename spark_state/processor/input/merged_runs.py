@@ -48,8 +48,8 @@ def merged_runs(
 
 
 def runs_together(runs: Sequence[pa.Table], part_bytes: int) -> int:
-    """Return the most runs to merge at once. A head of few rows is read for many parts, and each
-    further run costs time in each part."""
+    """Return how many runs to merge at once, at most. With too many runs, a head has few rows and
+    is read again for many parts, and each run costs time in each part."""
     return max(min(part_bytes // (_ROWS_OF_HEAD * _mean_row_bytes(runs)), _MOST_RUNS), 2)
 
 
@@ -67,12 +67,13 @@ class _MostOfPart:
     row_bytes: int
 
     def rows_of_each(self, runs: int) -> int:
-        """Return the most rows that each of `runs` runs may add to a part; at least one."""
+        """Return how many rows each of `runs` runs may add to a part, at most; the limit is at
+        least one."""
         return max(self.part_bytes // runs // self.row_bytes, 1)
 
     def head(self, run: pa.Table, runs: int) -> pa.Table:
-        """Return the first rows of a run that fit into the run's share of a part; at least one row.
-        `runs`: number of runs that share the part."""
+        """Return the first rows of a run, as many as fit into the run's share of a part, but at
+        least one row. `runs`: number of runs that share the part."""
         most_bytes, rows = self.part_bytes // runs, self.rows_of_each(runs)
         while rows < run.num_rows and run.slice(0, 2 * rows).nbytes <= most_bytes:
             rows *= 2
@@ -84,8 +85,8 @@ class _MostOfPart:
 
 
 class _Heads:
-    """Next rows of all runs that still have rows: a head of each run with the next keys, and one
-    row of each other run."""
+    """The next rows of all runs that still have rows: the head of each run that may have one of the
+    next keys, and only the first row of each other run."""
 
     def __init__(self, runs: Sequence[pa.Table], layout: InputLayout, most: _MostOfPart) -> None:
         self._runs = runs
@@ -105,8 +106,8 @@ class _Heads:
         self._rows = together.take(pa.array(self._order))
 
     def _with_next_keys(self, length: int) -> list[bool]:
-        """Return for each run True if the run's first key is not after the `length`-th key of any
-        run."""
+        """Return for each run True if the run's first key is not after the bound. The bound is the
+        least key in row number `length` of any run."""
         lasts = [run.slice(length - 1, 1) for run in self._runs if run.num_rows > length]
         if not lasts:
             return [True] * len(self._runs)

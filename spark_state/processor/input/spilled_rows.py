@@ -1,8 +1,8 @@
 """Input of an epoch, if the input is larger than its share of the memory.
 
-    rows arrive -> as many as the memory takes -> inputs by name, each sorted by key -> a run all
-    arrived -> merge runs to longer runs, until all runs can be merged at once
-                -> merge the runs of an input, part by part, when a step asks for the rows
+    rows arrive     as many rows as the memory takes -> inputs by name, each sorted by key -> a run
+    all arrived     merge runs to longer runs, until all runs can be merged at once
+    a step reads    merge the runs of the input, part by part
 
 Before the first step, a subtask must know two facts about all rows: the batch's time, and the
 progress of event time. Both are computed during the spill. Rows of broadcast streams stay in

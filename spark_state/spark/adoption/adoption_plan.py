@@ -65,9 +65,10 @@ class AdoptionPlan:
 
     @property
     def needed_until_edited(self) -> set[str]:
-        """Paths that cowstate, as the present provider, may read: the marker of its store, and the
-        change with which HDFSBacked, as an earlier provider, made the present version. If
-        HDFSBacked has a snapshot of this version, HDFSBacked does not read the change."""
+        """Paths that cowstate, the present provider, may read until the offset log is edited: the
+        marker of its store, and the change with which HDFSBacked, an earlier provider, made the
+        present version. After the edit HDFSBacked does not read the change if it has a snapshot of
+        this version."""
         if self.checkpoint.provider != PROVIDER_CLASS:
             return set()
         version = self.checkpoint.version
@@ -222,8 +223,8 @@ def _left_behind(checkpoint: QueryCheckpoint, target: str) -> list[CheckpointFil
 
 
 def _reads_hdfs_files(checkpoint: QueryCheckpoint, directory: StoreDirectory) -> bool:
-    """Return True if cowstate, as the present provider, reads the present state from files of
-    HDFSBacked. A snapshot of HDFSBacked then has the present state, and is kept."""
+    """Return True if cowstate, the present provider, reads the present state from files that
+    HDFSBacked wrote. In this case a snapshot of HDFSBacked has the present state, and is kept."""
     if checkpoint.provider != PROVIDER_CLASS or checkpoint.place is not None:
         return False
     own = checkpoint.files_of_version(directory.path, hdfs=False)

@@ -168,9 +168,9 @@ def _time_mode(checkpoint: QueryCheckpoint, properties: Any) -> str:
 
 
 def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
-    """Raise UnsupportedOperationError unless the log lists sources by place. The clock comes after
-    the sources of the operator's input. If another source has the clock's place, the clock itself
-    refuses the offset."""
+    """Raise UnsupportedOperationError unless the offset log lists the offsets by the places of the
+    sources (version v1). In the plan, the clock comes after the sources of the operator's input. If
+    another source has the clock's place, the clock itself refuses the offset."""
     for entry in checkpoint.offsets.values():
         version = entry.text.split("\n")[0]
         if version != "v1":

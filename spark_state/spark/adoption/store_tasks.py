@@ -148,8 +148,9 @@ def _count(key_groups: KeyGroupRange) -> int:
 def _looked_through(
     target: TargetStore, parts: SpilledParts
 ) -> tuple[int | None, tuple[Any, ...] | None]:
-    """The time of the first timer in all rows, and a key that several keys of Spark would become;
-    each None if there is none. If there is such a key, the time is None."""
+    """Look through all rows. Return two values: the time of the earliest timer, None without
+    timers; and a key of cowstate that stands for several keys of Spark, None if there is no such
+    key. If there is such a key, the time is None."""
     timers: list[int] = []
     for rows in _each(parts):
         timer = _next_timer_ms(target, rows)

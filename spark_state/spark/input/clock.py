@@ -12,8 +12,9 @@ process does not know the id. So a task that reads control rows writes the id in
 name the clock chose. The clock ticks once more to put the id into its offset, and after a restart
 reads the id there.
 
-If the task's batch is over and the object is missing, the clock ticks to ask again: once, and once
-after each batch without control rows. So a query that never reads its rows does not tick for ever.
+If the task's batch is over and the object is missing, the clock ticks once to ask again. After each
+later batch without control rows, the clock ticks once more. So a query that never reads its rows
+does not tick for ever.
 
     batch begins -> Spark asks again: the batch is over -> read the query's id and the newest times
                  -> Spark asks again, and again         -> compare

@@ -93,7 +93,7 @@ def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict
 
 
 def progress_of(told: dict[str, Any]) -> OperatorProgress:
-    """The progress in its JSON values."""
+    """Build the progress of an operator from its JSON values."""
     subtasks = tuple(SubtaskProgress(**subtask) for subtask in told["subtasks"])
     return OperatorProgress(**{**told, "subtasks": subtasks})
 

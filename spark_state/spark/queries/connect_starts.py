@@ -7,9 +7,9 @@ copies the settings at the start of a query to the query's tasks. The setting ex
 start.
 
 The plan of a Spark Connect query does not show the order of its sources. If the query has one
-source, with or without a clock, all operators must have the epochs of the batches in which this
-source moved. Otherwise the epochs that an operator must have are unknown: an initial state fills an
-operator before the user's source has moved.
+source, alone or beside a clock, every operator must have an epoch for each batch in which this
+source moved. Otherwise nobody knows which epochs an operator must have: for example, an initial
+state fills an operator before the user's source has moved.
 """
 
 from __future__ import annotations

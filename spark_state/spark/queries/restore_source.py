@@ -7,11 +7,11 @@ query goes on. The epoch counts only while the operator's own store has no epoch
 A directory of a query may have several operators. Their states fit together only after the same
 epoch. So the driver chooses the newest epoch that all operators have, as for a savepoint.
 
-Operators are planned one after another while the other query goes on, so later operators of a new
-query get the epoch of its first operator. A new query begins after each start of a query. A new
-query also begins with an operator whose name was already planned, because the operators of one
-query have different names. `check_one_epoch` compares the operators of a query when the query
-starts.
+The operators of a new query are planned one after another, while the other query goes on. So the
+later operators get the epoch that was chosen for the first operator. An operator is the first
+operator of a new query in two cases: a query was started since the last operator was planned; or an
+operator of the same name is already planned, because the operators of one query have different
+names. `check_one_epoch` compares the operators of a query when the query starts.
 """
 
 from __future__ import annotations

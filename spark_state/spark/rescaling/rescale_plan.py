@@ -145,7 +145,8 @@ def plan_rescale(
 
 def _check_distribution(plan: RescalePlan) -> None:
     """Raise UnsupportedOperationError if the query may distribute rows in another way than by the
-    hash of the key, and the state cannot show the difference.
+    hash of the key, and the state cannot show the difference. Only the setting `_STRICT` rules out
+    other ways.
 
     With a single partition every row lies where its hash puts the row. An entry of Spark before 3.3
     lacks the setting, and a missing setting counts as false.

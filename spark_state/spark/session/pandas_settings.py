@@ -46,8 +46,8 @@ def _is_true(spark: SparkSession, key: str, default: str = "false") -> bool:
 
 
 def block_size(spark: SparkSession) -> BlockSize:
-    """The limits of an Arrow batch in the session: rows and bytes. Spark parses bytes with
-    units."""
+    """The limits of an Arrow batch in the session: rows and bytes. The setting of the bytes may
+    have a unit, such as "64MB"."""
     rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
     limit = _bytes_of_batch(spark)
     return BlockSize(rows=rows if rows > 0 else _NO_BOUND, bytes=limit if limit > 0 else _NO_BOUND)

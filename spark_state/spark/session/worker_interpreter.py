@@ -67,9 +67,10 @@ def use_driver_interpreter(spark: SparkSession) -> None:
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source, unless the JVM has found the source. `spark.dataSource.register`
-    refuses the name of a class in the JVM. The jar has a class for the name cowstate, which asks
-    for the source in Python. Spark Connect replaces a source of the same name."""
+    """Register a data source, unless the JVM already knows a source of this name. Classic Spark:
+    not by `spark.dataSource.register`, which refuses a name for which the JVM has a class; the jar
+    has such a class for the name cowstate, and the class asks for the source in Python. Spark
+    Connect: a registered source replaces a source of the same name."""
     if is_connect(spark):
         spark.dataSource.register(source)
         return

@@ -32,8 +32,8 @@ Document = dict[str, Any]
 
 
 class ShownDocuments:
-    """Memory of the documents of a run's operators, by the batch and the time when the batch began.
-    A batch without documents is not remembered: its store may have been out of reach."""
+    """The remembered documents of a run's operators, by the batch and the time when the batch
+    began. A batch without documents is not remembered: its store may have been out of reach."""
 
     def __init__(self) -> None:
         self._shown: Remembered[tuple[int, str], Sequence[Document]] = Remembered(

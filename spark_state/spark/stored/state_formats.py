@@ -22,7 +22,7 @@ Answer = Callable[[Any, Any, Callable[[], DataFrame]], DataFrame]
 
 
 def answer_loads(readers: Any, answer: Answer) -> None:
-    """Let later reads by this class of readers return the result of `answer`. Safe to call
+    """Replace `load` of a class of readers: later calls return the result of `answer`. Safe to call
     again."""
     replace_once(readers, "load", _MARK, partial(_answering, answer))
 
