@@ -32,6 +32,7 @@ from checkpoint_store.provider.spark_log_entry import newest_version_folder, par
 from checkpoint_store.provider.state_schema_file import COLUMN_FAMILIES, parse_state_schema
 
 _LIMIT = "globalLimit"
+_ID_DIGITS = 16
 _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
 
 
@@ -114,8 +115,10 @@ def schema_file_of(operator: int, store_name: str) -> str:
 def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str] | None:
     """The ids of the states of an operator's stores after a batch; None in checkpoint format 1.
 
-    Each id is drawn for one store and partition, so a set of ids is enough. Raises
-    VersionNotFoundError if the batch is not committed, CorruptObjectError, UnsupportedFormatError.
+    Each id is drawn for one store and partition, so a set of ids is enough. After an adoption from
+    RocksDB the commit log has the UUIDs of RocksDB's states; the adopted states have the first 16
+    digits of these UUIDs. Raises VersionNotFoundError if the batch is not committed,
+    CorruptObjectError, UnsupportedFormatError.
     """
     name = f"{COMMITS}/{batch}"
     try:
@@ -131,7 +134,7 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
         ids = commit.get("stateUniqueIds")
         if ids is None:
             return None
-        return {unique for partition in ids[str(operator)] for unique in partition}
+        return {id.replace("-", "")[:_ID_DIGITS] for stores in ids[str(operator)] for id in stores}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CorruptObjectError(checkpoint.url, name, f"not a commit: {error!r}") from error
 

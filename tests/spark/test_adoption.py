@@ -140,7 +140,9 @@ def test_a_rocksdb_checkpoint_of_format_2_keeps_its_format_and_cannot_go_on_to_h
     uninterrupted: Uninterrupted,
 ) -> None:
     query = first_segments.copy(JOIN, ROCKSDB, tmp_path, FORMAT_2)
+    with_ids_of_rocksdb = contents(query.checkpoint / "commits")
     query.adopt()
+    assert contents(query.checkpoint / "commits") == with_ids_of_rocksdb
     for batches in SEGMENTS[1:]:
         query.go_on(batches)
     assert Seen.of(query.run) == uninterrupted(JOIN)
@@ -148,6 +150,24 @@ def test_a_rocksdb_checkpoint_of_format_2_keeps_its_format_and_cannot_go_on_to_h
     assert main(["adopt", str(query.checkpoint), "--to", "hdfs", "--apply", "--force"]) == 2
     assert "has checkpoint format 2" in capsys.readouterr().err
     assert contents(query.checkpoint) == before
+
+
+def test_the_adopted_state_of_format_2_is_found_by_rocksdbs_ids(
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    query = first_segments.copy(AGGREGATION, ROCKSDB, tmp_path, FORMAT_2)
+    last_batch = query.run.batches[-1]
+    before = Seen.of(query.run).states[last_batch]
+    query.adopt()
+    assert Seen.of(query.run).states[last_batch] == before
+    table = query.run.spark.read.format("cowstate").load(str(query.checkpoint))
+    assert table.count() == len(before)
+    query.adopt("--store", (tmp_path / "store").as_uri())
+    query.go_on(SEGMENTS[1])
+    query.adopt("--store", "checkpoint")
+    for batches in SEGMENTS[2:]:
+        query.go_on(batches)
+    assert Seen.of(query.run) == uninterrupted(AGGREGATION)
 
 
 @pytest.mark.parametrize(("provider", "partly"), [(HDFS, True), (ROCKSDB, False)])

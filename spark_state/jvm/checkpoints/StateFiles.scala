@@ -72,7 +72,7 @@ final class StateFiles(
       .maxByOption(file => (file.generation, file.attempt))
 
   /**
-   * Return the state that counts as `version`: the state with id `unique` if given, else the state
+   * Return the state that counts as `version`: the state with checkpoint id `unique` if given, else the state
    * of the highest generation. None if there is no file of the version. The generation of a state
    * is the generation of its changelog. Snapshots and merged files are written later, so their
    * generations are used only if the changelog is gone. A rescaled state has two ids, a new id and
@@ -81,7 +81,7 @@ final class StateFiles(
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
     val there = newestFirst(version)
-    unique match {
+    unique.map(StateId.uniqueOf) match {
       case Some(id) => there.find(file =>
           file.unique == id || file.isRescaled && file.base.contains(id)).map(_.state)
       case None =>

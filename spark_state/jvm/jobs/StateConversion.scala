@@ -63,7 +63,6 @@ final case class ConvertedStore(
     store: StoreToConvert,
     rowsRead: Long = 0,
     rowsWritten: Long = 0,
-    unique: Option[String] = None,
     files: Seq[MovableFile] = Nil,
     error: Option[String] = None) extends StoreOutcome
 
@@ -162,7 +161,8 @@ private final class StoreConversion(
 
   def run(): ConvertedStore =
     try {
-      val unique = keptUnique.getOrElse(StateId.newUnique())
+      val unique =
+        store.unique.map(StateId.uniqueOf).orElse(keptUnique).getOrElse(StateId.newUnique())
       // The provider finds the files by this marker when it reads the files back.
       order.place.foreach(StateMarker.create(new Path(scratch), hadoopConf, _))
       val read =
@@ -175,18 +175,16 @@ private final class StoreConversion(
         throw new CowStateException(
           s"$inScratch holds other rows than $inPlace: ${written.rows} instead of ${read.rows}")
       }
-      ConvertedStore(
-        store, read.rows, written.rows, Option.when(store.unique.isDefined)(unique),
-        newFiles(unique))
+      ConvertedStore(store, read.rows, written.rows, newFiles(unique))
     } catch {
       case NonFatal(e) =>
         ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))
     }
 
   /**
-   * Return the id that a state keeps when the conversion only moves the state, so that readers of
-   * the old files can continue from the new files. None if the provider changes, or the state is
-   * adopted.
+   * Return the id that a state of checkpoint format 1 keeps when the conversion only moves the
+   * state, so that readers of the old files can continue from the new files. None if the provider
+   * changes, or the state is adopted.
    */
   private def keptUnique: Option[String] =
     if (order.sourceClass != order.targetClass) None
@@ -197,7 +195,7 @@ private final class StoreConversion(
       val partitions = new QueryPartitions(source.checkpointRootLocation, hadoopConf)
       val files = checkpointsIn(directoryOf(source)).list().dealtOut(order.version, partitions.at)
       new WholeAttempts(source, directoryOf(_).list())
-        .stateAt(order.version, store.unique, files).map(_.unique).filterNot(_ == StateId.Adopted)
+        .stateAt(order.version, None, files).map(_.unique).filterNot(_ == StateId.Adopted)
     }
 
   /** Version of the converted state in Spark's HDFS provider, whose store was empty before. */

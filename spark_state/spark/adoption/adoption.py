@@ -117,11 +117,10 @@ class ProviderAdoption:
             moves = {folder.files.relative(file["to"]): file["from"] for file in new}
             kept = {file.path for file in {*plan.checkpoint.files} - {*plan.removals}}
             moves = {path: url for path, url in moves.items() if path not in kept}
-        ids = {store["store"]["unique"]: store["unique"] for store in stores if "unique" in store}
         rows = Counter[str]()
         for store in stores:
             rows[f"operator {store['store']['operator']}"] += store["rowsRead"]
-        texts = _new_texts(plan, ids)
+        texts = _new_texts(plan)
         is_new_place = STATE_PLACE in texts and plan.checkpoint.place is None
         removed = [file.path for file in plan.removals]
         removed = [*([STATE_PLACE] if plan.leaves_store else []), *removed]
@@ -284,16 +283,9 @@ def _order(files: CheckpointFiles, plan: AdoptionPlan, scratch: str) -> dict[str
     }
 
 
-def _new_texts(plan: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
-    """The new texts of log entries, by path. The newest entry of the offset log comes last."""
+def _new_texts(plan: AdoptionPlan) -> dict[str, str]:
+    """The new texts of files, by path. The newest entry of the offset log comes last."""
     texts = {}
-    if ids:
-        assert plan.checkpoint.commit is not None
-        text = plan.checkpoint.commit.text
-        for old, new in ids.items():
-            text = text.replace(f'"{old}"', f'"{new}"')
-        if text != plan.checkpoint.commit.text:
-            texts[plan.checkpoint.commit.path] = text
     if plan.place is not None:
         texts[STATE_PLACE] = plan.place.encode().decode()
     return {**texts, **{entry.path: plan.edited(entry) for entry in plan.edits}}
