@@ -158,17 +158,15 @@ def _timestamp(given: Any) -> int:
     return given
 
 
-class _UnusableState:
-    """Placeholder for a state on the driver, where `init` may create but not use states."""
+class RefusedState:
+    """Placeholder for a state that `init` may declare but not use. `error`: makes the error from
+    the name of the operation."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, error: Callable[[str], CowstateError]) -> None:
+        self._error = error
 
     def __getattr__(self, operation: str) -> NoReturn:
-        raise UnsupportedOperationError(
-            f"init used state {self._name!r} ({operation}); there is no current key in init: "
-            "use states in handleInputRows"
-        )
+        raise self._error(operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +215,16 @@ def record_states(
         if name in states or name in operator_states:
             raise state_defined_twice(name)
 
-    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
+    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> RefusedState:
         check_name(name)
         _check_time_to_live(name, ttl_ms, time_mode)
         states[name] = replace(describe.keyed(kind, name, schemas), ttl_ms=ttl_ms)
-        return _UnusableState(name)
+        return RefusedState(
+            lambda operation: UnsupportedOperationError(
+                f"init used state {name!r} ({operation}); there is no current key in init: use "
+                "states in handleInputRows"
+            )
+        )
 
     def record_operator_state(mode: OperatorStateMode, name: Any, schemas: tuple[Any, ...]) -> Any:
         check_name(name)
