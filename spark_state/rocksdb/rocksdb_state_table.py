@@ -8,6 +8,7 @@ next epoch is sealed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,7 +18,6 @@ from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries, growth_of
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
-from spark_state.rocksdb.stored_rows import StoredRows
 
 S = TypeVar("S")
 
@@ -36,14 +36,20 @@ class _Change(NamedTuple, Generic[S]):
 
 
 class RocksDBStateTable(Generic[S]):
-    """A KeyedStateTable whose rows are in a database. `stored`: the rows at the start."""
+    """A KeyedStateTable whose rows are in a database. `family`: the column family of the rows.
+    `counts`: the number of entries of each key group, which RocksDB does not know."""
 
     def __init__(
-        self, rows: StateRowsFormat, stored: StoredRows, database: Database, current: CurrentKey
+        self,
+        rows: StateRowsFormat,
+        family: ColumnFamily,
+        counts: Counter[int],
+        database: Database,
+        current: CurrentKey,
     ) -> None:
         self.format = rows
-        self.counts = stored.counts
-        self.family = stored.family
+        self.counts = counts
+        self.family = family
         self._database = database
         self._current = current
         self._held: dict[Key, S | None] = {}  # values read from the database
