@@ -22,7 +22,7 @@ from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnap
 from spark_state.heap.due_index import Entry
 from spark_state.heap.element_maps import ElementMaps, Elements
 from spark_state.keyed_state.current_key import CurrentKey, Key
-from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer

@@ -12,8 +12,8 @@ from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot, KeptEntries
-from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.state_descriptor import StateDescriptor

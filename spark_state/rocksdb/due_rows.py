@@ -16,7 +16,7 @@ from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.keyed_state.current_key import Key
-from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.rocksdb.database import Batch, ColumnFamily
 from spark_state.rocksdb.ordered_bytes import encode_int
 from spark_state.rocksdb.row_keys import RowKeys, key_group_of, of_key_group

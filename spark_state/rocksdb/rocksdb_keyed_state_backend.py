@@ -16,8 +16,8 @@ from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.rocksdb.database import ColumnFamily, Database, ReadOnlyDatabase

@@ -16,8 +16,7 @@ import pyarrow.compute
 
 from spark_state.errors import StateValueError
 from spark_state.keyed_state.element_serializers import ListSerializer, MapSerializer, Value
-from spark_state.keyed_state.keyed_element_table import KeyedElementTable
-from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.keyed_tables import KeyedElementTable, KeyedStateTable
 from spark_state.keyed_state.state_kinds import OpenTable
 from spark_state.processor.arrow.columns import check_length, numbers_of, struct_of
 from spark_state.processor.arrow.keyed_batch import Keys, with_groups
