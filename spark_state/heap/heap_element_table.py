@@ -24,8 +24,7 @@ from spark_state.heap.element_maps import ElementMaps, Elements
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateEntries, StateSerializer
 
 E = TypeVar("E")
 V = TypeVar("V")

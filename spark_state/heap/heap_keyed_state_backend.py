@@ -15,7 +15,7 @@ from spark_state.keyed_state.full_snapshot import FullSnapshot, KeptEntries
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateSerializer
 from spark_state.state_descriptor import StateDescriptor
 
 HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]

@@ -25,8 +25,7 @@ from spark_state.heap.heap_memory import bytes_of_values
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries, growth_of
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateEntries, StateSerializer, growth_of
 
 S = TypeVar("S")
 

@@ -1,4 +1,4 @@
-"""The protocols between states and a backend: a table has the values, or the elements, of one state.
+"""The protocols between states and a backend: a table has the values or elements of one state.
 
 All methods act on the current key, see CurrentKey.
 """

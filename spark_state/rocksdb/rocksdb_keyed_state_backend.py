@@ -19,7 +19,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateSerializer
 from spark_state.rocksdb.database import ColumnFamily, Database, ReadOnlyDatabase
 from spark_state.rocksdb.due_rows import DueRows
 from spark_state.rocksdb.local_copies import DatabaseHome

@@ -20,7 +20,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.checkpointing.kept_state import Counts, RowsOfFiles, rows_of_snapshot
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.full_snapshot import KeyedStateSnapshot
 from spark_state.subtasks.epoch_request import CheckpointSettings
 from spark_state.subtasks.unnamed_files import UnnamedFiles
 

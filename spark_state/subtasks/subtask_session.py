@@ -33,7 +33,7 @@ from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from spark_state.checkpointing.fence import check_newest
 from spark_state.checkpointing.restore_plan import Restore
 from spark_state.errors import ConfigurationError, StateHostError
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.full_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import rows_by_key_group
 from spark_state.processor.input.spilled_rows import SpilledRows
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
