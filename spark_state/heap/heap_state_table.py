@@ -34,7 +34,8 @@ _Change = tuple[int, S | None, S | None]
 
 
 class HeapStateTable(Generic[S]):
-    """The maps of one state, with the changes of the current and the last sealed epoch."""
+    """The maps of one state, with the changes of the current and the last sealed epoch. See
+    BackendTable."""
 
     def __init__(
         self,
@@ -102,11 +103,9 @@ class HeapStateTable(Generic[S]):
             self._entry = None
 
     def number_of_changes(self) -> int:
-        """Return the number of keys that the current epoch changed."""
         return len(self._changes)
 
     def changes(self) -> StateEntries:
-        """Return the changes of the current epoch, with the current states."""
         changes = self._changes.values()
         return StateEntries(
             self.name,
@@ -118,15 +117,12 @@ class HeapStateTable(Generic[S]):
         )
 
     def seal(self) -> None:
-        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._end_changes()
 
     def rollback(self) -> None:
-        """Undo the changes of the current epoch."""
         self._put_back(self._end_changes())
 
     def undo_sealed(self) -> None:
-        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget_found()
         sealed, self._sealed = self._sealed, {}
@@ -147,8 +143,6 @@ class HeapStateTable(Generic[S]):
                 entries.put(key, before)
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply entries of a file to the base state. The entries cannot be undone. The current
-        epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget_found()
         map_for = self._entries.map_for
@@ -161,7 +155,6 @@ class HeapStateTable(Generic[S]):
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of entries by key group."""
         return self._entries.sizes()
 
     def memory_bytes(self, looked_at: int = FEW) -> int:

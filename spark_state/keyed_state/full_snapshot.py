@@ -85,7 +85,6 @@ class FullSnapshot:
             self.release()
 
     def release(self) -> None:
-        """Give up the entries not yet written. Safe to call again."""
         self._let_go()
 
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:

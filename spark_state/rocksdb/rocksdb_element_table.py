@@ -249,7 +249,6 @@ class RocksDBElementTable(Generic[E, V]):
         return of_key is not None and (of_key.is_cleared or element in of_key.now)
 
     def bytes_on_heap(self, looked_at: int) -> int:
-        """Estimate the bytes on the heap, see KeyedStateBackend."""
         epochs = self._of_keys, self._sealed
         return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap, looked_at) for of_keys in epochs)
 
@@ -261,11 +260,9 @@ class RocksDBElementTable(Generic[E, V]):
         self._found = None
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of elements by key group, after the last sealed epoch."""
         return self.counts
 
     def number_of_changes(self) -> int:
-        """Upper bound of the number of elements that the current epoch changed."""
         return sum(
             len(of_key.now) + (len(of_key.held) if of_key.is_cleared else 0)
             for of_key in self._of_keys.values()
@@ -285,15 +282,12 @@ class RocksDBElementTable(Generic[E, V]):
         return StateEntries(self.format.name, self.format.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
-        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._write()
 
     def rollback(self) -> None:
-        """Forget the changes of the current epoch."""
         self._forget()
 
     def undo_sealed(self) -> None:
-        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self.number_of_changes(), "an epoch is running"
         batch, sealed = Batch(), self._sealed
         self._sealed = {}
@@ -305,8 +299,6 @@ class RocksDBElementTable(Generic[E, V]):
         self._forget()
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
-        have no changes."""
         assert not self.number_of_changes(), "an epoch is running"
         self._forget()
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)

@@ -159,7 +159,6 @@ class SnapshotWriting:
         return "writing a snapshot"
 
     def write(self) -> list[Written]:
-        """Write the snapshots, durable on return, see Writing."""
         try:
             return [self._write(of_range) for of_range in self.ranges]
         finally:
@@ -171,6 +170,5 @@ class SnapshotWriting:
         return Written(of_range.key_groups, files, rows)
 
     def release(self) -> None:
-        """Give up the data of snapshots not yet written, see Writing."""
         for of_range in self.ranges:
             of_range.release()
