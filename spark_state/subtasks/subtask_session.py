@@ -149,7 +149,9 @@ class SubtaskSession:
                 on_error.callback(processed.output.close)
                 running.unnamed = unnamed = UnnamedFiles(attempt, self._maintenance.clock)
                 written = self._write(processed, taken_over)
-                report = self._report(written)
+                report = written.report(
+                    self.state.backend, self._last_publish_ms, self.snapshots.failed
+                )
                 barrier = self._publish(written, report, unnamed)
             self._seal(barrier)
             self._after_barrier(attempt, barrier)
@@ -243,9 +245,6 @@ class SubtaskSession:
                 handles = (*handles, changelog)
             operator_state = self.operator_state.written(attempt)
         return WrittenEpoch(processed, changes, handles, operator_state)
-
-    def _report(self, written: WrittenEpoch) -> EpochReport:
-        return written.report(self.state.backend, self._last_publish_ms, self.snapshots.failed)
 
     def _publish(
         self, written: WrittenEpoch, report: EpochReport, unnamed: UnnamedFiles
