@@ -110,7 +110,8 @@ def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -
     processor = replace(host.spec.processor, pickled_processor=dumps(dies(how)()))
     host.spec = replace(host.spec, processor=processor, max_memory_mb=256)
     connection: socket.socket = connect(executor, 0, 600)
-    with pytest.raises(StateHostError, match="died in epoch 0") as caught:
+    of_store = rf"died in epoch 0 .*{folder}/query/totals"
+    with pytest.raises(StateHostError, match=of_store) as caught:
         [*run_epoch(connection, host.request(0, 1), iter(table_of([("a", 1)], 8).to_batches()))]
     return str(caught.value)
 
