@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,7 @@ def dies(how: Callable[[], Any]) -> type[RunningTotals]:
     class Dying(RunningTotals):
         def init(self, handle: Any) -> None:
             how()
+            time.sleep(60)  # another thread may get the signal, a little later
 
     return Dying
 
