@@ -115,41 +115,22 @@ def _decimal_codec(value_type: Any) -> Codec:
     return Codec(_from(Decimal, convert))
 
 
-def _number_as(value_type: pa.DataType, value: Any) -> Any:
-    """Convert a whole number of days or microseconds to a time, as Arrow does."""
-    return pa.array([_whole(value)], value_type)[0].as_py()
-
-
-def _date(value: Any) -> datetime.date:
-    if isinstance(value, datetime.date):
-        return date_of(value)
-    day: datetime.date = _number_as(pa.date32(), value)
-    return day
-
-
-def _aware(value: Any) -> datetime.datetime:
-    if isinstance(value, datetime.datetime):
-        return value
-    moment: datetime.datetime = _number_as(pa.timestamp("us", "UTC"), value)
-    return moment
-
-
-def _naive(value: Any) -> datetime.datetime:
-    if isinstance(value, datetime.datetime):
-        return naive_of(value)
-    moment: datetime.datetime = _number_as(pa.timestamp("us"), value)
-    return moment
-
-
-def _duration(value: Any) -> datetime.timedelta:
-    if isinstance(value, datetime.timedelta):
-        return value
-    duration: datetime.timedelta = _number_as(pa.duration("us"), value)
-    return duration
-
-
 def _codec(own: type, convert: Convert, is_exact: bool = True) -> Codec:
     return Codec(_from(own, convert), exact=own if is_exact else None)
+
+
+def _time_codec(
+    own: type, value_type: pa.DataType, convert: Convert | None = None, is_exact: bool = True
+) -> Codec:
+    """Make a codec for times, as `_codec`, that converts a whole number of days or microseconds to
+    `value_type`, as Arrow does. `convert`: None to take times as they are."""
+
+    def convert_any(value: Any) -> Any:
+        if isinstance(value, own):
+            return value if convert is None else convert(value)
+        return pa.array([_whole(value)], value_type)[0].as_py()
+
+    return _codec(own, convert_any, is_exact)
 
 
 _CODECS: list[tuple[Callable[[Any], bool], Codec]] = [
@@ -160,13 +141,11 @@ _CODECS: list[tuple[Callable[[Any], bool], Codec]] = [
     (pa.types.is_large_string, _codec(str, _string)),
     (pa.types.is_binary, _codec(bytes, bytes_of)),
     (pa.types.is_large_binary, _codec(bytes, bytes_of)),
-    (pa.types.is_date32, _codec(datetime.date, _date)),
-    (pa.types.is_duration, _codec(datetime.timedelta, _duration)),
+    (pa.types.is_date32, _time_codec(datetime.date, pa.date32(), date_of)),
+    (pa.types.is_duration, _time_codec(datetime.timedelta, pa.duration("us"))),
 ]
-_AWARE = _codec(datetime.datetime, _aware)
-_NAIVE = _codec(datetime.datetime, _naive, is_exact=False)
-
-
+_AWARE = _time_codec(datetime.datetime, pa.timestamp("us", "UTC"))
+_NAIVE = _time_codec(datetime.datetime, pa.timestamp("us"), naive_of, is_exact=False)
 _SCALARS = ScalarCodecs(_integer_codec, _decimal_codec, _NAIVE, _AWARE, _CODECS)
 
 

@@ -75,9 +75,6 @@ class CopyOnWriteStateTableSnapshot(Generic[K, S]):
     def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, S]]) -> None:
         self._snapshots = snapshots
 
-    def __len__(self) -> int:
-        return sum(map(len, self._snapshots.values()))
-
     def of_key_group(self, key_group: int) -> CopyOnWriteStateMapSnapshot[K, S] | None:
         """Return the snapshot of a key group's map, None if the key group had no map."""
         return self._snapshots.get(key_group)

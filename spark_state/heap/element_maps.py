@@ -24,7 +24,7 @@ from spark_state.heap.due_index import DueIndex
 from spark_state.heap.heap_memory import bytes_of_elements
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import Key
-from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_tables import DueTime
 
 E = TypeVar("E")
 V = TypeVar("V")

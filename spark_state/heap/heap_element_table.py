@@ -22,10 +22,9 @@ from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnap
 from spark_state.heap.due_index import Entry
 from spark_state.heap.element_maps import ElementMaps, Elements
 from spark_state.keyed_state.current_key import CurrentKey, Key
-from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateEntries, StateSerializer
 
 E = TypeVar("E")
 V = TypeVar("V")
@@ -79,7 +78,7 @@ class _KeyBefore(Generic[E, V]):
 class HeapElementTable(Generic[E, V]):
     """The elements of one state, with the changes of the current and the last sealed epoch.
     `serializer` converts the rows of files, (element, value) or None, see StateEntries. `due_time`
-    returns the due time of an element; None if elements never become due."""
+    returns the due time of an element; None if elements never become due. See BackendTable."""
 
     def __init__(
         self,
@@ -164,7 +163,6 @@ class HeapElementTable(Generic[E, V]):
         return self._maps.due.due(until_ms)
 
     def number_of_changes(self) -> int:
-        """Upper bound of the number of elements that the current epoch changed."""
         return sum(before.changed() for before in self._before.values())
 
     def changes(self) -> StateEntries:
@@ -182,15 +180,12 @@ class HeapElementTable(Generic[E, V]):
         return StateEntries(self.name, self.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
-        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._end_changes()
 
     def rollback(self) -> None:
-        """Undo the changes of the current epoch."""
         self._put_back(self._end_changes())
 
     def undo_sealed(self) -> None:
-        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._before, "an epoch is running"
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
@@ -215,8 +210,6 @@ class HeapElementTable(Generic[E, V]):
                     maps.put(key, key_group, element, value)
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
-        have no changes."""
         assert not self._before, "an epoch is running"
         maps = self._maps
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
@@ -230,7 +223,6 @@ class HeapElementTable(Generic[E, V]):
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of elements by key group."""
         return self._maps.sizes
 
     def memory_bytes(self, looked_at: int = FEW) -> int:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.heap_element_table import HeapElementTable
-from spark_state.heap.heap_snapshot import HeapTable, heap_snapshot
 from spark_state.heap.heap_state_table import HeapStateTable
-from spark_state.keyed_state.full_snapshot import FullSnapshot
-from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.current_key import Key
+from spark_state.keyed_state.full_snapshot import FullSnapshot, KeptEntries
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateSerializer
 from spark_state.state_descriptor import StateDescriptor
+
+HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]
 
 
 class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
-    """A backend on the heap. Commit, rollback and undo cost O(changes); a snapshot copies no
-    entry."""
+    """A backend on the heap. Commit, rollback and undo cost O(changes); a snapshot copies no entry,
+    only the bucket arrays."""
 
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
@@ -45,9 +50,33 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
 
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups
-        return heap_snapshot(self._key_columns, self._tables, wanted)
+        taken = [(table, table.snapshot(wanted)) for table in self._tables]
+        states = [
+            KeptEntries(table.name, table.serializer, partial(_rows, table, snapshot))
+            for table, snapshot in taken
+        ]
+
+        def let_go() -> None:
+            for _, snapshot in taken:
+                snapshot.release_all()
+
+        return FullSnapshot(self._key_columns, states, wanted, let_go)
 
     def check_invariants(self) -> None:
         """Assert the invariants of every table."""
         for table in self._tables:
             table.check_invariants()
+
+
+def _rows(
+    table: HeapTable, snapshot: CopyOnWriteStateTableSnapshot[Key, Any], key_group: int
+) -> Iterator[tuple[Key, Any]]:
+    """Yield the file rows of a key group, each with the key, see RowsOfKeyGroup. The snapshot of
+    the key group is released when all rows have been read."""
+    entries = snapshot.of_key_group(key_group)
+    if entries is None:
+        return
+    for key, state in entries:
+        for row in table.rows_of(state):
+            yield key, row
+    entries.release()

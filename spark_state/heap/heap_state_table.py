@@ -25,8 +25,7 @@ from spark_state.heap.heap_memory import bytes_of_values
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries, growth_of
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateEntries, StateSerializer, growth_of
 
 S = TypeVar("S")
 
@@ -35,7 +34,8 @@ _Change = tuple[int, S | None, S | None]
 
 
 class HeapStateTable(Generic[S]):
-    """The maps of one state, with the changes of the current and the last sealed epoch."""
+    """The maps of one state, with the changes of the current and the last sealed epoch. See
+    BackendTable."""
 
     def __init__(
         self,
@@ -103,11 +103,9 @@ class HeapStateTable(Generic[S]):
             self._entry = None
 
     def number_of_changes(self) -> int:
-        """Return the number of keys that the current epoch changed."""
         return len(self._changes)
 
     def changes(self) -> StateEntries:
-        """Return the changes of the current epoch, with the current states."""
         changes = self._changes.values()
         return StateEntries(
             self.name,
@@ -119,15 +117,12 @@ class HeapStateTable(Generic[S]):
         )
 
     def seal(self) -> None:
-        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._end_changes()
 
     def rollback(self) -> None:
-        """Undo the changes of the current epoch."""
         self._put_back(self._end_changes())
 
     def undo_sealed(self) -> None:
-        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget_found()
         sealed, self._sealed = self._sealed, {}
@@ -148,8 +143,6 @@ class HeapStateTable(Generic[S]):
                 entries.put(key, before)
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply entries of a file to the base state. The entries cannot be undone. The current
-        epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget_found()
         map_for = self._entries.map_for
@@ -162,7 +155,6 @@ class HeapStateTable(Generic[S]):
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of entries by key group."""
         return self._entries.sizes()
 
     def memory_bytes(self, looked_at: int = FEW) -> int:

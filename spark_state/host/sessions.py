@@ -60,7 +60,8 @@ class Sessions:
         Raises FencedError for an older run (I9), and the errors of opening the store.
         """
         with self._lock:
-            held = self._held.setdefault(request.store_url, self._new_store())
+            new = _HeldStore(self._maintenance, self._backends)
+            held = self._held.setdefault(request.store_url, new)
             held.users += 1
         try:
             session = held.subtask(request)
@@ -149,9 +150,6 @@ class Sessions:
     def remove_local_files(self) -> None:
         """Remove this process's files from the local disk. No subtask may be used afterwards."""
         self._backends.close()
-
-    def _new_store(self) -> _HeldStore:
-        return _HeldStore(self._maintenance, self._backends)
 
 
 class _HeldStore:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from checkpoint_store.files.element_columns import EXPIRES
 from spark_state.keyed_state.element_serializers import ElementSerializer, Value
-from spark_state.keyed_state.keyed_element_table import KeyedElementTable
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.keyed_tables import KeyedElementTable
+from spark_state.keyed_state.state_rows import StateSerializer
 
 E = TypeVar("E")
 Expiring = tuple[Value, int]

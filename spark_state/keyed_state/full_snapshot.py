@@ -1,4 +1,5 @@
-"""A snapshot of a backend, or of some key groups, as files that every backend can read.
+"""Snapshots of a backend, or of some key groups; FullSnapshot writes files that every backend can
+read.
 
 Each backend has its own way to keep the entries of one moment during later changes. `write`,
 usually in a background thread, reads key group by key group and gives up each key group after the
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -20,8 +21,7 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.state_rows import StateEntries, to_table
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateEntries, StateSerializer, to_table
 
 ROWS_OF_FILE = 1 << 20
 # Number of entries that are Python objects at once and become Arrow together. A table for each of
@@ -40,6 +40,20 @@ class KeptEntries:
     name: str
     serializer: StateSerializer[Any]
     rows: RowsOfKeyGroup
+
+
+class KeyedStateSnapshot(Protocol):
+    """The entries of all states in `key_groups` at one moment. Another thread may write the
+    snapshot."""
+
+    key_groups: KeyGroupRange
+
+    def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
+        """Write the snapshot, and release the snapshot. Call once. Returns the files, which
+        together have all entries."""
+
+    def release(self) -> None:
+        """Give up all data not yet written. Safe to call again."""
 
 
 class FullSnapshot:
@@ -71,7 +85,6 @@ class FullSnapshot:
             self.release()
 
     def release(self) -> None:
-        """Give up the entries not yet written. Safe to call again."""
         self._let_go()
 
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:

@@ -26,15 +26,19 @@ from spark_state.codecs.codec import Forms
 from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.expiring_tables import EpochClock
-from spark_state.keyed_state.full_snapshot import FullSnapshot
+from spark_state.keyed_state.full_snapshot import FullSnapshot, KeyedStateSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_element_table import DueTime
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_kinds import OpenTable, State, form_of, state_of_key
-from spark_state.keyed_state.state_rows import StateEntries, from_batch, state_columns, to_table
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import (
+    StateEntries,
+    StateSerializer,
+    from_batch,
+    state_columns,
+    to_table,
+)
 from spark_state.keyed_state.timers import Timers
 from spark_state.state_descriptor import StateDescriptor
 

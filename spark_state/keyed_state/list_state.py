@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spark_state.keyed_state.element_serializers import ListSerializer, Value
-from spark_state.keyed_state.keyed_element_table import KeyedElementTable
+from spark_state.keyed_state.keyed_tables import KeyedElementTable
 
 
 class ListState:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_state.keyed_state.element_serializers import MapSerializer, Value
-from spark_state.keyed_state.keyed_element_table import KeyedElementTable
+from spark_state.keyed_state.keyed_tables import KeyedElementTable
 
 
 class MapState:

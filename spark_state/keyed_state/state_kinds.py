@@ -29,10 +29,10 @@ from spark_state.keyed_state.expiring_tables import (
     ExpiringValues,
     expiry_of,
 )
-from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.serializers import StructSerializer

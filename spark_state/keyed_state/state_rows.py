@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +43,28 @@ from checkpoint_store.files.state_file import (
 from spark_state.errors import StateMigrationError
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns, StoredKeys, leaf_columns
-from spark_state.keyed_state.state_serializer import StateSerializer
+
+S = TypeVar("S")
 
 RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
+
+
+class StateSerializer(Protocol[S]):
+    """A converter of the states of one table to files and back, for states of any kind.
+    `struct_type`: the Arrow struct of the state's column, with fields nullable or not."""
+
+    @property
+    def struct_type(self) -> pa.StructType: ...
+
+    def deletes(self, states: Sequence[S | None]) -> list[bool]:
+        """Return for each state True if the state is a deletion."""
+
+    def to_arrow(self, states: Sequence[S | None]) -> pa.StructArray:
+        """Return states (None = null) as one array of `struct_type`, with nullable fields. Raises
+        StateValueError naming the field."""
+
+    def from_arrow(self, array: Any) -> list[S | None]:
+        """Return the states of an array, the inverse of `to_arrow`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ registers and fires no timer.
 
 from __future__ import annotations
 
-from spark_state.keyed_state.keyed_element_table import KeyedElementTable
+from spark_state.keyed_state.keyed_tables import KeyedElementTable
 
 
 class Timers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from spark_state.keyed_state.element_serializers import Value
-from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.keyed_tables import KeyedStateTable
 from spark_state.serializers import StructSerializer
 
 

@@ -17,13 +17,30 @@ from spark_state.errors import OutputRowError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
-from spark_state.processor.input.epoch_inputs import KEYED_ROWS, RowsByKey
+from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, KEYED_ROWS, RowsByKey
 from spark_state.processor.input.key_grouping import KeyedInput
 from spark_state.processor.row_form import RowForm
-from spark_state.processor.running_call import RunningCall
 
 KEYS_PER_CHECK = 256
 KEYS_AHEAD = 16 * KEYS_PER_CHECK
+
+
+@dataclass(slots=True)
+class RunningCall:
+    """The processor's method that runs now, for the threads that wait for the result. `method`:
+    None between methods. `has_key`: True if the call is for the backend's current key. A step sets
+    both values once for all keys, so a call for a single key costs nothing more."""
+
+    method: str | None = None
+    has_key: bool = False
+
+    def begin(self, method: str, *, has_key: bool = False) -> None:
+        """Note that calls of `method` begin."""
+        self.method, self.has_key = method, has_key
+
+    def end(self) -> None:
+        """Note that the calls have ended."""
+        self.method, self.has_key = None, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +67,34 @@ class EpochRun:
 Step = Callable[[EpochRun], Iterator[Any]]
 """Function that yields the processor's output, in the run's form of rows. Can be pickled. A step
 begins after the caller has taken the output of the step before."""
+
+
+def handle_initial_state(run: EpochRun) -> Iterator[Any]:
+    """Call `handleInitialState(key, initialState, timerValues)` in the order of the keys, for each
+    row of the initial state, or for each DataFrame of a key in the pandas form. Yields nothing.
+
+    Only the first epoch has initial rows, also when the first epoch runs again. Spark's own
+    operator makes the call right before the rows of the same key. The result is the same, because
+    states and timers belong to a key.
+    """
+    initial = run.inputs[INITIAL_ROWS]
+    for keyed in initial.by_key(run.key_columns):
+        _handle_initial_rows(run, keyed, initial.layout.row_names)
+    return iter(())
+
+
+def _handle_initial_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> None:
+    rows_by_key = run.row_form.rows_by_key(keyed, names)
+    handle_state, timer_values = run.processor.handleInitialState, run.timer_values
+    shown_keys = run.key_columns.all_shown(keyed.keys)
+    run.call.begin("handleInitialState", has_key=True)
+    keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
+    for number, (key, key_group, shown_key, rows) in enumerate(keys):
+        if not number % KEYS_PER_CHECK:
+            run.check()
+        run.backend.set_current_key(key, key_group)
+        for row in rows:
+            handle_state(shown_key, row, timer_values)
 
 
 def handle_input_rows(run: EpochRun) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
 from spark_state.keyed_state.timers import Timers
@@ -27,6 +27,7 @@ from spark_state.processor.condition_errors import (
     ttl_not_positive,
 )
 from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.schemas import ParsedSchemas
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 Declare = Callable[[StateKind, str, tuple[Any, ...], int | None], Any]
@@ -158,17 +159,15 @@ def _timestamp(given: Any) -> int:
     return given
 
 
-class _UnusableState:
-    """Placeholder for a state on the driver, where `init` may create but not use states."""
+class RefusedState:
+    """Placeholder for a state that `init` may declare but not use. `error`: makes the error from
+    the name of the operation."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, error: Callable[[str], CowstateError]) -> None:
+        self._error = error
 
     def __getattr__(self, operation: str) -> NoReturn:
-        raise UnsupportedOperationError(
-            f"init used state {self._name!r} ({operation}); there is no current key in init: "
-            "use states in handleInputRows"
-        )
+        raise self._error(operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +180,9 @@ class DeclaredStates:
     deleted: tuple[StateDescriptor, ...] = ()
 
 
-class Describe(Protocol):
-    """Parser for the schemas of states."""
-
-    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        """Return the descriptor of a state of keys."""
-
-    def operator(
-        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
-    ) -> OperatorStateMetaInfo:
-        """Return the description of an operator state."""
-
-
 def record_states(
     processor: Any,
-    describe: Describe,
+    parsed: ParsedSchemas,
     time_mode: str = "None",
     handle_type: type[DeclaringHandle] = ProcessorHandle,
 ) -> DeclaredStates:
@@ -217,15 +204,20 @@ def record_states(
         if name in states or name in operator_states:
             raise state_defined_twice(name)
 
-    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
+    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> RefusedState:
         check_name(name)
         _check_time_to_live(name, ttl_ms, time_mode)
-        states[name] = replace(describe.keyed(kind, name, schemas), ttl_ms=ttl_ms)
-        return _UnusableState(name)
+        states[name] = replace(parsed.keyed(kind, name, schemas), ttl_ms=ttl_ms)
+        return RefusedState(
+            lambda operation: UnsupportedOperationError(
+                f"init used state {name!r} ({operation}); there is no current key in init: use "
+                "states in handleInputRows"
+            )
+        )
 
     def record_operator_state(mode: OperatorStateMode, name: Any, schemas: tuple[Any, ...]) -> Any:
         check_name(name)
-        operator_states[name] = describe.operator(mode, name, schemas)
+        operator_states[name] = parsed.operator(mode, name, schemas)
         return empty.declare(operator_states[name])
 
     def drop(name: Any) -> None:

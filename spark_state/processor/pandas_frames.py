@@ -70,7 +70,6 @@ class PandasFrames:
     output_name = "DataFrames"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over the rows of each key, see RowForm."""
         limit = self.frame_size.rows_of(keyed.rows)
         for part in blocks(keyed, self.frame_size):
             if part.rows.num_rows > limit:
@@ -102,11 +101,9 @@ class PandasFrames:
         return frame
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """Return the processor's output for a key, see RowForm."""
         return (KeyedFrame(key, frame) for frame in output)
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Convert the output to record batches, see RowForm."""
         converter = _OutputFrames(self, schema)
         for emitted in output:
             converter.add(*(emitted if isinstance(emitted, KeyedFrame) else ((), emitted)))

@@ -24,9 +24,8 @@ from spark_state.processor.arrow.arrow_steps import (
 )
 from spark_state.processor.arrow.arrow_tables import ArrowTables
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.epoch_steps import Step, handle_input_rows
+from spark_state.processor.epoch_steps import Step, handle_initial_state, handle_input_rows
 from spark_state.processor.handles import DeclaringHandle, ProcessorHandle
-from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.processor.row_form import RowForm, SparkRows
 from spark_state.processor.serving_handles import Serve, serve_by_key
 from spark_state.processor.timed_steps import DUE_TIMERS, FireTimers, FireTimersOf, remove_expired

@@ -22,7 +22,7 @@ from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-from spark_state.processor.epoch_steps import EpochRun, Step
+from spark_state.processor.epoch_steps import EpochRun, RunningCall, Step
 from spark_state.processor.input.epoch_inputs import EpochInputs, RowsByKey
 from spark_state.processor.input.epoch_time import EpochTime, ShownTime
 from spark_state.processor.input.event_times import EventTimes, check_emitted
@@ -30,7 +30,6 @@ from spark_state.processor.module_sources import ModuleSource, load_processor
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.running_call import RunningCall
 from spark_state.processor.serving_handles import Serve
 from spark_state.state_descriptor import StateDescriptor
 

@@ -48,12 +48,11 @@ class RowForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:
-    """`pyspark.sql.Row`s, for input and output."""
+    """`pyspark.sql.Row`s, for input and output. See RowForm."""
 
     output_name = "Rows"
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """Yield an iterator over the rows of each key, see RowForm."""
         all_rows = rows_of(keyed.rows, row_type(names))
         for count in keyed.counts:
             if count <= _FEW_ROWS:
@@ -64,11 +63,9 @@ class SparkRows:
                 deque(rows, maxlen=0)
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """Return the processor's output for a key, see RowForm."""
         return output
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Convert the output to record batches, see RowForm."""
         encoder = OutputEncoder(schema)
         while rows := list(islice(output, _ROWS_AT_ONCE)):
             encoder.add(rows)

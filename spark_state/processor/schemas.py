@@ -86,18 +86,19 @@ def fields_text(fields: Sequence[StructField]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchemas:
-    """Parser for the schemas of states, see Describe. `parse(schema, owner)`: parses a StructType
-    or DDL text."""
+    """Parser for the schemas of states. `parse(schema, owner)`: parses a StructType or DDL text."""
 
     parse: Callable[[Any, str], StructType]
 
     def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        """Return the descriptor of a state of keys."""
         parsed = [self.parse(schema, f"state {name!r}") for schema in schemas]
         return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
     def operator(
         self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
     ) -> OperatorStateMetaInfo:
+        """Return the description of an operator state."""
         parsed = [self.parse(schema, f"operator state {name!r}") for schema in schemas]
         return operator_state_meta_info(mode, name, parsed)
 

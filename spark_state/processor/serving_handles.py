@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from spark_state.errors import ConfigurationError
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMode
 from spark_state.processor.condition_errors import deleted_state, timer_without_time
-from spark_state.processor.handles import DeclaringHandle, NoTimers, ProcessorHandle
+from spark_state.processor.handles import (
+    DeclaringHandle,
+    NoTimers,
+    ProcessorHandle,
+    RefusedState,
+)
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 WITHOUT_TIME = NoTimers(timer_without_time)
@@ -21,31 +27,6 @@ Serve = Callable[
 ]
 """Makes the handle of an epoch, from a backend, the states of keys, the operator states, and a
 function that deletes a state by name. Can be pickled."""
-
-
-class _UndeclaredState:
-    """Placeholder for a state that was not recorded in the plan of the query: `init` deletes the
-    state, or declares other states than in the plan.
-
-    `recorded`: the recorded states. `dropped`: the states that `init` has deleted.
-    """
-
-    def __init__(
-        self, kind: StateKind, name: str, recorded: Collection[str], dropped: Collection[str]
-    ) -> None:
-        self._kind = kind
-        self._name = name
-        self._recorded = recorded
-        self._dropped = dropped
-
-    def __getattr__(self, operation: str) -> NoReturn:
-        if self._name in self._dropped:
-            raise deleted_state(self._kind, self._name, operation)
-        raise ConfigurationError(
-            f"{self._kind} state {self._name!r} was not declared when the query was planned "
-            f"(declared: {', '.join(sorted(self._recorded)) or 'none'}); init must declare the "
-            "same states always"
-        )
 
 
 def serving_handle(
@@ -61,9 +42,18 @@ def serving_handle(
     timers = [state for kind, state in by_name.values() if kind == "timers"]
     dropped: set[str] = set()
 
+    def unrecorded(kind: StateKind, name: str, operation: str) -> ConfigurationError:
+        if name in dropped:
+            return deleted_state(kind, name, operation)
+        return ConfigurationError(
+            f"{kind} state {name!r} was not declared when the query was planned "
+            f"(declared: {', '.join(sorted(by_name)) or 'none'}); init must declare the same "
+            "states always"
+        )
+
     def look_up(kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None) -> Any:
         if name not in by_name:
-            return _UndeclaredState(kind, name, by_name, dropped)
+            return RefusedState(partial(unrecorded, kind, name))
         if by_name[name][0] != kind:
             raise ConfigurationError(
                 f"state {name!r} was no {kind} state when the query was planned; init must declare "

@@ -52,16 +52,6 @@ class FireTimers:
             timers.delete(timer.time_ms)
 
 
-def processing_time(timer_values: TimerValues) -> int:
-    """Return the time up to which timers are due in time mode "ProcessingTime"."""
-    return timer_values.getCurrentProcessingTimeInMs()
-
-
-def event_time(timer_values: TimerValues) -> int:
-    """Return the time up to which timers are due in time mode "EventTime"."""
-    return timer_values.getCurrentWatermarkInMs()
-
-
 def remove_expired(run: EpochRun) -> Iterator[Any]:
     """Remove expired values, in a step: as many as the epoch's changes allow (I7).
 
@@ -79,8 +69,8 @@ FireTimersOf = Callable[[str, UntilMs], Step]
 """Makes the step that fires the timers of a state, up to a time."""
 
 DUE_TIMERS: Mapping[str, tuple[str, UntilMs]] = {
-    "ProcessingTime": (PROCESSING_TIMERS, processing_time),
-    "EventTime": (EVENT_TIMERS, event_time),
+    "ProcessingTime": (PROCESSING_TIMERS, TimerValues.getCurrentProcessingTimeInMs),
+    "EventTime": (EVENT_TIMERS, TimerValues.getCurrentWatermarkInMs),
 }
 """For each time mode with timers: the state with the timers, and the time up to which timers are
 due."""

@@ -18,7 +18,6 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -51,21 +50,6 @@ def restored_backend(
     return databases.backend(new), databases.rest
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredDatabase:
-    """A database in a store. `handle`: the handle that names the database."""
-
-    handle: StateHandle
-    restored: RestoredDatabase
-
-    def score(self) -> float:
-        """Rate the database as the start of a restore: the number of wanted key groups, times the
-        square of their share of the database's key groups. The share matters, because rows of
-        unwanted key groups stay in the files for a time."""
-        wanted = sum(map(len, self.restored.key_groups))
-        return wanted * (wanted / len(self.restored.contents.key_groups)) ** 2
-
-
 class DatabaseRestore:
     """The restore of a backend whose database lives in `home`. `rest`: the files still to be
     applied to the backend."""
@@ -74,11 +58,11 @@ class DatabaseRestore:
         self._restore = restore
         self._folder = home.folder
         self._copies = home.copies
-        self._databases = sorted(self._fitting(), key=_StoredDatabase.score, reverse=True)
+        self._databases = sorted(self._fitting(), key=RestoredDatabase.score, reverse=True)
         names = {database.handle.name for database in self._databases}
         self.rest = tuple(handle for handle in restore.handles if handle.name not in names)
 
-    def _fitting(self) -> Iterator[_StoredDatabase]:
+    def _fitting(self) -> Iterator[RestoredDatabase]:
         """Yield the databases whose rows have the format of this release."""
         pieces: dict[str, list[StateHandle]] = {}
         for handle in self._restore.handles:
@@ -89,13 +73,13 @@ class DatabaseRestore:
             held = [s.descriptor for s in self._restore.states if s.since <= handle.epoch]
             if has_same_rows(contents, held):
                 key_groups = [piece.key_groups for piece in (handle, *others)]
-                restored = RestoredDatabase(
+                yield RestoredDatabase(
+                    handle,
                     contents,
                     tuple(sorted(key_groups, key=_start_of)),
                     frozenset(descriptor.name for descriptor in held),
                     tables_of(handle, contents),
                 )
-                yield _StoredDatabase(handle, restored)
 
     def backend(self, new: NewBackend) -> RocksDBKeyedStateBackend:
         """Return the backend, with all states registered and all entries of the databases. Raises
@@ -105,8 +89,8 @@ class DatabaseRestore:
             if base is not None:
                 files = self._fetch(base, files_below(self._folder))
                 if self._copies is not None:
-                    self._copies.keep(files, base.restored.tables)
-            backend = new(None if base is None else base.restored)
+                    self._copies.keep(files, base.tables)
+            backend = new(base)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -143,13 +127,13 @@ class DatabaseRestore:
                 assert fetching is not None
                 files = fetching.result()
                 fetching = begin(number) if number < len(others) else None
-                yield other.restored, files
+                yield other, files
 
-    def _fetch(self, database: _StoredDatabase, files: Path) -> Path:
+    def _fetch(self, database: RestoredDatabase, files: Path) -> Path:
         try:
             self._restore.source.fetch(
                 database.handle,
-                database.restored.contents,
+                database.contents,
                 files,
                 no_local_copy if self._copies is None else self._copies.find,
             )

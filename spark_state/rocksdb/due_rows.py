@@ -16,6 +16,7 @@ from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.keyed_state.current_key import Key
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.rocksdb.database import Batch, ColumnFamily
 from spark_state.rocksdb.ordered_bytes import encode_int
 from spark_state.rocksdb.row_keys import RowKeys, key_group_of, of_key_group
@@ -29,12 +30,18 @@ _FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 
 class DueRows:
     """The due times of one state, in a column family. `is_new`: True if the column family is
-    empty."""
+    empty. `due_time`: returns the due time of an element."""
 
     def __init__(
-        self, key_groups: KeyGroupRange, keys: RowKeys, family: ColumnFamily, is_new: bool
+        self,
+        key_groups: KeyGroupRange,
+        keys: RowKeys,
+        family: ColumnFamily,
+        is_new: bool,
+        due_time: DueTime,
     ) -> None:
         self.family = family
+        self.due_time = due_time
         self._keys = keys
         self._earliest = dict.fromkeys(key_groups, _LAST_MS if is_new else _FIRST_MS)
 

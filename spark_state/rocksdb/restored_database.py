@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import FilePart
+from checkpoint_store.files.state_handle import FilePart, StateHandle
 from spark_state.rocksdb.database import Range
 from spark_state.rocksdb.row_keys import of_key_group
 from spark_state.state_descriptor import StateDescriptor
@@ -22,16 +22,25 @@ rows in another format has another number."""
 class RestoredDatabase:
     """A database from a store, and the part that a restore uses.
 
+    - `handle`: a handle that names the database.
     - `contents`: the description of the whole database.
     - `key_groups`: the key groups that the restore uses, in order.
     - `states`: the names of the states that the restore uses.
     - `tables`: the files in the store, by local name.
     """
 
+    handle: StateHandle
     contents: DatabaseContents
     key_groups: tuple[KeyGroupRange, ...]
     states: frozenset[str]
     tables: dict[str, FilePart]
+
+    def score(self) -> float:
+        """Rate the database as the start of a restore: the number of wanted key groups, times the
+        square of their share of the database's key groups. The share matters, because rows of
+        unwanted key groups stay in the files for a time."""
+        wanted = sum(map(len, self.key_groups))
+        return wanted * (wanted / len(self.contents.key_groups)) ** 2
 
     def state(self, descriptor: StateDescriptor) -> DatabaseState | None:
         """Return the database's description of a state; None if the database lacks the state, or if

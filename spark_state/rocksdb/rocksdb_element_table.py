@@ -16,22 +16,20 @@ sealed.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from sys import getsizeof
 from typing import Any, Generic, TypeVar
 
-from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.current_key import CurrentKey, Key
-from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, range_end
 from spark_state.rocksdb.due_rows import Due, DueRows
 from spark_state.rocksdb.ordered_bytes import encode_int
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
-from spark_state.rocksdb.stored_rows import StoredRows
 
 E = TypeVar("E")
 V = TypeVar("V")
@@ -82,27 +80,24 @@ class _OfKey(Generic[E, V]):
 
 
 class RocksDBElementTable(Generic[E, V]):
-    """A KeyedElementTable whose rows are in a database. `stored`: the rows at the start, with due
-    times if elements become due."""
+    """A KeyedElementTable whose rows are in a database, see RocksDBStateTable. `due`: the due
+    times, None if elements never become due."""
 
     def __init__(
         self,
         rows: StateRowsFormat,
-        stored: StoredRows,
-        key_groups: KeyGroupRange,
+        family: ColumnFamily,
+        counts: Counter[int],
         database: Database,
         current: CurrentKey,
-        due_time: DueTime | None = None,
+        due: DueRows | None,
     ) -> None:
         self.format = rows
-        self.counts = stored.counts
-        self.family = stored.family
+        self.counts = counts
+        self.family = family
         self._database = database
         self._current = current
-        self._due_time = due_time
-        self._due = None
-        if stored.due_family is not None:
-            self._due = DueRows(key_groups, rows.keys, stored.due_family, not stored.counts)
+        self._due = due
         self._of_keys: dict[Key, _OfKey[E, V]] = {}
         self._sealed: dict[Key, _OfKey[E, V]] = {}
         self._found: _OfKey[E, V] | None = None
@@ -232,31 +227,28 @@ class RocksDBElementTable(Generic[E, V]):
         """Return the earliest due time in milliseconds since 1970, None if no element becomes
         due."""
         assert self._due is not None, "nothing is ever due"
-        earliest = min((due[0] for due in self._due_changed()), default=None)
+        earliest = min((due[0] for due in self._due_changed(self._due)), default=None)
         return self._due.next_ms(earliest, self._has_changed)
 
     def due(self, until_ms: int) -> Iterator[Due]:
         """Yield the elements due at `until_ms` or before, the earliest first."""
         assert self._due is not None, "nothing is ever due"
-        changed = [due for due in self._due_changed() if due[0] <= until_ms]
+        changed = [due for due in self._due_changed(self._due) if due[0] <= until_ms]
         unchanged = self._due.due(until_ms, self._has_changed)
         return heapq.merge(unchanged, sorted(changed, key=_time_of), key=_time_of)
 
-    def _due_changed(self) -> Iterator[Due]:
+    def _due_changed(self, rows: DueRows) -> Iterator[Due]:
         """Yield the due times of the elements that the current epoch has put."""
-        assert self._due_time is not None
         for of_key in self._of_keys.values():
             for element, value in of_key.now.items():
                 if value is not None:
-                    due_ms = self._due_time(element, value)
-                    yield due_ms, (of_key.key_group, of_key.key, element)
+                    yield rows.due_time(element, value), (of_key.key_group, of_key.key, element)
 
     def _has_changed(self, key: Key, element: E) -> bool:
         of_key = self._of_keys.get(key)
         return of_key is not None and (of_key.is_cleared or element in of_key.now)
 
     def bytes_on_heap(self, looked_at: int) -> int:
-        """Estimate the bytes on the heap, see KeyedStateBackend."""
         epochs = self._of_keys, self._sealed
         return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap, looked_at) for of_keys in epochs)
 
@@ -268,11 +260,9 @@ class RocksDBElementTable(Generic[E, V]):
         self._found = None
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of elements by key group, after the last sealed epoch."""
         return self.counts
 
     def number_of_changes(self) -> int:
-        """Upper bound of the number of elements that the current epoch changed."""
         return sum(
             len(of_key.now) + (len(of_key.held) if of_key.is_cleared else 0)
             for of_key in self._of_keys.values()
@@ -292,15 +282,12 @@ class RocksDBElementTable(Generic[E, V]):
         return StateEntries(self.format.name, self.format.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
-        """End the current epoch. The epoch can be undone until the next seal."""
         self._sealed = self._write()
 
     def rollback(self) -> None:
-        """Forget the changes of the current epoch."""
         self._forget()
 
     def undo_sealed(self) -> None:
-        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self.number_of_changes(), "an epoch is running"
         batch, sealed = Batch(), self._sealed
         self._sealed = {}
@@ -312,8 +299,6 @@ class RocksDBElementTable(Generic[E, V]):
         self._forget()
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
-        have no changes."""
         assert not self.number_of_changes(), "an epoch is running"
         self._forget()
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
@@ -353,12 +338,11 @@ class RocksDBElementTable(Generic[E, V]):
             batch.put(of_key.rows + encoded, self.format.pack(now), self.family.handle)
         elif before is not None:
             batch.delete(of_key.rows + encoded, self.family.handle)
-        if self._due is None or self._due_time is None:
-            return
-        if before is not None:
-            self._due.forget(batch, self._due_time(element, before), of_key.rows, encoded)
-        if now is not None:
-            self._due.note(batch, self._due_time(element, now), of_key.rows, encoded)
+        due = self._due
+        if due is not None and before is not None:
+            due.forget(batch, due.due_time(element, before), of_key.rows, encoded)
+        if due is not None and now is not None:
+            due.note(batch, due.due_time(element, now), of_key.rows, encoded)
 
     def _forget(self) -> None:
         self._of_keys = {}

@@ -60,7 +60,6 @@ class RocksDBIncrementalSnapshot:
             self.release()
 
     def release(self) -> None:
-        """Delete the checkpoint. Safe to call again."""
         self._checkpoint.release()
 
 

@@ -16,11 +16,12 @@ from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
-from spark_state.keyed_state.state_serializer import StateSerializer
-from spark_state.rocksdb.database import Database, ReadOnlyDatabase
+from spark_state.keyed_state.state_rows import StateSerializer
+from spark_state.rocksdb.database import ColumnFamily, Database, ReadOnlyDatabase
+from spark_state.rocksdb.due_rows import DueRows
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.restored_database import ENGINE, ROWS_VERSION, RestoredDatabase
 from spark_state.rocksdb.rocksdb_element_table import RocksDBElementTable
@@ -31,7 +32,6 @@ from spark_state.rocksdb.rocksdb_incremental_snapshot import (
 from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable, rocksdb_snapshot
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
 from spark_state.rocksdb.state_rows_format import StateRowsFormat, state_rows_format
-from spark_state.rocksdb.stored_rows import StoredRows
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -66,8 +66,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
     ) -> RocksDBTable:
-        rows, stored = self._format(descriptor, serializer), self._stored(descriptor, False)
-        return RocksDBStateTable(rows, stored, self._database, self._current)
+        rows = self._format(descriptor, serializer)
+        (family,), counts = self._stored(descriptor, 1)
+        return RocksDBStateTable(rows, family, counts, self._database, self._current)
 
     def _new_element_table(
         self,
@@ -76,23 +77,25 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         due_time: DueTime | None,
     ) -> RocksDBTable:
         rows = self._format(descriptor, serializer)
-        stored = self._stored(descriptor, due_time is not None)
-        return RocksDBElementTable(
-            rows, stored, self.key_groups, self._database, self._current, due_time
-        )
+        families, counts = self._stored(descriptor, 1 if due_time is None else 2)
+        due = None
+        if due_time is not None:
+            due = DueRows(self.key_groups, rows.keys, families[1], not counts, due_time)
+        return RocksDBElementTable(rows, families[0], counts, self._database, self._current, due)
 
-    def _stored(self, descriptor: StateDescriptor, has_times: bool) -> StoredRows:
-        """Return the rows of a state: the rows in the restored database, or no rows."""
+    def _stored(
+        self, descriptor: StateDescriptor, families: int
+    ) -> tuple[list[ColumnFamily], Counter[int]]:
+        """Return the column families of a state, for the rows and for due times, and the number of
+        entries of each key group: as in the restored database, or empty."""
         database = self._database
         held = None if self._restored is None else self._restored.state(descriptor)
         if held is None:
-            times = database.new_column_family() if has_times else None
-            return StoredRows(database.new_column_family(), times, Counter())
+            return [database.new_column_family() for _ in range(families)], Counter()
         assert self._restored is not None
         ranges = self._restored.ranges()
-        families = [database.kept_column_family(name, ranges) for name in held.families]
-        counts = Counter(self._restored.entries(held))
-        return StoredRows(families[0], families[1] if has_times else None, counts)
+        kept = [database.kept_column_family(name, ranges) for name in held.families]
+        return kept, Counter(self._restored.entries(held))
 
     def copy(
         self, other: ReadOnlyDatabase, restored: RestoredDatabase, check: Callable[[], None]

@@ -8,6 +8,7 @@ next epoch is sealed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,7 +18,6 @@ from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries, growth_of
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
-from spark_state.rocksdb.stored_rows import StoredRows
 
 S = TypeVar("S")
 
@@ -36,14 +36,20 @@ class _Change(NamedTuple, Generic[S]):
 
 
 class RocksDBStateTable(Generic[S]):
-    """A KeyedStateTable whose rows are in a database. `stored`: the rows at the start."""
+    """A KeyedStateTable and BackendTable whose rows are in a database. `family`: the column family
+    of the rows. `counts`: the number of entries of each key group, which RocksDB does not know."""
 
     def __init__(
-        self, rows: StateRowsFormat, stored: StoredRows, database: Database, current: CurrentKey
+        self,
+        rows: StateRowsFormat,
+        family: ColumnFamily,
+        counts: Counter[int],
+        database: Database,
+        current: CurrentKey,
     ) -> None:
         self.format = rows
-        self.counts = stored.counts
-        self.family = stored.family
+        self.counts = counts
+        self.family = family
         self._database = database
         self._current = current
         self._held: dict[Key, S | None] = {}  # values read from the database
@@ -120,7 +126,6 @@ class RocksDBStateTable(Generic[S]):
         self._key, self._state = key, state
 
     def bytes_on_heap(self, looked_at: int) -> int:
-        """Estimate the bytes on the heap, see KeyedStateBackend."""
         return bytes_of_entries(self._held, bytes_of, looked_at) + sum(
             bytes_of_entries(changes, bytes_of, looked_at)
             for changes in (self._changes, self._sealed)
@@ -132,15 +137,12 @@ class RocksDBStateTable(Generic[S]):
         self._held = {}
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of entries by key group, after the last sealed epoch."""
         return self.counts
 
     def number_of_changes(self) -> int:
-        """Return the number of keys that the current epoch changed."""
         return len(self._changes)
 
     def changes(self) -> StateEntries:
-        """Return the changes of the current epoch, with the current states."""
         changed = self._changes.values()
         return StateEntries(
             self.format.name,
@@ -152,7 +154,6 @@ class RocksDBStateTable(Generic[S]):
         )
 
     def seal(self) -> None:
-        """End the current epoch. The epoch can be undone until the next seal."""
         changes = self._changes
         of_key = self.format.keys.of_key
         self._write((of_key(key, change.key_group), change.now) for key, change in changes.items())
@@ -162,11 +163,9 @@ class RocksDBStateTable(Generic[S]):
         self._sealed = changes
 
     def rollback(self) -> None:
-        """Forget the changes of the current epoch."""
         self._forget()
 
     def undo_sealed(self) -> None:
-        """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         sealed, self._sealed = self._sealed, {}
         of_key = self.format.keys.of_key
@@ -178,8 +177,6 @@ class RocksDBStateTable(Generic[S]):
         self._forget()
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply entries of a file to the base state. The entries cannot be undone. The current
-        epoch must have no changes."""
         assert not self._changes, "an epoch is running"
         self._forget()
         self._sealed = {}

@@ -10,7 +10,7 @@ from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
 from spark_state.codecs.codec import Forms
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.state_rows import StateSerializer
 from spark_state.rocksdb.ordered_bytes import decode_int, encode_int
 from spark_state.rocksdb.packed_values import PackedValues
 from spark_state.rocksdb.row_keys import RowKeys

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
-from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.completed_checkpoint import Barrier
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
@@ -37,12 +37,11 @@ ROWS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OperatorCopy:
-    """A copy of an operator's epoch `checkpoint` from the store `source` to the store `target`."""
+    """A copy of an operator's state from the store `source` to the store `target`."""
 
     history: OperatorHistory
     source: CompletedCheckpointStore
     target: CompletedCheckpointStore
-    checkpoint: CompletedCheckpoint
 
     def of_subtask(self, barrier: Barrier) -> Barrier:
         """Copy the state of a subtask to canonical files in the target; return the barrier for

@@ -92,7 +92,7 @@ def savepoint(
     with ExitStack() as pins:
         for history, _ in pairs:
             pins.enter_context(EpochPins(history.store).pinned(chosen))
-        return _written([_Operator(*pair, chosen) for pair in pairs])
+        return _written(pairs, chosen)
 
 
 def restore(
@@ -118,7 +118,7 @@ def restore(
     chosen = _chosen_epoch(
         savepoint, [history for history, _ in pairs], None, "Name the store of one"
     )
-    return _written([_Operator(*pair, chosen, is_restored=True) for pair in pairs])
+    return _written(pairs, chosen, is_restored=True)
 
 
 def _pairs(
@@ -194,55 +194,45 @@ def _chosen_epoch(
     return epoch
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """An operator's epoch and the place for its copy. `is_restored`: see Barrier.restored."""
-
-    history: OperatorHistory
-    place: ObjectStore
-    epoch: int
-    is_restored: bool = False
-
-    def copied(self, target: CompletedCheckpointStore) -> tuple[Barrier, ...]:
-        """Write the files of the copy, durable on return; return the barriers, not yet
-        published."""
-        source = CompletedCheckpointStore(self.history.store)
-        checkpoint = self.history.checkpoint_at(self.epoch)
-        copy = OperatorCopy(self.history, source, target, checkpoint)
-        barriers = map(copy.of_subtask, checkpoint.barriers)
-        return tuple(replace(barrier, restored=self.is_restored) for barrier in barriers)
-
-    def written(self, barriers: Sequence[Barrier]) -> Savepoint:
-        """Return the description of a finished copy. `barriers`: the barriers of the copy."""
-        handles = [handle for barrier in barriers for handle in barrier.handles]
-        return Savepoint(
-            url=self.place.url,
-            source=self.history.url,
-            operator=self.history.metadata.operator,
-            epoch=self.epoch,
-            subtasks=len(barriers),
-            entries=sum(handle.rows for handle in handles),
-            bytes=bytes_of(handles),
-        )
-
-
-def _written(operators: Sequence[_Operator]) -> tuple[Savepoint, ...]:
+def _written(
+    pairs: Sequence[tuple[OperatorHistory, ObjectStore]], epoch: int, *, is_restored: bool = False
+) -> tuple[Savepoint, ...]:
     """Write the copies, in an order that never leaves an epoch with missing files: all stores; then
     all files; then all barriers except the last barrier of each operator; then the last barriers.
+    `is_restored`: see Barrier.restored.
     """
-    targets = [CompletedCheckpointStore(operator.place) for operator in operators]
-    for target, operator in zip(targets, operators, strict=True):
-        target.open(operator.history.metadata)
-    copies = [operator.copied(target) for target, operator in zip(targets, operators, strict=True)]
-    for target, barriers in zip(targets, copies, strict=True):
-        for barrier in barriers[:-1]:
+    targets = [CompletedCheckpointStore(place) for _, place in pairs]
+    histories = [history for history, _ in pairs]
+    for history, target in zip(histories, targets, strict=True):
+        target.open(history.metadata)
+    copies: list[list[Barrier]] = []
+    for history, target in zip(histories, targets, strict=True):
+        copy = OperatorCopy(history, CompletedCheckpointStore(history.store), target)
+        barriers = map(copy.of_subtask, history.checkpoint_at(epoch).barriers)
+        copies.append([replace(barrier, restored=is_restored) for barrier in barriers])
+    for target, copied in zip(targets, copies, strict=True):
+        for barrier in copied[:-1]:
             target.publish_barrier(barrier)
-    for target, barriers in zip(targets, copies, strict=True):
-        target.publish_barrier(barriers[-1])
-    for target, barriers in zip(targets, copies, strict=True):
-        first = barriers[0]
+    for target, copied in zip(targets, copies, strict=True):
+        target.publish_barrier(copied[-1])
+    for target, copied in zip(targets, copies, strict=True):
+        first = copied[0]
         completed = target.complete(first.epoch, first.run, first.parallelism)
         assert completed, "all barriers were published"
-    return tuple(
-        operator.written(barriers) for operator, barriers in zip(operators, copies, strict=True)
+    return tuple(_finished(*pair, copied) for pair, copied in zip(pairs, copies, strict=True))
+
+
+def _finished(
+    history: OperatorHistory, place: ObjectStore, barriers: Sequence[Barrier]
+) -> Savepoint:
+    """Return the description of a finished copy. `barriers`: the barriers of the copy."""
+    handles = [handle for barrier in barriers for handle in barrier.handles]
+    return Savepoint(
+        url=place.url,
+        source=history.url,
+        operator=history.metadata.operator,
+        epoch=barriers[0].epoch,
+        subtasks=len(barriers),
+        entries=sum(handle.rows for handle in handles),
+        bytes=bytes_of(handles),
     )

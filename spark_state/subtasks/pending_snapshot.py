@@ -20,7 +20,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from spark_state.checkpointing.kept_state import Counts, RowsOfFiles, rows_of_snapshot
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.full_snapshot import KeyedStateSnapshot
 from spark_state.subtasks.epoch_request import CheckpointSettings
 from spark_state.subtasks.unnamed_files import UnnamedFiles
 
@@ -159,7 +159,6 @@ class SnapshotWriting:
         return "writing a snapshot"
 
     def write(self) -> list[Written]:
-        """Write the snapshots, durable on return, see Writing."""
         try:
             return [self._write(of_range) for of_range in self.ranges]
         finally:
@@ -171,6 +170,5 @@ class SnapshotWriting:
         return Written(of_range.key_groups, files, rows)
 
     def release(self) -> None:
-        """Give up the data of snapshots not yet written, see Writing."""
         for of_range in self.ranges:
             of_range.release()

@@ -10,7 +10,7 @@ import traceback
 from dataclasses import dataclass, field
 from types import FrameType
 
-from spark_state.processor.running_call import RunningCall
+from spark_state.processor.epoch_steps import RunningCall
 from spark_state.subtasks.epoch_request import EpochRequest
 from spark_state.subtasks.subtask_backends import Backend
 from spark_state.subtasks.unnamed_files import UnnamedFiles

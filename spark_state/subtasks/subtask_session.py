@@ -33,7 +33,7 @@ from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from spark_state.checkpointing.fence import check_newest
 from spark_state.checkpointing.restore_plan import Restore
 from spark_state.errors import ConfigurationError, StateHostError
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.full_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import rows_by_key_group
 from spark_state.processor.input.spilled_rows import SpilledRows
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
@@ -149,7 +149,9 @@ class SubtaskSession:
                 on_error.callback(processed.output.close)
                 running.unnamed = unnamed = UnnamedFiles(attempt, self._maintenance.clock)
                 written = self._write(processed, taken_over)
-                report = self._report(written)
+                report = written.report(
+                    self.state.backend, self._last_publish_ms, self.snapshots.failed
+                )
                 barrier = self._publish(written, report, unnamed)
             self._seal(barrier)
             self._after_barrier(attempt, barrier)
@@ -244,9 +246,6 @@ class SubtaskSession:
                 handles = (*handles, changelog)
             operator_state = self.operator_state.written(attempt)
         return WrittenEpoch(processed, changes, handles, operator_state)
-
-    def _report(self, written: WrittenEpoch) -> EpochReport:
-        return written.report(self.state.backend, self._last_publish_ms, self.snapshots.failed)
 
     def _publish(
         self, written: WrittenEpoch, report: EpochReport, unnamed: UnnamedFiles

@@ -28,7 +28,7 @@ from spark_state.checkpointing.kept_state import (
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.checkpointing.snapshot_policy import Merge, due, may_be_due, part_due
 from spark_state.errors import StateHostError
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.full_snapshot import KeyedStateSnapshot
 from spark_state.subtasks.changelog_merge import ChangelogMerge
 from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.maintenance import Maintenance

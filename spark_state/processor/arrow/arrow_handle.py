@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
-from spark_state.processor.arrow.calls_of_rows import ForManyKeys
 from spark_state.processor.arrow.keyed_batch import Keys
-from spark_state.processor.arrow.states import ArrowState, ArrowTimers, arrow_state
+from spark_state.processor.arrow.states import ArrowState, ArrowTimers, ForManyKeys, arrow_state
 from spark_state.processor.handles import DeclaringHandle, NoTimers
 from spark_state.processor.serving_handles import serving_handle
 from spark_state.state_descriptor import StateDescriptor

@@ -30,11 +30,9 @@ class ArrowTables:
             first += count
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        """Return the processor's output for a key, see RowForm."""
         return output
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Convert the output to record batches, see RowForm."""
         struct_type = pa.struct(list(schema))
         for emitted in output:
             if not isinstance(emitted, pa.Table | pa.RecordBatch):

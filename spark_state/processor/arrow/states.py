@@ -7,19 +7,17 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute
 
 from spark_state.errors import StateValueError
 from spark_state.keyed_state.element_serializers import ListSerializer, MapSerializer, Value
-from spark_state.keyed_state.keyed_element_table import KeyedElementTable
-from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.keyed_tables import KeyedElementTable, KeyedStateTable
 from spark_state.keyed_state.state_kinds import OpenTable
-from spark_state.processor.arrow.calls_of_rows import ForManyKeys
 from spark_state.processor.arrow.columns import check_length, numbers_of, struct_of
 from spark_state.processor.arrow.keyed_batch import Keys, with_groups
 from spark_state.serializers import StructSerializer
@@ -30,6 +28,27 @@ pc: Any = pyarrow.compute
 SetKey = Callable[[tuple[Any, ...], int], None]
 
 _OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}
+
+
+class ForManyKeys:
+    """Base of the handle and the states of an ArrowStatefulProcessor. `calls_of_rows`: calls of a
+    row processor, each with the corresponding call for many keys, for the error of such a call.
+
+    The error is an AttributeError, so `hasattr` returns False.
+    """
+
+    calls_of_rows: ClassVar[Mapping[str, str]] = {}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        kind = type(self).__name__
+        call = self.calls_of_rows.get(name)
+        if call is None:
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+        raise AttributeError(
+            f"{kind} has no {name}, which is for one key in a processor of rows; call {call}",
+            name=name,
+            obj=self,
+        )
 
 
 class ArrowValueState(ForManyKeys):
@@ -70,7 +89,28 @@ class ArrowValueState(ForManyKeys):
             self._table.remove()
 
 
-class ArrowListState(ForManyKeys):
+class ElementState(ForManyKeys):
+    """Base of the states with a list or a map per key."""
+
+    def __init__(
+        self, table: KeyedElementTable[Any, Value], serializer: Any, set_key: SetKey
+    ) -> None:
+        self._table = table
+        self._serializer = serializer
+        self._set_key = set_key
+
+    def exists_many(self, keys: Keys) -> pa.Array[Any]:
+        """Return for each key True if the key has a list, or a map, as a boolean array."""
+        exists = self._table.exists
+        return pa.array([exists() for _ in _each(keys, self._set_key)], pa.bool_())
+
+    def clear_many(self, keys: Keys) -> None:
+        """Remove the list or the map of each key, if any."""
+        for _ in _each(keys, self._set_key):
+            self._table.clear()
+
+
+class ArrowListState(ElementState):
     """State with one list per key. An empty list counts as no list."""
 
     calls_of_rows = _OF_STATES | {
@@ -79,13 +119,7 @@ class ArrowListState(ForManyKeys):
         "appendValue": "append_many(keys, lists)",
         "appendList": "append_many(keys, lists)",
     }
-
-    def __init__(
-        self, table: KeyedElementTable[int, Value], serializer: ListSerializer, set_key: SetKey
-    ) -> None:
-        self._table = table
-        self._element = serializer.element
-        self._set_key = set_key
+    _serializer: ListSerializer
 
     def get_many(self, keys: Keys) -> pa.ListArray[Any]:
         """Return the list of each key, a list of structs; empty for a key without a list."""
@@ -94,11 +128,9 @@ class ArrowListState(ForManyKeys):
             of_key = self._table.elements()
             counts.append(len(of_key))
             elements += [element for _, element in of_key]
-        return pa.ListArray.from_arrays(_offsets(counts), self._element.to_arrow(elements))
-
-    def exists_many(self, keys: Keys) -> pa.Array[Any]:
-        """Return for each key True if the key has a list."""
-        return _exists(self._table, keys, self._set_key)
+        return pa.ListArray.from_arrays(
+            _offsets(counts), self._serializer.element.to_arrow(elements)
+        )
 
     def put_many(self, keys: Keys, lists: Any) -> None:
         """Set the list of each key. An empty list removes the key's list. Raises the errors of
@@ -113,13 +145,10 @@ class ArrowListState(ForManyKeys):
         for elements in self._lists(keys, lists):
             self._table.append(elements)
 
-    def clear_many(self, keys: Keys) -> None:
-        """Remove the list of each key, if any."""
-        _clear(self._table, keys, self._set_key)
-
     def _lists(self, keys: Keys, lists: Any) -> Iterator[list[Value]]:
         """Make each key the current key in turn, and yield the elements for the key."""
-        owner = self._element.owner
+        serializer = self._serializer.element
+        owner = serializer.owner
         if isinstance(lists, pa.ChunkedArray):
             lists = lists.combine_chunks()
         if not isinstance(lists, pa.ListArray | pa.LargeListArray):
@@ -130,12 +159,12 @@ class ArrowListState(ForManyKeys):
         check_length(len(lists), len(keys), owner)
         lengths = pc.list_value_length(lists).fill_null(0).to_pylist()
         flat = lists.flatten()
-        elements = iter(values_of(flat, self._element, len(flat)))
+        elements = iter(values_of(flat, serializer, len(flat)))
         for _, length in zip(_each(keys, self._set_key), lengths, strict=True):
             yield [*islice(elements, length)]
 
 
-class ArrowMapState(ForManyKeys):
+class ArrowMapState(ElementState):
     """State with one map per key. An empty map counts as no map. A call names pairs of a key and a
     user key: for example `batch.keys_of_rows()` and a column of the rows."""
 
@@ -148,13 +177,7 @@ class ArrowMapState(ForManyKeys):
         "keys": "items_many(keys)",
         "values": "items_many(keys)",
     }
-
-    def __init__(
-        self, table: KeyedElementTable[Value, Value], serializer: MapSerializer, set_key: SetKey
-    ) -> None:
-        self._table = table
-        self._serializer = serializer
-        self._set_key = set_key
+    _serializer: MapSerializer
 
     def get_many(self, keys: Keys, user_keys: Any) -> pa.StructArray:
         """Return the value of each pair; null for a pair without a value."""
@@ -190,14 +213,6 @@ class ArrowMapState(ForManyKeys):
             self._serializer.key.to_arrow(user_keys),
             self._serializer.value.to_arrow(values),
         )
-
-    def exists_many(self, keys: Keys) -> pa.Array[Any]:
-        """Return for each key True if the key has a map."""
-        return _exists(self._table, keys, self._set_key)
-
-    def clear_many(self, keys: Keys) -> None:
-        """Remove the map of each key, if any."""
-        _clear(self._table, keys, self._set_key)
 
     def _pairs(self, keys: Keys, user_keys: Any) -> Iterator[Value]:
         """Make the key of each pair the current key in turn, and yield the pair's user key."""
@@ -269,15 +284,6 @@ def _each(keys: Keys, set_key: SetKey) -> Iterator[None]:
     for key, key_group in with_groups(keys):
         set_key(key, key_group)
         yield
-
-
-def _exists(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> pa.Array[Any]:
-    return pa.array([table.exists() for _ in _each(keys, set_key)], pa.bool_())
-
-
-def _clear(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> None:
-    for _ in _each(keys, set_key):
-        table.clear()
 
 
 def _offsets(counts: Sequence[int]) -> pa.Int32Array:

@@ -55,7 +55,6 @@ class EpochInput:
         return self.table.num_rows
 
     def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
-        """Return the rows in the order of the keys, see RowsByKey."""
         if self.table.num_rows:
             yield group_by_key(self.table, self.layout, key_columns)
 

@@ -53,7 +53,6 @@ class SpilledInput:
         self._late_watermark_ms = late_watermark_ms
 
     def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
-        """Yield the rows in the order of the keys, in parts, see RowsByKey."""
         self.num_rows = self.late_rows = 0
         if self._file is None:
             return

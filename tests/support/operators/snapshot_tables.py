@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.full_snapshot import KeyedStateSnapshot
 from tests.support.operators.keyed_state_backend_contract import WrittenFiles
 
 

@@ -20,7 +20,6 @@ from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.handles import record_states
 from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import no_time
@@ -28,11 +27,7 @@ from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_api import ROW_API, ProcessorApi
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
-from spark_state.processor.schemas import (
-    column_schema,
-    operator_state_meta_info,
-    state_descriptor,
-)
+from spark_state.processor.schemas import ParsedSchemas
 from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.queries.operator_starts import (
     Reached,
@@ -40,7 +35,6 @@ from spark_state.spark.queries.operator_starts import (
     reached_in_store,
     take_back_in_store,
 )
-from spark_state.state_descriptor import StateDescriptor, StateKind
 from spark_state.subtasks import store_session
 from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
@@ -64,27 +58,16 @@ _CHECKPOINTS = CheckpointSettings(100, 10, 86_400, 120, start_empty=False)
 _OF_CHECKPOINTS = {field.name for field in fields(CheckpointSettings)}
 
 
-class ParsedSchemas:
-    """Schemas, or DDL text of bigint and string fields, parsed without a Spark session."""
-
-    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        """See Describe."""
-        parsed = [_struct(schema) for schema in schemas]
-        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
-
-    def operator(
-        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
-    ) -> OperatorStateMetaInfo:
-        """See Describe."""
-        return operator_state_meta_info(mode, name, [_struct(schema) for schema in schemas])
-
-
-def _struct(schema: StructType | str) -> StructType:
+def _struct(schema: StructType | str, _owner: str) -> StructType:
     if isinstance(schema, StructType):
         return schema
     types = {"bigint": LongType(), "string": StringType()}
     fields = [part.split() for part in schema.split(",")]
     return StructType([StructField(field, types[kind]) for field, kind in fields])
+
+
+SCHEMAS = ParsedSchemas(_struct)
+"""Parses schemas, or DDL text of bigint and string fields, without a Spark session."""
 
 
 def operator(
@@ -99,7 +82,7 @@ def operator(
     of_checkpoints = {name: changes.pop(name) for name in _OF_CHECKPOINTS & changes.keys()}
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
-    states = record_states(chosen, ParsedSchemas(), time_mode, api.handle_type)
+    states = record_states(chosen, SCHEMAS, time_mode, api.handle_type)
     spec = OperatorSpec(
         operator="totals",
         plan_id="plan",

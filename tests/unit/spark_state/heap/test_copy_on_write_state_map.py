@@ -204,18 +204,6 @@ def test_a_removal_copies_the_shared_entries_before_it_and_no_state(removed: int
     entries.check_invariants()
 
 
-def test_the_highest_required_version_follows_the_snapshots_still_open() -> None:
-    entries = map_of_chain(1)
-    snapshots = [entries.snapshot() for _ in range(4)]
-    required = []
-    for place in (1, 3, 0, 2):
-        snapshots[place].release()
-        required.append(entries.highest_required_snapshot_version)
-        entries.check_invariants()
-    assert required == [4, 3, 3, 0]
-    assert entries.snapshot().version == 5
-
-
 def test_an_entry_that_only_a_released_snapshot_shared_is_changed_in_place() -> None:
     entries = map_of_chain(1)
     older = entries.snapshot()

@@ -64,19 +64,6 @@ def test_it_knows_how_many_entries_each_key_group_has() -> None:
     assert table.sizes() == {2: 2, 4: 0}
 
 
-def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
-    table = table_with_two_groups()
-    snapshot = table.snapshot(ALL)
-    found = table.map_for(2).find("b")
-    assert found is not None
-    table.map_for(2).own_found(found).state.append(0)
-    table.map_for(3).put("c", [3])
-    table.map_for(4).remove("d")
-    assert content(snapshot) == {2: [("b", [2])], 4: [("d", [4])]}
-    assert len(snapshot) == 2
-    assert list(table) == [(2, "b", [2, 0]), (3, "c", [3])]
-
-
 def test_each_map_is_released_when_its_key_group_is_written() -> None:
     table = table_with_two_groups()
     snapshot = table.snapshot(ALL)

@@ -1,4 +1,4 @@
-"""Reads of a state copy nothing while a snapshot is open, because the snapshot shares the state."""
+"""A backend on the heap copies nothing for reads beside a snapshot, and counts what it changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
 from tests.support.operators.keyed_state_backend_contract import WrittenFiles
-from tests.support.operators.subtasks import ParsedSchemas
+from tests.support.operators.subtasks import SCHEMAS
 
 KEYS = 1000
 GROUPS = KeyGroupRange(0, 3)
@@ -25,7 +25,7 @@ GROUPS = KeyGroupRange(0, 3)
 def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend, Any]:
     columns = KeyColumns(("key",), (pa.int64(),), ("long",))
     backend = HeapKeyedStateBackend(GROUPS, columns, STATE_FORMS)
-    return backend, backend.state(ParsedSchemas().keyed(kind, "state", schemas))
+    return backend, backend.state(SCHEMAS.keyed(kind, "state", schemas))
 
 
 def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any]]:
@@ -102,3 +102,15 @@ def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
 def test_a_snapshot_without_entries_has_no_file() -> None:
     backend, _state = backend_with("value", "n bigint")
     assert backend.snapshot().write(WrittenFiles()) == ()
+
+
+def test_an_epoch_counts_all_elements_that_it_puts_anew() -> None:
+    """So the removal of expired states keeps pace."""
+    backend, state = backend_with("list", "n bigint")
+    for _ in range(2):
+        for key in range(3):
+            backend.set_current_key((key,), key)
+            state.put([(element,) for element in range(50)])
+        assert backend.number_of_changes() >= 3 * 50
+        backend.seal()
+    assert backend.number_of_changes() == 0

@@ -67,18 +67,6 @@ def test_buckets_move_whole_and_split_over_two_places_in_head_order() -> None:
     assert names(bucket(entries, 1)) == [6, 5]
 
 
-def test_a_rehash_that_reaches_the_end_leaves_one_larger_table() -> None:
-    entries = map_of_buckets(7, capacity=8)
-    larger = entries.incremental_rehash_table
-    entries.get(key(0))
-    entries.get(key(0))
-    assert entries.primary_table is larger
-    assert entries.incremental_rehash_table == []
-    assert (entries.primary_table_size, entries.incremental_rehash_table_size) == (7, 0)
-    assert entries.rehash_index == 0
-    entries.check_invariants()
-
-
 def test_a_rehash_copies_shared_entries_and_moves_the_others() -> None:
     entries = map_of_buckets(13, capacity=16)
     snapshot = entries.snapshot()

@@ -34,7 +34,6 @@ from spark_state.executor import (
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import clean_environment, connect
-from spark_state.processor.pickles import dumps
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import FailingAt
 
@@ -42,6 +41,13 @@ pytestmark = pytest.mark.process
 
 # The id in an ACL entry that names no user.
 ANYBODY = 0xFFFFFFFF
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for temporary files, of one test."""
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path
 
 
 def hosts_of(executor: Executor) -> list[psutil.Process]:
@@ -154,11 +160,10 @@ def test_a_killed_host_is_replaced_and_its_state_restored(
 
 @pytest.mark.parametrize("mode", [0o755, 0o3777])
 def test_sockets_are_in_a_directory_that_only_the_user_can_enter(
-    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+    executor: Executor, temporary: Path, mode: int
 ) -> None:
     """Directories inherit the set-group-ID bit, for example on Kubernetes volumes with fsGroup."""
-    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
-    tmp_path.chmod(mode)
+    temporary.chmod(mode)
     inherited = mode & stat.S_ISGID
     directory = socket_directory(executor)
     for path in (directory, directory.parent):
@@ -168,10 +173,9 @@ def test_sockets_are_in_a_directory_that_only_the_user_can_enter(
 
 @pytest.mark.parametrize("mode", [0o755, 0o2710, 0o701, 0o704, 0o720])
 def test_a_directory_that_others_can_use_is_refused(
-    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+    executor: Executor, temporary: Path, mode: int
 ) -> None:
-    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
-    parent = tmp_path / f"cowstate-{os.getuid()}"
+    parent = temporary / f"cowstate-{os.getuid()}"
     parent.mkdir()
     parent.chmod(mode)
     shown = stat.filemode(stat.S_IFDIR | mode)
@@ -179,29 +183,23 @@ def test_a_directory_that_others_can_use_is_refused(
         socket_directory(executor)
 
 
-def test_a_link_to_a_private_directory_is_refused(
-    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / f"cowstate-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+def test_a_link_to_a_private_directory_is_refused(executor: Executor, temporary: Path) -> None:
+    (temporary / "elsewhere").mkdir(mode=0o700)
+    (temporary / f"cowstate-{os.getuid()}").symlink_to(temporary / "elsewhere")
     with pytest.raises(StateHostError, match="must be a directory of uid"):
         socket_directory(executor)
 
 
 @pytest.mark.skipif(not hasattr(os, "setxattr"), reason="ACLs are set as Linux has them")
-def test_a_default_acl_gives_nobody_a_right(
-    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_default_acl_gives_nobody_a_right(executor: Executor, temporary: Path) -> None:
     """The default ACL gives user 12345 all rights to new files; the group's mask takes the rights
     away."""
-    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     entries = [(1, 7, ANYBODY), (2, 7, 12345), (4, 7, ANYBODY), (16, 7, ANYBODY), (32, 7, ANYBODY)]
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     try:
-        os.setxattr(tmp_path, "system.posix_acl_default", acl)
+        os.setxattr(temporary, "system.posix_acl_default", acl)
     except OSError as error:
-        pytest.skip(f"the file system of {tmp_path} has no ACLs: {error}")
+        pytest.skip(f"the file system of {temporary} has no ACLs: {error}")
     directory = socket_directory(executor)
     given = os.getxattr(directory, "system.posix_acl_access")
     rights = {(tag, right) for tag, right, _ in struct.iter_unpack("<HHI", given[4:])}
@@ -210,10 +208,9 @@ def test_a_default_acl_gives_nobody_a_right(
 
 
 def test_directories_of_gone_executors_are_removed_and_those_of_others_are_not(
-    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executor: Executor, temporary: Path
 ) -> None:
     """Only a lock shows that a process in another pid namespace is working."""
-    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     live = socket_directory(executor)
     gone = socket_directory(replace(executor, started=executor.started - 100))
     (gone / "0.lock").touch()
@@ -233,9 +230,8 @@ def test_directories_of_gone_executors_are_removed_and_those_of_others_are_not(
 
 
 def test_nothing_is_removed_below_a_directory_of_another_user(
-    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executor: Executor, temporary: Path
 ) -> None:
-    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     gone = socket_directory(replace(executor, started=executor.started - 100))
     gone.parent.chmod(0o777)
     remove_directories_of_gone_executors()
@@ -362,17 +358,3 @@ def test_input_that_breaks_off_never_becomes_durable(
     broken_off(after, executor, host)
     assert run(executor, host, 1, [("a", 1)], attempt=51) == {"a": 2}
     assert len(list(tmp_path.glob("query/totals/epochs/*1-*/barrier-*"))) == 1
-
-
-def test_a_host_that_dies_says_which_epoch_and_where_its_state_is(
-    executor: Executor, tmp_path: Path
-) -> None:
-    class Dying(FailingAt):
-        def init(self, handle: Any) -> None:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    host = Host(operator(tmp_path))
-    spec = host.spec.processor
-    host.spec = replace(host.spec, processor=replace(spec, pickled_processor=dumps(Dying())))
-    with pytest.raises(StateHostError, match=rf"died in epoch 0 .*{tmp_path}/query/totals"):
-        run(executor, host, 0, [("a", 1)])

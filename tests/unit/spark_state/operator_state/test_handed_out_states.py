@@ -11,10 +11,10 @@ from spark_state.errors import ConfigurationError, StateValueError, UnsupportedO
 from spark_state.operator_state.handed_out_states import BroadcastMapState, OperatorStates
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.rows import STATE_FORMS
-from tests.support.operators.subtasks import ParsedSchemas
+from tests.support.operators.subtasks import SCHEMAS
 
-ITEMS = ParsedSchemas().operator("split", "items", ("name string, n bigint",))
-RULES = ParsedSchemas().operator("broadcast", "rules", ("country string", "most bigint"))
+ITEMS = SCHEMAS.operator("split", "items", ("name string, n bigint",))
+RULES = SCHEMAS.operator("broadcast", "rules", ("country string", "most bigint"))
 
 
 @pytest.fixture

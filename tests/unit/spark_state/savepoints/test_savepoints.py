@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,10 @@ from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins
-from checkpoint_store.operators.operator_errors import (
-    NoSavepointError,
-)
+from checkpoint_store.operators.operator_errors import NoSavepointError
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
-from spark_state import restore, savepoint
+from spark_state import Savepoint, restore, savepoint
 from spark_state.errors import ConfigurationError
 from spark_state.savepoints import operator_copy
 from spark_state.savepoints import savepoint as module
@@ -39,7 +37,6 @@ from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import (
     KEY_SCHEMA,
     Host,
-    OpenHost,
     Totals,
     operator,
     stored_totals,
@@ -51,163 +48,156 @@ BACKENDS = {"heap": BackendSettings(), "rocksdb": BackendSettings(kind="rocksdb"
 OFTEN = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
 
 
+@dataclass
+class Query:
+    """A query with an operator in `store`, and the place `saved` for savepoints of the operator."""
+
+    folder: Path
+    maintenance: Maintenance
+
+    def __post_init__(self) -> None:
+        self.store, self.saved = self.folder / "query" / "totals", self.folder / "saved"
+
+    def run(
+        self, epochs: range, parallelism: int = 2, run_id: str = "run", **changes: Any
+    ) -> Totals:
+        """Run epochs with a row of each key. Return the output of the last epoch."""
+        of_spec = {"key_schema_json": KEY_SCHEMA, "checkpoints": OFTEN, **changes}
+        spec = operator(self.folder, parallelism=parallelism, **of_spec)
+        output: Totals = {}
+        with ExitStack() as at_end:
+            hosts = [Host(spec, subtask, run_id) for subtask in range(parallelism)]
+            for host in hosts:
+                at_end.callback(host.open(self.maintenance).close)
+            for epoch in epochs:
+                for host in hosts:
+                    output |= host.epoch(epoch, [(key, epoch) for key in KEYS])
+                    host.finish_maintenance()
+        return output
+
+    def save(self, epoch: int | None = None) -> tuple[Savepoint, ...]:
+        return savepoint(str(self.store), str(self.saved), epoch=epoch)
+
+    def restore(self) -> tuple[Savepoint, ...]:
+        return restore(str(self.saved), str(self.store))
+
+
 @pytest.fixture
-def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
-    """Open hosts of stores below a folder."""
-    hosts: list[Host] = []
-
-    def open_one(root: Path = tmp_path, **changes: Any) -> Host:
-        own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
-        spec = operator(root, key_schema_json=KEY_SCHEMA, **{"checkpoints": OFTEN, **changes})
-        hosts.append(Host(spec, **own).open(maintenance))
-        return hosts[-1]
-
-    yield open_one
-    for host in hosts:
-        host.close()
-
-
-def run(open_host: OpenHost, epochs: range, parallelism: int = 2, **changes: Any) -> Totals:
-    """Run epochs with a row of each key. Return the output of the last epoch."""
-    run_id = changes.pop("run_id", "run")
-    hosts = [
-        open_host(subtask=subtask, parallelism=parallelism, run_id=run_id, **changes)
-        for subtask in range(parallelism)
-    ]
-    output: Totals = {}
-    for epoch in epochs:
-        for host in hosts:
-            output |= host.epoch(epoch, [(key, epoch) for key in KEYS])
-            host.finish_maintenance()
-    for host in hosts:
-        host.close()
-    return output
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "query" / "totals"
+def query(tmp_path: Path, maintenance: Maintenance) -> Query:
+    return Query(tmp_path, maintenance)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("slices", [1, 7])
 def test_a_savepoint_is_read_where_it_was_copied_to(
-    open_host: OpenHost,
-    store: Path,
-    tmp_path: Path,
+    query: Query,
     monkeypatch: pytest.MonkeyPatch,
     backend: str,
     slices: int,
 ) -> None:
     monkeypatch.setattr(operator_copy, "ROWS_AT_ONCE", 1 + 50 * 7 // slices)
-    expected = run(open_host, range(7), backend=BACKENDS[backend])
-    (written,) = savepoint(str(store), str(tmp_path / "saved"))
+    expected = query.run(range(7), backend=BACKENDS[backend])
+    (written,) = query.save()
     assert (written.epoch, written.subtasks, written.entries) == (6, 2, len(KEYS))
-    shutil.rmtree(tmp_path / "query")
-    shutil.move(tmp_path / "saved", tmp_path / "elsewhere")
-    assert stored_totals(tmp_path / "elsewhere") == expected
-    names = [path.name for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()]
+    shutil.rmtree(query.folder / "query")
+    shutil.move(query.saved, query.folder / "elsewhere")
+    assert stored_totals(query.folder / "elsewhere") == expected
+    names = [path.name for path in (query.folder / "elsewhere").rglob("*") if path.is_file()]
     assert not [name for name in names if name.startswith(("changelog", "database", "table"))]
 
 
 @pytest.mark.parametrize("before", BACKENDS)
 @pytest.mark.parametrize("after", BACKENDS)
 def test_a_query_goes_on_from_a_restored_store_with_any_backend(
-    open_host: OpenHost, store: Path, tmp_path: Path, before: str, after: str
+    query: Query, before: str, after: str
 ) -> None:
-    run(open_host, range(5), backend=BACKENDS[before])
-    savepoint(str(store), str(tmp_path / "saved"))
-    run(open_host, range(5, 6), backend=BACKENDS[before])
-    shutil.rmtree(tmp_path / "query")
-    (restored,) = restore(str(tmp_path / "saved"), str(store))
+    query.run(range(5), backend=BACKENDS[before])
+    query.save()
+    query.run(range(5, 6), backend=BACKENDS[before])
+    shutil.rmtree(query.folder / "query")
+    (restored,) = query.restore()
     assert restored.epoch == 4
-    output = run(open_host, range(5, 7), 3, backend=BACKENDS[after], run_id="later")
+    output = query.run(range(5, 7), 3, backend=BACKENDS[after], run_id="later")
     assert output == {key: (7, sum(range(7))) for key in KEYS}
 
 
-def test_a_new_query_begins_with_a_savepoint(
-    open_host: OpenHost, store: Path, tmp_path: Path
-) -> None:
-    run(open_host, range(3), backend=BACKENDS["rocksdb"])
-    savepoint(str(store), str(tmp_path / "saved"))
-    source = RestoreSource(str(tmp_path / "saved"), 2)
+def test_a_new_query_begins_with_a_savepoint(query: Query) -> None:
+    query.run(range(3), backend=BACKENDS["rocksdb"])
+    query.save()
+    source = RestoreSource(str(query.saved), 2)
     from_it = replace(OFTEN, restore_from=source)
-    output = run(open_host, range(1), 1, root=tmp_path / "new", checkpoints=from_it)
+    output = replace(query, folder=query.folder / "new").run(range(1), 1, checkpoints=from_it)
     assert output == dict.fromkeys(KEYS, (4, 3))
 
 
-def test_an_older_epoch_may_be_asked_for(open_host: OpenHost, store: Path, tmp_path: Path) -> None:
-    run(open_host, range(5))
-    savepoint(str(store), str(tmp_path / "saved"), epoch=2)
-    assert stored_totals(tmp_path / "saved") == dict.fromkeys(KEYS, (3, 3))
-    assert stored_totals(tmp_path / "saved") == stored_totals(store, 2)
+def test_an_older_epoch_may_be_asked_for(query: Query) -> None:
+    query.run(range(5))
+    query.save(epoch=2)
+    assert stored_totals(query.saved) == dict.fromkeys(KEYS, (3, 3))
+    assert stored_totals(query.saved) == stored_totals(query.store, 2)
 
 
-def test_all_operators_of_a_query_get_one(open_host: OpenHost, tmp_path: Path) -> None:
+def test_all_operators_of_a_query_get_one(query: Query) -> None:
     for name in ("totals", "others"):
-        run(open_host, range(2), operator=name)
-    written = savepoint(str(tmp_path / "query"), str(tmp_path / "saved"))
+        query.run(range(2), operator=name)
+    written = savepoint(str(query.folder / "query"), str(query.saved))
     assert [each.operator for each in written] == ["others", "totals"]
-    shutil.rmtree(tmp_path / "query")
-    restore(str(tmp_path / "saved"), str(tmp_path / "query"))
+    shutil.rmtree(query.folder / "query")
+    restore(str(query.saved), str(query.folder / "query"))
     for name in ("totals", "others"):
-        assert stored_totals(tmp_path / "query" / name) == dict.fromkeys(KEYS, (2, 1))
+        assert stored_totals(query.folder / "query" / name) == dict.fromkeys(KEYS, (2, 1))
 
 
 def test_retention_leaves_alone_what_a_savepoint_reads(
-    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(open_host, range(4))
-    own = CompletedCheckpointStore(LocalObjectStore(store))
+    query.run(range(4))
+    own = CompletedCheckpointStore(LocalObjectStore(query.store))
     copied = operator_copy.OperatorCopy.of_subtask
 
     def copy_slowly(copy: operator_copy.OperatorCopy, barrier: Any) -> Any:
         if barrier.subtask == 1:
-            run(open_host, range(4, 12))
+            query.run(range(4, 12))
             own.retain(2)
             own.sweep_orphans(0, 2**40)
         return copied(copy, barrier)
 
     monkeypatch.setattr(operator_copy.OperatorCopy, "of_subtask", copy_slowly)
-    savepoint(str(store), str(tmp_path / "saved"))
-    assert stored_totals(tmp_path / "saved") == dict.fromkeys(KEYS, (4, 6))
-    assert open_store(str(store)).versions()[0].version == 3
-    assert not [*store.glob("pins/*")]
+    query.save()
+    assert stored_totals(query.saved) == dict.fromkeys(KEYS, (4, 6))
+    assert open_store(str(query.store)).versions()[0].version == 3
+    assert not [*query.store.glob("pins/*")]
     own.retain(2)
-    assert open_store(str(store)).versions()[0].version == 10
+    assert open_store(str(query.store)).versions()[0].version == 10
 
 
-def test_the_pin_of_a_killed_reader_does_not_count_for_ever(
-    open_host: OpenHost, store: Path
-) -> None:
-    run(open_host, range(4))
-    objects = LocalObjectStore(store)
+def test_the_pin_of_a_killed_reader_does_not_count_for_ever(query: Query) -> None:
+    query.run(range(4))
+    objects = LocalObjectStore(query.store)
     pins = EpochPins(objects)
     name = pins._put(1)
     assert pins.oldest() == 1
     ahead = EpochPins(objects, now=lambda: pins.now() + PIN_SECONDS + 60)
     assert ahead.oldest() == 1, "the clock of a machine does not count"
     killed = pins.now() - PIN_SECONDS - 60
-    os.utime(store / name, (killed, killed))
+    os.utime(query.store / name, (killed, killed))
     assert pins.oldest() is None
     with pins.pinned(3):
         pass
-    assert not [*store.glob("pins/*")]
+    assert not [*query.store.glob("pins/*")]
 
 
 def names_below(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*")}
 
 
-def test_a_target_that_has_something_is_refused(
-    open_host: OpenHost, store: Path, tmp_path: Path
-) -> None:
-    run(open_host, range(1))
-    savepoint(str(store), str(tmp_path / "saved"))
-    before = names_below(tmp_path)
+def test_a_target_that_has_something_is_refused(query: Query) -> None:
+    query.run(range(1))
+    query.save()
+    before = names_below(query.folder)
     with pytest.raises(ConfigurationError, match="is not empty: it has a savepoint or the store"):
-        savepoint(str(store), str(tmp_path / "saved"))
-    assert names_below(tmp_path) == before
+        query.save()
+    assert names_below(query.folder) == before
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
@@ -227,29 +217,27 @@ def test_what_is_no_operator_is_told_of_savepoints_and_not_of_progress(tmp_path:
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_store_with_epochs_is_not_restored_into(
-    open_host: OpenHost, store: Path, tmp_path: Path
-) -> None:
-    run(open_host, range(2))
-    savepoint(str(store), str(tmp_path / "saved"))
-    before = names_below(store)
+def test_a_store_with_epochs_is_not_restored_into(query: Query) -> None:
+    query.run(range(2))
+    query.save()
+    before = names_below(query.store)
     with pytest.raises(ConfigurationError, match="has epochs already"):
-        restore(str(tmp_path / "saved"), str(store))
-    assert names_below(store) == before
+        query.restore()
+    assert names_below(query.store) == before
 
 
-def test_a_store_of_another_kind_is_not_restored_into(
-    open_host: OpenHost, store: Path, tmp_path: Path
-) -> None:
-    run(open_host, range(2))
-    savepoint(str(store), str(tmp_path / "saved"))
-    metadata = open_store(str(store))._history.metadata  # type: ignore[attr-defined]
-    shutil.rmtree(store)
-    CompletedCheckpointStore(LocalObjectStore(store)).open(replace(metadata, max_parallelism=16))
-    before = names_below(store)
+def test_a_store_of_another_kind_is_not_restored_into(query: Query) -> None:
+    query.run(range(2))
+    query.save()
+    metadata = open_store(str(query.store))._history.metadata  # type: ignore[attr-defined]
+    shutil.rmtree(query.store)
+    CompletedCheckpointStore(LocalObjectStore(query.store)).open(
+        replace(metadata, max_parallelism=16)
+    )
+    before = names_below(query.store)
     with pytest.raises(StoreMismatchError, match="max_parallelism"):
-        restore(str(tmp_path / "saved"), str(store))
-    assert names_below(store) == before
+        query.restore()
+    assert names_below(query.store) == before
 
 
 @pytest.mark.parametrize(
@@ -262,56 +250,52 @@ def test_a_store_of_another_kind_is_not_restored_into(
     ],
 )
 def test_a_place_that_is_not_the_store_of_the_query_is_told_of_restore_from(
-    open_host: OpenHost, store: Path, tmp_path: Path, target: str
+    query: Query, target: str
 ) -> None:
-    run(open_host, range(2))
-    savepoint(str(store), str(tmp_path / "saved"))
-    shutil.rmtree(tmp_path / "query")
+    query.run(range(2))
+    query.save()
+    shutil.rmtree(query.folder / "query")
     with pytest.raises(
         ConfigurationError, match=r"is not where the query .*restoreFrom to .*saved"
     ):
-        restore(str(tmp_path / "saved"), str(tmp_path / target))
-    assert not (tmp_path / target).exists()
+        restore(str(query.saved), str(query.folder / target))
+    assert not (query.folder / target).exists()
 
 
-def test_a_query_whose_checkpoint_is_ahead_of_a_restored_store_is_refused(
-    open_host: OpenHost, store: Path, tmp_path: Path
-) -> None:
-    run(open_host, range(6))
-    savepoint(str(store), str(tmp_path / "saved"), epoch=3)
-    shutil.rmtree(store)
-    restore(str(tmp_path / "saved"), str(store))
+def test_a_query_whose_checkpoint_is_ahead_of_a_restored_store_is_refused(query: Query) -> None:
+    query.run(range(6))
+    query.save(epoch=3)
+    shutil.rmtree(query.store)
+    query.restore()
     with pytest.raises(ConfigurationError, match="epoch 3, but the query is at epoch 6"):
-        run(open_host, range(6, 7), run_id="later")
-    output = run(open_host, range(4, 9), run_id="later")
+        query.run(range(6, 7), run_id="later")
+    output = query.run(range(4, 9), run_id="later")
     assert output == {key: (9, sum(range(9))) for key in KEYS}
-    output = run(open_host, range(11, 12), run_id="last")  # Spark skipped batches 9 and 10
+    output = query.run(range(11, 12), run_id="last")  # Spark skipped batches 9 and 10
     assert output == {key: (10, sum(range(9)) + 11) for key in KEYS}
 
 
-def test_operators_get_one_epoch_or_none(open_host: OpenHost, tmp_path: Path) -> None:
-    run(open_host, range(6))
-    run(open_host, range(4), operator="others")
-    of_query, saved = str(tmp_path / "query"), tmp_path / "saved"
+def test_operators_get_one_epoch_or_none(query: Query) -> None:
+    query.run(range(6))
+    query.run(range(4), operator="others")
+    of_query, saved = str(query.folder / "query"), query.saved
     written = savepoint(of_query, str(saved))
     assert [each.epoch for each in written] == [3, 3]
     with pytest.raises(VersionNotRetainedError, match=r"version 5 .*others is not written yet"):
-        savepoint(of_query, str(tmp_path / "new"), epoch=5)
-    assert not (tmp_path / "new").exists()
+        savepoint(of_query, str(query.folder / "new"), epoch=5)
+    assert not (query.folder / "new").exists()
     shutil.rmtree(saved / "others")
     savepoint(f"{of_query}/others", str(saved / "others"), epoch=1)
     shutil.rmtree(of_query)
     with pytest.raises(ConfigurationError, match="no epoch in common: others has 1 to 1, totals"):
         restore(str(saved), of_query)
-    assert not (tmp_path / "query").exists()
+    assert not (query.folder / "query").exists()
 
 
-def test_an_operator_that_lags_does_not_make_an_old_savepoint_of_the_others(
-    open_host: OpenHost, tmp_path: Path
-) -> None:
-    run(open_host, range(6))
-    run(open_host, range(3), operator="others")
-    of_query, saved = str(tmp_path / "query"), tmp_path / "saved"
+def test_an_operator_that_lags_does_not_make_an_old_savepoint_of_the_others(query: Query) -> None:
+    query.run(range(6))
+    query.run(range(3), operator="others")
+    of_query, saved = str(query.folder / "query"), query.saved
     lags = (
         r"others below .*query lags: its newest epoch is 2, and totals has epoch 5\. The newest "
         r"that all operators have is 2\. Name the store of one operator, or pass an epoch that all"
@@ -321,16 +305,14 @@ def test_an_operator_that_lags_does_not_make_an_old_savepoint_of_the_others(
     assert not saved.exists()
     written = savepoint(of_query, str(saved), epoch=2)
     assert [each.epoch for each in written] == [2, 2]
-    (written_one,) = savepoint(f"{of_query}/totals", str(tmp_path / "one"))
+    (written_one,) = savepoint(f"{of_query}/totals", str(query.folder / "one"))
     assert written_one.epoch == 5
 
 
-def test_a_savepoint_whose_second_operator_fails_has_no_epoch_at_all(
-    open_host: OpenHost, tmp_path: Path
-) -> None:
+def test_a_savepoint_whose_second_operator_fails_has_no_epoch_at_all(query: Query) -> None:
     for name in ("totals", "others"):
-        run(open_host, range(3), operator=name)
-    of_query, saved = tmp_path / "query", tmp_path / "saved"
+        query.run(range(3), operator=name)
+    of_query, saved = query.folder / "query", query.saved
     damaged = max((of_query / "totals").glob("epochs/*/changelog-00001-*"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(CorruptObjectError):
@@ -357,8 +339,7 @@ def has_epoch(store: Path) -> bool:
     ],
 )
 def test_only_a_failure_between_the_last_barriers_leaves_some_operators_with_the_epoch(
-    open_host: OpenHost,
-    tmp_path: Path,
+    query: Query,
     monkeypatch: pytest.MonkeyPatch,
     failing: str,
     at: int,
@@ -366,8 +347,8 @@ def test_only_a_failure_between_the_last_barriers_leaves_some_operators_with_the
 ) -> None:
     names = ("others", "totals")
     for name in names:
-        run(open_host, range(3), operator=name)
-    of_query, saved = tmp_path / "query", tmp_path / "saved"
+        query.run(range(3), operator=name)
+    of_query, saved = query.folder / "query", query.saved
     put, calls = LocalObjectStore.put, 0
 
     def refuse(store: LocalObjectStore, name: str, data: bytes) -> None:
@@ -396,42 +377,40 @@ def test_only_a_failure_between_the_last_barriers_leaves_some_operators_with_the
 
 
 def test_a_savepoint_that_nobody_may_write_is_restored(
-    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = run(open_host, range(3))
-    savepoint(str(store), str(tmp_path / "saved"))
-    shutil.rmtree(store)
+    expected = query.run(range(3))
+    query.save()
+    shutil.rmtree(query.store)
     put = LocalObjectStore.put
 
     def refuse(self: LocalObjectStore, name: str, data: bytes) -> None:
-        if self.root == tmp_path / "saved":
+        if self.root == query.saved:
             raise PermissionError(name)
         put(self, name, data)
 
     monkeypatch.setattr(LocalObjectStore, "put", refuse)
-    restore(str(tmp_path / "saved"), str(store))
-    assert stored_totals(store) == expected
+    query.restore()
+    assert stored_totals(query.store) == expected
 
 
 @pytest.mark.parametrize("inside", ["query/totals/saved", "query/saved", "."])
-def test_a_target_in_or_around_the_source_is_refused(
-    open_host: OpenHost, store: Path, tmp_path: Path, inside: str
-) -> None:
-    run(open_host, range(1))
-    before = names_below(tmp_path)
-    source = tmp_path / "query" if inside == "query/saved" else store
+def test_a_target_in_or_around_the_source_is_refused(query: Query, inside: str) -> None:
+    query.run(range(1))
+    before = names_below(query.folder)
+    source = query.folder / "query" if inside == "query/saved" else query.store
     with pytest.raises(ConfigurationError, match="is not apart from"):
-        savepoint(str(source), str(tmp_path / inside))
-    assert names_below(tmp_path) == before
+        savepoint(str(source), str(query.folder / inside))
+    assert names_below(query.folder) == before
 
 
 @pytest.mark.parametrize("at", ["read", "write"])
 def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
-    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    query: Query, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    run(open_host, range(3))
+    query.run(range(3))
     if at == "read":
-        damaged = max(store.glob("epochs/*/changelog-00001-*"))
+        damaged = max(query.store.glob("epochs/*/changelog-00001-*"))
         damaged.write_bytes(damaged.read_bytes()[:-1])
     else:
 
@@ -441,40 +420,38 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
 
         watch_files(monkeypatch, before=fail)
     with pytest.raises((CorruptObjectError, OSError)):
-        savepoint(str(store), str(tmp_path / "saved"))
+        query.save()
     monkeypatch.undo()
-    assert not [*store.glob("pins/*")]
+    assert not [*query.store.glob("pins/*")]
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
-        open_store(str(tmp_path / "saved")).read()
-    shutil.rmtree(store)
+        open_store(str(query.saved)).read()
+    shutil.rmtree(query.store)
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
-        restore(str(tmp_path / "saved"), str(store))
+        query.restore()
 
 
-def test_databases_need_rocksdict(
-    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(open_host, range(5), backend=BACKENDS["rocksdb"])
+def test_databases_need_rocksdict(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.run(range(5), backend=BACKENDS["rocksdb"])
     monkeypatch.setitem(sys.modules, "spark_state.rocksdb.database_restore", None)
     with pytest.raises(DatabaseReaderError, match=r"pip install 'cowstate\[rocksdb\]'"):
-        savepoint(str(store), str(tmp_path / "saved"))
+        query.save()
 
 
 def test_the_commands_tell_what_they_wrote(
-    open_host: OpenHost, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    query: Query, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(open_host, range(3))
-    assert main(["savepoint", str(store), str(tmp_path / "saved"), "--epoch", "1"]) == 0
-    assert f"has epoch 1 of file://{store}: 50 entries" in capsys.readouterr().out
-    shutil.rmtree(store)
-    assert main(["restore", str(tmp_path / "saved"), str(store)]) == 0
+    query.run(range(3))
+    assert main(["savepoint", str(query.store), str(query.saved), "--epoch", "1"]) == 0
+    assert f"has epoch 1 of file://{query.store}: 50 entries" in capsys.readouterr().out
+    shutil.rmtree(query.store)
+    assert main(["restore", str(query.saved), str(query.store)]) == 0
     assert "The last batch of the query's checkpoint must be 1" in capsys.readouterr().out
-    assert main(["savepoint", str(store), str(tmp_path / "again"), "--json"]) == 0
+    assert main(["savepoint", str(query.store), str(query.folder / "again"), "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["epoch"], told["entries"]) == (1, 50)
-    assert main(["restore", str(tmp_path / "saved"), str(store)]) == 2
+    assert main(["restore", str(query.saved), str(query.store)]) == 2
     assert "has epochs already" in capsys.readouterr().err
-    assert main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "99"]) == 2
+    assert main(["savepoint", str(query.store), str(query.folder / "third"), "--epoch", "99"]) == 2
     assert "with --epoch, or leave it out for the newest" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "-1"])
+        main(["savepoint", str(query.store), str(query.folder / "third"), "--epoch", "-1"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,12 @@ class Expected:
         self.totals: Counter[str] = Counter()
         self.epochs = 0
 
-    def run(self, host: Host, epochs: int, attempts: int = 1) -> Iterator[None]:
-        """Run epochs, and yield after each. Every epoch has `attempts`, and the last attempt
-        counts."""
+    def run(
+        self, host: Host, epochs: int, attempts: int = 1, after: Callable[[], Any] = lambda: None
+    ) -> list[Any]:
+        """Run epochs, and return the results of `after`, called after each. Every epoch has
+        `attempts`, and the last attempt counts."""
+        results = []
         for _ in range(epochs):
             number = self.epochs
             changed = MANY_KEYS[7 * number % 50 :][:3] if number else MANY_KEYS
@@ -55,7 +58,8 @@ class Expected:
                     key: self.totals[key] for key in changed
                 }
             host.finish_maintenance()
-            yield
+            results.append(after())
+        return results
 
     def check(self, host: Host) -> None:
         """Check all totals of a host with an epoch that changes nothing."""
@@ -76,7 +80,7 @@ def test_few_changes_of_a_large_state_are_merged_instead_of_a_snapshot(
     open_host: OpenHost, backend: BackendSettings
 ) -> None:
     host, expected = open_host(backend=backend), Expected()
-    longest = max(len(chain(host)) for _ in expected.run(host, EPOCHS))
+    longest = max(expected.run(host, EPOCHS, after=lambda: len(chain(host))))
     assert min(chain(host)) > 0, "no snapshot"
     assert longest <= 2 * MANY
     assert chain(host)[0] == len(MANY_KEYS)
@@ -88,8 +92,7 @@ def test_few_changes_of_a_large_state_are_merged_instead_of_a_snapshot(
 def test_an_incremental_database_takes_changes_instead(open_host: OpenHost) -> None:
     backend = BackendSettings(kind="rocksdb")
     host, expected = open_host(backend=backend), Expected()
-    for _ in expected.run(host, EPOCHS):
-        pass
+    expected.run(host, EPOCHS)
     assert {handle.kind for handle in host.handles} == {"database", "changelog"}
     assert all(h.rows <= 3 for h in host.handles if h.kind == "changelog")
 
@@ -98,7 +101,7 @@ def test_every_version_and_its_changes_stay_what_they_were(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
     host, expected = open_host(key_schema_json=KEY_SCHEMA), Expected()
-    states = [dict(expected.totals) for _ in expected.run(host, EPOCHS)]
+    states = expected.run(host, EPOCHS, after=lambda: dict(expected.totals))
     reader = open_store(str(tmp_path / "query" / "totals"))
     versions = [info.version for info in reader.versions()]
     for version in versions[:: len(versions) // 6]:
@@ -116,11 +119,9 @@ def test_every_version_and_its_changes_stay_what_they_were(
 
 def test_an_epoch_that_runs_again_names_the_same(open_host: OpenHost) -> None:
     host, expected = open_host(), Expected()
-    for _ in expected.run(host, MANY):
-        pass
+    expected.run(host, MANY)
     assert max(chain(host)[1:]) == 3
-    for _ in expected.run(host, 1, attempts=2):
-        pass
+    expected.run(host, 1, attempts=2)
     assert chain(host)[1] > 3
     assert len(chain(host)) == 3
     expected.check(open_host(run_id="run-2"))
@@ -131,8 +132,7 @@ def test_each_run_merges_its_own_changelogs(open_host: OpenHost) -> None:
     expected, had_snapshot = Expected(), []
     for run in range(4):
         host = open_host(run_id=f"run-{run}")
-        for _ in expected.run(host, MANY + 5):
-            pass
+        expected.run(host, MANY + 5)
         had_snapshot.append(min(chain(host)) < 0)
         assert len(host.handles) <= 2 * MANY
     assert had_snapshot == [False, False, True, True]
@@ -155,8 +155,7 @@ def test_a_merge_of_many_bytes_is_several(
     host, expected = open_host(), Expected()
     with monkeypatch.context() as patch:
         patch.setattr(StateFileStore, "read_each", counting)
-        for _ in expected.run(host, MANY + 6):
-            pass
+        expected.run(host, MANY + 6)
     assert chain(host)[1:4] == [12, 12, 3]
     assert set(read.values()) == {1}
     expected.check(open_host(run_id="run-2"))
@@ -167,7 +166,7 @@ def test_changelogs_too_long_to_be_merged_make_a_snapshot_due(
 ) -> None:
     monkeypatch.setattr(snapshot_policy, "MERGED_BYTES", 1_000)
     host, expected = open_host(), Expected()
-    longest = max(len(chain(host)) for _ in expected.run(host, 2 * MANY))
+    longest = max(expected.run(host, 2 * MANY, after=lambda: len(chain(host))))
     assert longest == MANY
     assert chain(host)[0] < 0
 
@@ -182,18 +181,15 @@ def test_a_merge_that_fails_makes_a_snapshot_due(
 
     with monkeypatch.context() as patch:
         patch.setattr(changelog_merge, "merged_changes", refuse)
-        for _ in expected.run(host, MANY + 1):
-            pass
+        expected.run(host, MANY + 1)
         assert host.report is not None
         assert host.report.failed_snapshots == 1
-        for _ in expected.run(host, 4):
-            pass
+        expected.run(host, 4)
         assert host.report.failed_snapshots == 0
     assert "merging changelogs failed; changelogs are kept instead" in caplog.text
     assert "the disk is broken" in caplog.text
     assert chain(host)[0] < 0
-    for _ in expected.run(host, 2 * MANY):
-        pass
+    expected.run(host, 2 * MANY)
     assert max(chain(host)[1:]) > 3, "merges go on after the snapshot"
     expected.check(open_host(run_id="run-2"))
 
@@ -214,19 +210,16 @@ def test_a_snapshot_that_fails_after_a_merge_is_tried_again_itself(
 
     monkeypatch.setattr(changelog_merge, "merged_changes", refuse_merge)
     watch_files(monkeypatch, "snapshot", before=refuse_snapshot)
-    for _ in expected.run(host, MANY + 12):
-        pass
+    expected.run(host, MANY + 12)
     assert tried == ["merge", "snapshot", "snapshot", "snapshot"]
 
 
 def test_a_damaged_changelog_is_replaced_by_a_snapshot(open_host: OpenHost, tmp_path: Path) -> None:
     host, expected = open_host(), Expected()
-    for _ in expected.run(host, 5):
-        pass
+    expected.run(host, 5)
     damaged = tmp_path / "query" / "totals" / host.handles[3].name
     damaged.write_bytes(b"damage")
-    for _ in expected.run(host, MANY):
-        pass
+    expected.run(host, MANY)
     assert chain(host)[0] < 0
     expected.check(open_host(run_id="run-2"))
 
@@ -259,8 +252,7 @@ def test_merged_changelogs_are_deleted_with_the_last_epoch_that_names_them(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
     host, expected = open_host(min_epochs_to_retain=3), Expected()
-    for _ in expected.run(host, EPOCHS):
-        pass
+    expected.run(host, EPOCHS)
     kept = [*tmp_path.glob("query/totals/epochs/*/changelog-*")]
     assert len(kept) < len(host.handles) + 15, "an epoch's own, and what is not swept yet"
     for handle in host.handles:

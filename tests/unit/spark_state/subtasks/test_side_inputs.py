@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from spark_state.processor.broadcast_steps import HandleBroadcastRows
-from spark_state.processor.initial_state_step import handle_initial_state
+from spark_state.processor.epoch_steps import handle_initial_state
 from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     KEYED_ROWS,

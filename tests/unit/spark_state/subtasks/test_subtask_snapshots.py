@@ -22,11 +22,16 @@ from tests.support.operators.watched_files import watch_files
 ROWS_A = [("a", 1)]
 
 
+def run(host: Host, epochs: range) -> None:
+    """Run epochs of one key, which has a row in each epoch from 0, with their maintenance."""
+    for epoch in epochs:
+        assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+        host.finish_maintenance()
+
+
 def test_a_snapshot_replaces_the_changelogs_it_holds(open_host: OpenHost, tmp_path: Path) -> None:
     host = open_host()
-    for epoch in range(25):
-        host.epoch(epoch, ROWS_A)
-        host.finish_maintenance()
+    run(host, range(25))
     snapshots = list(tmp_path.glob("query/totals/epochs/*/snapshot-*"))
     assert len(snapshots) == 2
     assert host.handles[0].kind == "snapshot"
@@ -88,29 +93,44 @@ def test_short_runs_replace_a_large_state_in_parts(
     assert {key: total for key, (_, total) in with_all.items()} == expected
 
 
-class SlowSnapshots:
-    """A patch that holds back all snapshots until `let_go` is set; `begun` counts the waiting
-    writes."""
+@dataclass
+class SlowWrites:
+    """A patch that holds back snapshots until `let_go` is set: those of slow stores or subtasks.
+    `begun` counts the waiting writes."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun = threading.Semaphore(0)
-        self.let_go = threading.Event()
+    slow: Callable[[str, int], bool] = lambda _url, _subtask: True
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> SlowWrites:
         watch_files(monkeypatch, "snapshot", before=self._wait)
+        return self
 
-    def _wait(self, _: AttemptFiles) -> None:
-        self.begun.release()
-        assert self.let_go.wait(60)
+    def _wait(self, files: AttemptFiles) -> None:
+        if self.slow(files._store.url, files.attempt.subtask):
+            self.begun.release()
+            assert self.let_go.wait(120)
+
+    def not_waited_for(self, epoch: Callable[[], object]) -> None:
+        """Run an epoch, and check that the epoch ends before `let_go` is set."""
+        thread = threading.Thread(target=epoch)
+        thread.start()
+        thread.join(60)
+        has_ended = not thread.is_alive()
+        self.let_go.set()
+        thread.join()
+        assert has_ended
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch, maintenance: Maintenance) -> Iterator[SlowSnapshots]:
-    snapshots = SlowSnapshots(monkeypatch)
-    yield snapshots
-    snapshots.let_go.set()
+def slow(monkeypatch: pytest.MonkeyPatch, maintenance: Maintenance) -> Iterator[SlowWrites]:
+    writes = SlowWrites().install(monkeypatch)
+    yield writes
+    writes.let_go.set()
 
 
 def test_no_epoch_waits_for_the_snapshot_of_a_run_that_goes_on(
-    open_host: OpenHost, slow: SlowSnapshots
+    open_host: OpenHost, slow: SlowWrites
 ) -> None:
     for epoch in range(9):
         open_host(run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
@@ -131,7 +151,7 @@ def short_runs(open_host: OpenHost, epochs: int) -> None:
 
 
 def test_the_first_epoch_after_a_restore_waits_for_a_part_that_is_due(
-    open_host: OpenHost, slow: SlowSnapshots
+    open_host: OpenHost, slow: SlowWrites
 ) -> None:
     short_runs(open_host, 10)
     host = open_host(run_id="run-10")
@@ -146,7 +166,7 @@ def test_the_first_epoch_after_a_restore_waits_for_a_part_that_is_due(
 
 
 def test_a_task_that_is_gone_does_not_wait_for_a_part(
-    open_host: OpenHost, slow: SlowSnapshots
+    open_host: OpenHost, slow: SlowWrites
 ) -> None:
     short_runs(open_host, 10)
     host = open_host(run_id="run-10")
@@ -162,38 +182,10 @@ def test_a_task_that_is_gone_does_not_wait_for_a_part(
     assert host.handles[0].kind == "snapshot"
 
 
-@dataclass
-class SlowWrites:
-    """A patch that holds back the snapshots of slow stores or subtasks until `let_go` is set."""
-
-    slow: Callable[[str, int], bool]
-    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    let_go: threading.Event = field(default_factory=threading.Event)
-
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        watch_files(monkeypatch, "snapshot", before=self._wait)
-
-    def _wait(self, files: AttemptFiles) -> None:
-        if self.slow(files._store.url, files.attempt.subtask):
-            self.begun.release()
-            assert self.let_go.wait(120)
-
-    def not_waited_for(self, epoch: Callable[[], object]) -> None:
-        """Run an epoch, and check that the epoch ends before `let_go` is set."""
-        thread = threading.Thread(target=epoch)
-        thread.start()
-        thread.join(60)
-        has_ended = not thread.is_alive()
-        self.let_go.set()
-        thread.join()
-        assert has_ended
-
-
 def test_a_part_does_not_wait_for_the_snapshots_of_other_stores(
     tmp_path: Path, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes = SlowWrites(lambda url, _subtask: "large" in url)
-    writes.install(monkeypatch)
+    writes = SlowWrites(lambda url, _subtask: "large" in url).install(monkeypatch)
     for name in ("large-1", "large-2"):
         large = Host(operator(tmp_path / name)).open(maintenance)
         for epoch in range(10):
@@ -215,8 +207,7 @@ def test_a_part_does_not_wait_for_those_of_other_subtasks(
         for subtask in (0, 1):
             host = open_host(parallelism=2, subtask=subtask, run_id=f"run-{epoch}")
             host.epoch(epoch, both)
-    writes = SlowWrites(lambda _url, subtask: subtask == 0)
-    writes.install(monkeypatch)
+    writes = SlowWrites(lambda _url, subtask: subtask == 0).install(monkeypatch)
     first, second = (
         open_host(parallelism=2, subtask=subtask, run_id="run-10") for subtask in (0, 1)
     )
@@ -235,20 +226,16 @@ def test_a_subtask_whose_run_goes_on_elsewhere_for_a_while_waits_for_no_part(
     """The subtask names a snapshot that is written in the background."""
     home, elsewhere = open_host(), open_host()
     home.epoch(0, ROWS_A)
-    for epoch in range(1, 25):
-        elsewhere.epoch(epoch, ROWS_A)
-        elsewhere.finish_maintenance()
+    run(elsewhere, range(1, 25))
     assert elsewhere.handles[0].kind == "snapshot"
     for epoch in range(25, 40):
         monkeypatch.setattr(elsewhere.session, "_published", None)
         elsewhere.epoch(epoch, ROWS_A)
-    writes = SlowWrites(lambda _url, _subtask: True)
-    writes.install(monkeypatch)
-    writes.not_waited_for(lambda: home.epoch(40, ROWS_A))
+    SlowWrites().install(monkeypatch).not_waited_for(lambda: home.epoch(40, ROWS_A))
 
 
 def test_a_large_snapshot_delays_neither_clean_up_nor_other_stores(
-    tmp_path: Path, maintenance: Maintenance, slow: SlowSnapshots, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, maintenance: Maintenance, slow: SlowWrites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retained: list[str] = []
     monkeypatch.setattr(
@@ -320,15 +307,11 @@ def test_a_snapshot_that_cannot_be_taken_does_not_stop_the_query(
 
     with monkeypatch.context() as patch:
         patch.setattr(Database, "checkpoint", fail)
-        for epoch in range(12):
-            assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
-            host.finish_maintenance()
+        run(host, range(12))
         again = open_host(run_id="run-2", backend=BackendSettings(kind="rocksdb"))
         assert again.epoch(12, ROWS_A) == {"a": (13, 13)}
     assert snapshots_in(tmp_path) == 0
-    for epoch in range(13, 26):
-        again.epoch(epoch, ROWS_A)
-        again.finish_maintenance()
+    run(again, range(13, 26))
     assert snapshots_in(tmp_path) > 0
 
 
@@ -373,15 +356,12 @@ def test_a_failing_snapshot_is_tried_again_and_reported(
     with monkeypatch.context() as patch:
         watch_files(patch, "snapshot", before=refuse)
         for epoch in range(20):
-            assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
-            host.finish_maintenance()
+            run(host, range(epoch, epoch + 1))
             failed.append(told())
     assert tried == [1, 2, 4, 8, 16], "after twice as many epochs each time"
     assert failed[:2] == [0, 0]
     assert failed[-1] == 5
     assert "the quota is used up" in caplog.text
-    for epoch in range(20, 40):
-        host.epoch(epoch, ROWS_A)
-        host.finish_maintenance()
+    run(host, range(20, 40))
     assert told() == 0
     assert host.handles[0].kind == "snapshot"
