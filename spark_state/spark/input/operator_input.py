@@ -28,6 +28,7 @@ from spark_state.processor.input.epoch_inputs import (
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.processor_api import ProcessorApi, check_has
 from spark_state.spark.input.clock_source import ClockSettings, with_control_rows
+from spark_state.spark.input.event_time_columns import event_times
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.input.operator_call import OperatorCall
 from spark_state.spark.input.side_inputs import (
@@ -37,7 +38,6 @@ from spark_state.spark.input.side_inputs import (
     initial_rows,
     with_side_rows,
 )
-from spark_state.spark.input.time_modes import event_times
 from spark_state.spark.input.upstream_watermarks import (
     check_not_behind_aggregation,
     upstream_watermarks,
