@@ -18,7 +18,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from spark_state.errors import ConfigurationError
 from spark_state.processor.broadcast_steps import HandleBroadcastRows
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.input.epoch_inputs import (
@@ -101,7 +100,8 @@ def _sides(
     sides: list[SideRows] = []
     steps: list[Step] = []
     if call.broadcast:
-        _check_broadcast(call)
+        check_broadcast(call.grouped._df, call.broadcast)
+        check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
         sides += [
             broadcast_rows(name, rows, configuration.parallelism)
             for name, rows in call.broadcast.items()
@@ -113,18 +113,6 @@ def _sides(
         check_has(call.processor, api.initial_method, "initial_state")
         steps.append(api.initial_step)
     return sides, tuple(steps)
-
-
-def _check_broadcast(call: OperatorCall) -> None:
-    df: DataFrame = call.grouped._df
-    check_broadcast(df.sparkSession, call.broadcast)
-    first = next(iter(call.broadcast))
-    if not df.isStreaming:
-        raise ConfigurationError(
-            f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
-            "job give its rows to the processor itself"
-        )
-    check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
 
 
 def _clock_settings(

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
@@ -52,9 +52,9 @@ class SideRows:
     df: DataFrame
 
 
-def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
-    """Raise ConfigurationError unless `broadcast` is a dict of streaming DataFrames of this
-    session, by name."""
+def check_broadcast(grouped: DataFrame, broadcast: Any) -> None:
+    """Raise ConfigurationError unless `broadcast` is a dict of streaming DataFrames by name, of the
+    session of `grouped`, and `grouped` is a stream, too."""
     if not isinstance(broadcast, Mapping):
         raise ConfigurationError(
             "broadcast is a dict of streaming DataFrames by their names, got "
@@ -67,7 +67,7 @@ def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
             raise ConfigurationError(
                 f"broadcast stream {name!r} must be a DataFrame, got {type(df).__name__}"
             )
-        if not _is_of_session(df, spark):
+        if not _is_of_session(df, grouped.sparkSession):
             raise session_not_same(f"broadcast stream {name!r} and the grouped DataFrame")
         if not df.isStreaming:
             raise ConfigurationError(
@@ -78,6 +78,11 @@ def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
         if repeated:
             raise ConfigurationError(
                 f"broadcast stream {name!r} has several columns called {repeated[0]!r}: rename one"
+            )
+        if not grouped.isStreaming:
+            raise ConfigurationError(
+                f"broadcast stream {name!r} needs an operator on a streaming DataFrame; in a batch "
+                "job give its rows to the processor itself"
             )
 
 
