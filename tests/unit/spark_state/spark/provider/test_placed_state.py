@@ -9,7 +9,12 @@ import pytest
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError
-from spark_state.spark.provider.placed_state import RETRY_KEY, PlacedState, store_url
+from spark_state.spark.provider.placed_state import (
+    OPTIONS_KEY,
+    RETRY_KEY,
+    PlacedState,
+    store_url,
+)
 from tests.support.provider.checkpoint_on_disk import FilesOnDisk
 
 
@@ -47,11 +52,18 @@ def test_credentials_are_refused_and_not_shown(text: str) -> None:
     assert "hid" not in str(raised.value)
 
 
-def test_a_time_of_retries_is_a_whole_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        (RETRY_KEY, "0", "storeRetrySeconds is '0'; allowed are whole"),
+        (OPTIONS_KEY, '{} "hidden', "storeOptions is not a JSON object of options$"),
+    ],
+)
+def test_a_wrong_setting_is_refused_and_options_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, text: str, message: str
 ) -> None:
-    monkeypatch.setattr(FilesOnDisk, "settings", lambda _: {RETRY_KEY: "0"})
-    with pytest.raises(ConfigurationError, match=r"storeRetrySeconds is '0'; allowed are whole"):
+    monkeypatch.setattr(FilesOnDisk, "settings", lambda _: {key: text})
+    with pytest.raises(ConfigurationError, match=message):
         PlacedState(FilesOnDisk(tmp_path), StatePlace(str(tmp_path), "q"))
 
 
