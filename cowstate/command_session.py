@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.session_configuration import configure
-from spark_state.spark.session.misspelled_keys import check_keys
+from spark_state.spark.session.operator_settings import check_keys
 
 _PROVIDER_SETTINGS = "org.apache.spark.sql.execution.streaming.state.cowstate.SessionSettings"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 import spark_state
 from checkpoint_store.errors import UnsupportedFormatError
 from spark_state.errors import ConfigurationError
-from spark_state.spark.queries.query_starts import LOCATIONS_KEY
-from spark_state.spark.queries.state_of_spark import refuse_state_of_spark
+from spark_state.spark.queries.query_starts import LOCATIONS_KEY, refuse_state_of_spark
 from tests.support.provider.adopted_operators import AdoptedJob, EveryState
 from tests.support.provider.provider_jobs import configured
 

@@ -25,7 +25,7 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
-from spark_state.errors import CowstateError
+from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
@@ -37,7 +37,7 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.placed_state import PlacedState, store_url
 from spark_state.spark.provider.provider_class import PROVIDER_KEY, short_name
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
-from spark_state.spark.stopped_query.change_folder import ChangeFolder
+from spark_state.spark.stopped_query.change_folder import ChangeFolder, has_run_since
 from spark_state.spark.stopped_query.change_record import ADOPTION, ChangeRecord, digest
 from spark_state.spark.stopped_query.checkpoint_change import (
     NEW_STATE,
@@ -45,10 +45,9 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     Progress,
     WrittenState,
     check_edited,
-    check_not_run_since,
+    run_store_job,
 )
 from spark_state.spark.stopped_query.next_batch import check_not_started
-from spark_state.spark.stopped_query.store_job import run_store_job
 
 _WITH_THE_JAR = (
     "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or the "
@@ -139,7 +138,8 @@ class ProviderAdoption:
         adoption edited has changed since. Unless `force` says that the query is stopped, raise the
         error also if the query may have been started."""
         checkpoint = read_checkpoint(folder.files)
-        check_not_run_since(checkpoint, record, _after_later_batches(checkpoint, folder, record))
+        if has_run_since(record, checkpoint.planned, checkpoint.committed):
+            raise ConfigurationError(_after_later_batches(checkpoint, folder, record))
         check_edited(folder, record)
         if not force:
             check_not_started(folder)

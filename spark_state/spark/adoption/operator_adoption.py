@@ -18,14 +18,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import InheritableThread
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
@@ -430,27 +430,21 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
     """
     context: Any = spark.sparkContext
     group = f"cowstate-adoption-{uuid4().hex}"
-    outcome: Future[Any] = Future()
 
-    def run() -> None:
+    def run() -> Any:
         context.setJobGroup(group, "cowstate adopt", True)
-        try:
-            outcome.set_result(action())
-        except BaseException as error:
-            outcome.set_exception(error)
+        return action()
 
-    thread = InheritableThread(target=run)
-    thread.start()
     stages: dict[int, tuple[int, int]] = {}
-    try:
-        while not outcome.done():
-            _tell(context.statusTracker(), group, stages, progress)
-            time.sleep(_POLL_SECONDS)
-    except BaseException:
-        context.cancelJobGroup(group)
-        raise
-    finally:
-        thread.join()
+    with ThreadPoolExecutor(1) as thread:
+        outcome = thread.submit(inheritable_thread_target(spark)(run))
+        try:
+            while not outcome.done():
+                _tell(context.statusTracker(), group, stages, progress)
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            context.cancelJobGroup(group)
+            raise
     try:
         return outcome.result()
     except (PySparkException, Py4JJavaError) as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
@@ -47,6 +47,7 @@ from spark_state.spark.input.keyed_input import (
     key_group_column,
 )
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint
+from spark_state.spark.session.session_facts import changed_setting
 from spark_state.state_descriptor import StateDescriptor
 
 KEY_GROUP, STATE_INDEX = "key_group", "state"
@@ -83,7 +84,7 @@ def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
     of the rows' hashes, which is the same in any order of the rows."""
     row_hash = F.xxhash64(*(F.col(name) for name in rows.columns)).cast("decimal(38,0)")
     # Spark hashes no maps without this setting, which says that their order is always the same.
-    with _setting(rows.sparkSession, _HASH_OF_MAPS, "true"):
+    with changed_setting(rows.sparkSession, _HASH_OF_MAPS, "true"):
         sums = rows.groupBy(STATE_INDEX).agg(F.count("*"), F.sum(row_hash))
         return {index: (count, int(total)) for index, count, total in sums.collect()}
 
@@ -99,23 +100,10 @@ def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[N
     """
     checkpoint_format = "1" if checkpoint.state_ids is None else "2"
     with (
-        _setting(spark, CHECKPOINT_FORMAT, checkpoint_format),
-        _setting(spark, _REPORT_OF_SNAPSHOTS, "false"),
+        changed_setting(spark, CHECKPOINT_FORMAT, checkpoint_format),
+        changed_setting(spark, _REPORT_OF_SNAPSHOTS, "false"),
     ):
         yield
-
-
-@contextmanager
-def _setting(spark: SparkSession, key: str, text: str) -> Iterator[None]:
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, text)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)
 
 
 def spark_states(
@@ -236,15 +224,13 @@ def _placed(
     df: DataFrame, index: int, types: list[DataType], key: StructType, max_parallelism: int
 ) -> DataFrame:
     keys = [F.col("key").getField(field.name) for field in key.fields]
+    states = [
+        F.col("entry") if place == index else F.lit(None).cast(data_type)
+        for place, data_type in enumerate(types)
+    ]
     return df.select(
         *(column.alias(f"key_{place}") for place, column in enumerate(keys)),
         key_group_column(keys, max_parallelism).alias(KEY_GROUP),
         F.lit(index).alias(STATE_INDEX),
-        *_states(index, types),
+        *(column.alias(f"state_{place}") for place, column in enumerate(states)),
     )
-
-
-def _states(index: int, types: list[DataType]) -> Iterator[Column]:
-    for place, data_type in enumerate(types):
-        column = F.col("entry") if place == index else F.lit(None).cast(data_type)
-        yield column.alias(f"state_{place}")

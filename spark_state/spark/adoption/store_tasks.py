@@ -136,13 +136,10 @@ def _received(
             )
         first, last = int(key_groups.min()), int(key_groups.max())
         assert own.start <= first <= last <= own.end, (first, last, own)
-        ranges = (key_groups.astype(np.int64) - own.start) * MOST_PARTS // _count(own)
+        count = max(own.end - own.start + 1, MOST_PARTS)
+        ranges = (key_groups.astype(np.int64) - own.start) * MOST_PARTS // count
         parts.add(pa.Table.from_batches([batch]), ranges)
     return own
-
-
-def _count(key_groups: KeyGroupRange) -> int:
-    return max(key_groups.end - key_groups.start + 1, MOST_PARTS)
 
 
 def _looked_through(

@@ -18,7 +18,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from spark_state.errors import ConfigurationError
 from spark_state.processor.broadcast_steps import HandleBroadcastRows
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.input.epoch_inputs import (
@@ -28,6 +27,7 @@ from spark_state.processor.input.epoch_inputs import (
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.processor_api import ProcessorApi, check_has
 from spark_state.spark.input.clock_source import ClockSettings, with_control_rows
+from spark_state.spark.input.event_time_columns import event_times
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.input.operator_call import OperatorCall
 from spark_state.spark.input.side_inputs import (
@@ -37,7 +37,6 @@ from spark_state.spark.input.side_inputs import (
     initial_rows,
     with_side_rows,
 )
-from spark_state.spark.input.time_modes import event_times
 from spark_state.spark.input.upstream_watermarks import (
     check_not_behind_aggregation,
     upstream_watermarks,
@@ -101,7 +100,8 @@ def _sides(
     sides: list[SideRows] = []
     steps: list[Step] = []
     if call.broadcast:
-        _check_broadcast(call)
+        check_broadcast(call.grouped._df, call.broadcast)
+        check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
         sides += [
             broadcast_rows(name, rows, configuration.parallelism)
             for name, rows in call.broadcast.items()
@@ -113,18 +113,6 @@ def _sides(
         check_has(call.processor, api.initial_method, "initial_state")
         steps.append(api.initial_step)
     return sides, tuple(steps)
-
-
-def _check_broadcast(call: OperatorCall) -> None:
-    df: DataFrame = call.grouped._df
-    check_broadcast(df.sparkSession, call.broadcast)
-    first = next(iter(call.broadcast))
-    if not df.isStreaming:
-        raise ConfigurationError(
-            f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
-            "job give its rows to the processor itself"
-        )
-    check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
 
 
 def _clock_settings(

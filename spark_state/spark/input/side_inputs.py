@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
@@ -37,6 +37,7 @@ from spark_state.spark.input.first_batch_source import first_batch
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN, SIDE_COLUMN, keyed_input
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.logical_plans import columns_of
+from spark_state.spark.session.session_facts import changed_setting
 
 _ROWS, _SUBTASK = "rows", "subtask"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -51,9 +52,9 @@ class SideRows:
     df: DataFrame
 
 
-def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
-    """Raise ConfigurationError unless `broadcast` is a dict of streaming DataFrames of this
-    session, by name."""
+def check_broadcast(grouped: DataFrame, broadcast: Any) -> None:
+    """Raise ConfigurationError unless `broadcast` is a dict of streaming DataFrames by name, of the
+    session of `grouped`, and `grouped` is a stream, too."""
     if not isinstance(broadcast, Mapping):
         raise ConfigurationError(
             "broadcast is a dict of streaming DataFrames by their names, got "
@@ -66,7 +67,7 @@ def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
             raise ConfigurationError(
                 f"broadcast stream {name!r} must be a DataFrame, got {type(df).__name__}"
             )
-        if not _is_of_session(df, spark):
+        if not _is_of_session(df, grouped.sparkSession):
             raise session_not_same(f"broadcast stream {name!r} and the grouped DataFrame")
         if not df.isStreaming:
             raise ConfigurationError(
@@ -78,11 +79,16 @@ def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
             raise ConfigurationError(
                 f"broadcast stream {name!r} has several columns called {repeated[0]!r}: rename one"
             )
+        if not grouped.isStreaming:
+            raise ConfigurationError(
+                f"broadcast stream {name!r} needs an operator on a streaming DataFrame; in a batch "
+                "job give its rows to the processor itself"
+            )
 
 
 def broadcast_rows(name: str, df: DataFrame, parallelism: int) -> SideRows:
     """The rows of a broadcast stream, once for each subtask."""
-    structs = _structs(df)
+    structs = df.select(F.struct(*columns_of(df)).alias(_ROWS))
     subtasks = F.explode(F.sequence(F.lit(0), F.lit(parallelism - 1))).alias(_SUBTASK)
     key_group = (F.lit(control_key_group(0)) - F.col(_SUBTASK)).cast("int")
     copies = structs.select(_ROWS, subtasks).select(_ROWS, key_group.alias(KEY_GROUP_COLUMN))
@@ -124,15 +130,8 @@ def _planned_once(df: DataFrame) -> DataFrame:
     spark: Any = df.sparkSession
     if is_connect(spark):
         return df
-    adaptive = dict(spark.conf.getAll).get(_ADAPTIVE)
-    spark.conf.set(_ADAPTIVE, "false")
-    try:
+    with changed_setting(spark, _ADAPTIVE, "false"):
         rows = df.select("*")._jdf.queryExecution().toRdd()
-    finally:
-        if adaptive is None:
-            spark.conf.unset(_ADAPTIVE)
-        else:
-            spark.conf.set(_ADAPTIVE, adaptive)
     planned = spark._jsparkSession.internalCreateDataFrame(rows, df._jdf.schema(), False)
     return DataFrame(planned, spark)
 
@@ -161,16 +160,8 @@ def with_side_rows(
             for field in keyed.schema.fields
         ]
         united = united.union(side.df.select(*of_keyed, *nulls(number)))
-    inputs = [
-        SideInput(side.name, column, side.layout)
-        for side, column in zip(sides, columns, strict=True)
-    ]
-    return united, tuple(inputs)
-
-
-def _structs(df: DataFrame) -> DataFrame:
-    """The rows of `df` as structs, in the column `rows`."""
-    return df.select(F.struct(*columns_of(df)).alias(_ROWS))
+    pairs = zip(sides, columns, strict=True)
+    return united, tuple(SideInput(side.name, column, side.layout) for side, column in pairs)
 
 
 def _is_of_session(df: DataFrame, spark: Any) -> bool:

@@ -24,13 +24,13 @@ from spark_state.spark.queries.query_progress import (
 )
 from spark_state.spark.session.connect_sessions import is_connect, is_session
 from spark_state.spark.session.failure_causes import say_causes_first
-from spark_state.spark.session.misspelled_keys import check_keys
 from spark_state.spark.session.operator_configuration import (
     ENABLED_KEY,
     FALLBACK_KEY,
     is_enabled,
     runs_on_spark_instead,
 )
+from spark_state.spark.session.operator_settings import check_keys
 from spark_state.spark.session.planned_operators import operator_names_below
 from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.stored.connect_reads import refuse_connect_reads

@@ -37,13 +37,10 @@ from spark_state.processor.schemas import (
     key_columns,
 )
 from spark_state.processor.timed_steps import timers_of
-from spark_state.spark.input.operator_call import (
-    OperatorCall,
-    lacks_protobuf,
-)
+from spark_state.spark.input.event_time_columns import with_event_time
+from spark_state.spark.input.operator_call import OperatorCall, lacks_protobuf
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import batch_task, streaming_task
-from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.queries.classic_queries import check_classic_queries
 from spark_state.spark.queries.connect_queries import check_connect_queries

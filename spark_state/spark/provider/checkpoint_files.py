@@ -202,7 +202,8 @@ class CheckpointFiles(HadoopFiles):
         self._class("jobs.StateRescaling").discard(self._session, json.dumps(order))
 
     def check_store_options(self, options: str) -> None:
-        """Raise ConfigurationError if the provider refuses these options for an object store."""
+        """Raise ConfigurationError unless the text is a JSON object of options for an object store,
+        without credentials."""
         try:
             self._class("base.StoreSettings").checkOptions(options)
         except IllegalArgumentException as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingCheckpointManager
@@ -31,10 +32,7 @@ def guard_offline_repartition() -> None:
 def _guarded(repartition: Callable[..., None]) -> Callable[..., None]:
     @wraps(repartition)
     def guarded(
-        self: StreamingCheckpointManager,
-        checkpoint_location: str,
-        num_partitions: int,
-        enforce_exactly_once_sink: bool = True,
+        self: Any, checkpoint_location: str, num_partitions: int, *args: Any, **options: Any
     ) -> None:
         files = CheckpointFiles(SparkSession.active(), checkpoint_location)
         if provider_of_last_batch(files) == PROVIDER_CLASS:
@@ -43,6 +41,6 @@ def _guarded(repartition: Callable[..., None]) -> Callable[..., None]:
                 "RocksDBStateStoreProvider only. Nothing was changed. To get another number of "
                 f"partitions, run: cowstate rescale {files.url} --partitions {num_partitions}"
             )
-        repartition(self, checkpoint_location, num_partitions, enforce_exactly_once_sink)
+        repartition(self, checkpoint_location, num_partitions, *args, **options)
 
     return guarded

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from typing import Any
 
 from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import STATE, STATE_PLACE
@@ -19,6 +18,7 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.session.setting_values import MOST, whole_number
 
 _SETTINGS = "spark.sql.streaming.stateStore.cowstate"
 OPTIONS_KEY = f"{_SETTINGS}.storeOptions"
@@ -47,34 +47,20 @@ def store_url(text: str) -> str:
     return open_object_store(text).url
 
 
-def store_options(text: str) -> dict[str, Any]:
-    """The value of `storeOptions`. Raises ConfigurationError, whose message does not show the
-    value."""
-    try:
-        options = json.loads(text)
-    except ValueError:
-        options = None
-    if not isinstance(options, dict):
-        raise ConfigurationError(f"{OPTIONS_KEY} is not a JSON object of options for fsspec")
-    return options
-
-
-def retry_time(text: str) -> int:
-    """The value of `storeRetrySeconds`. Raises ConfigurationError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ConfigurationError(f"{RETRY_KEY} is {text!r}; allowed are whole numbers from 1")
-    return int(text)
-
-
 class PlacedState:
-    """The files of a checkpoint's stores in a directory of an object store."""
+    """The files of a checkpoint's stores in a directory of an object store. Raises
+    ConfigurationError for wrong settings, without the values of options."""
 
     def __init__(self, files: CheckpointFiles, place: StatePlace) -> None:
         settings = files.settings()
         text = settings.get(OPTIONS_KEY) or "{}"
         files.check_store_options(text)
-        options = store_options(text)
-        retry_seconds = retry_time(settings.get(RETRY_KEY) or str(RETRY_SECONDS))
+        try:
+            options = json.loads(text)
+        except ValueError:  # text after the object, which the JVM leaves out
+            raise ConfigurationError(f"{OPTIONS_KEY} is not a JSON object of options") from None
+        seconds = settings.get(RETRY_KEY) or str(RETRY_SECONDS)
+        retry_seconds = whole_number(RETRY_KEY, seconds, 1, MOST)
         opened = open_object_store(place.root, options)
         self._objects: ObjectStore = RetryingObjectStore(opened, retry_seconds)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -310,9 +310,14 @@ def _operators(
         prefix = f"state/{number}/"
         there |= {int(path.split("/")[2]) for path in stored if path.startswith(prefix)}
         noted = _noted(files, number, listed, last_committed)
-        if last_committed is not None:
-            _check_partitions_of(files, number, noted, there, partitions)
-        operators.append(_operator(number, noted, there, partitions))
+        counts = (int(store["numPartitions"]) for store in noted.content["stateStoreInfo"])
+        expected = 1 if there == {0} else int(partitions or max(counts))
+        if last_committed is not None and not {*range(expected)} <= there:
+            raise UnsupportedOperationError(
+                f"{files.url_of(f'state/{number}')} has only partitions {sorted(there)} of "
+                f"{expected}. Restore the missing ones from a copy"
+            )
+        operators.append(_operator(number, noted, expected))
     return operators
 
 
@@ -344,39 +349,11 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
     )
 
 
-def _check_partitions_of(
-    files: CheckpointFiles,
-    number: int,
-    noted: LogEntry,
-    there: Set[int],
-    shuffle_partitions: str | None,
-) -> None:
-    """Raise UnsupportedOperationError if a partition of an operator with a committed batch is
-    missing."""
-    expected = _expected_partitions(noted, shuffle_partitions)
-    if there != {0} and not {*range(expected)} <= there:
-        raise UnsupportedOperationError(
-            f"{files.url_of(f'state/{number}')} has only partitions {sorted(there)} of {expected}. "
-            "Restore the missing ones from a copy"
-        )
-
-
-def _expected_partitions(noted: LogEntry, shuffle_partitions: str | None) -> int:
-    stores = noted.content["stateStoreInfo"]
-    return int(shuffle_partitions or max(store["numPartitions"] for store in stores))
-
-
-def _operator(
-    number: int,
-    noted: LogEntry,
-    there: Set[int],
-    shuffle_partitions: str | None,
-) -> StatefulOperator:
+def _operator(number: int, noted: LogEntry, partitions: int) -> StatefulOperator:
     """An operator with the partitions that the next batch reads. The checkpoint may have more
     directories, from a time when the query had more partitions."""
     content = noted.content
-    stores = tuple(content["stateStoreInfo"])
-    partitions = 1 if there == {0} else _expected_partitions(noted, shuffle_partitions)
+    stores = content["stateStoreInfo"]
     properties = content.get("operatorPropertiesJson")
     return StatefulOperator(
         number,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import ConfigurationError
@@ -30,6 +30,7 @@ from spark_state.spark.session.connect_plans import plan_nodes
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.logical_plans import analyzed_plan, elements
 from spark_state.spark.session.replaced_methods import replace_once
+from spark_state.spark.session.session_facts import changed_setting
 
 _OPERATORS = ("TransformWithState", "TransformWithStateInPySpark")
 _MARK = "_cowstate_starts_on_rocksdb"
@@ -106,19 +107,10 @@ def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
             "spark_state.enable(spark) before transformWithState",
             stacklevel=2,
         )
-        with _starts.alone(), _on_rocksdb(spark):
+        with _starts.alone(), changed_setting(spark, PROVIDER_KEY, ROCKSDB_CLASS):
             return spark_method(self, *args, **options)
 
     return method
-
-
-@contextmanager
-def _on_rocksdb(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(PROVIDER_KEY, ROCKSDB_CLASS)
-    try:
-        yield
-    finally:
-        spark.conf.set(PROVIDER_KEY, PROVIDER_CLASS)
 
 
 def _has_transform(df: DataFrame) -> bool:

@@ -21,9 +21,9 @@ from spark_state.spark.queries.query_starts import (
     check_starts,
     checkpoint_location,
     refuse_async_progress,
+    refuse_state_of_spark,
 )
 from spark_state.spark.queries.restore_source import check_one_epoch
-from spark_state.spark.queries.state_of_spark import refuse_state_of_spark
 from spark_state.spark.session.logical_plans import analyzed_plan
 from spark_state.spark.session.planned_operators import (
     PlannedOperator,

@@ -6,7 +6,7 @@ a client: the tasks do not know the query, and no code completes an epoch that t
 run. So a query with foreachBatch is refused (I5). All other sinks run every partition of a batch.
 
 A checkpoint is on the server, so Spark's own reader on the server lists the operators with state in
-the checkpoint, see `state_of_spark`.
+the checkpoint.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from spark_state.spark.queries.query_starts import (
     LOCATIONS_KEY,
     check_starts,
     checkpoint_location,
+    has_state_of_spark,
     refuse_async_progress,
 )
 from spark_state.spark.queries.restore_source import check_one_epoch
-from spark_state.spark.queries.state_of_spark import has_state_of_spark
 from spark_state.spark.session.planned_operators import (
     restore_sources_below,
     roots_of_connect_operators,

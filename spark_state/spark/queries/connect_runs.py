@@ -17,14 +17,9 @@ from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.operators.operator_order import operator_order
 from spark_state.spark.queries.query_runs import PROGRESS_RETRY_SECONDS, REMEMBERED_RUNS
 from spark_state.spark.session.connect_sessions import called_in_task
-from spark_state.spark.session.operator_configuration import (
-    ENABLED_KEY,
-    LOCAL_STORE,
-    STORE_KEY,
-    is_enabled,
-)
+from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.session.store_options import store_options
-from spark_state.spark.stored.operator_documents import Document, ShownDocuments, documents_of
+from spark_state.spark.stored.operator_documents import Document, ShownRun, documents_of
 from spark_state.spark.stored.stored_operators import StoredOperator, operators_below
 from spark_state.subtasks.epoch_request import operator_store_url
 
@@ -57,32 +52,12 @@ class StoredQuery:
         )
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class ConnectRun:
-    """One run of a query. `is_failing`: True if the last read failed and the log has the
-    warning."""
+    """A run of a query, and its operators in the progress of the query."""
 
-    session: SparkSession
     stored: StoredQuery
-    shown: ShownDocuments = field(default_factory=ShownDocuments)
-    is_failing: bool = False
-
-    def is_enabled(self) -> bool:
-        """Return True if the session is enabled now."""
-        return is_enabled({ENABLED_KEY: str(self.session.conf.get(ENABLED_KEY, "false"))})
-
-    def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
-        """The `stateOperators` entries of the operators, for each batch and the time when the batch
-        began. Raises CowstateError."""
-        return self.shown.of(moments, self._read)
-
-    def _read(self, batches: Sequence[int]) -> list[list[Document]]:
-        if self.stored.roots == ():
-            return [[] for _ in batches]
-        read: list[list[Document]] = called_in_task(
-            self.session, documents_in_task, self.stored, batches
-        )
-        return read
+    shown: ShownRun
 
 
 # Key: the run. For runs that another client started: the run and the session's current root.
@@ -95,7 +70,7 @@ def note_connect_run(query: Any, stores: StoredQuery) -> None:
     the query's id. Sends no request to the server: the request could fail, and the query already
     runs."""
     stored = replace(stores, query_id=query.id)
-    _started.put(query.runId, ConnectRun(query._session, stored))
+    _started.put(query.runId, _run(query._session, stored))
 
 
 def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
@@ -106,9 +81,18 @@ def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
     stored = stored_query(session, query_id)
     met = _met.get((run_id, stored.root))
     if met is None or met.stored != stored:
-        met = ConnectRun(session, stored)
+        met = _run(session, stored)
         _met.put((run_id, stored.root), met)
     return met
+
+
+def _run(session: Any, stored: StoredQuery) -> ConnectRun:
+    def read(batches: Sequence[int]) -> Any:
+        if stored.roots == ():
+            return [[] for _ in batches]
+        return called_in_task(session, documents_in_task, stored, batches)
+
+    return ConnectRun(stored, ShownRun(lambda key, default: session.conf.get(key, default), read))
 
 
 def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[Document]]:

@@ -25,11 +25,7 @@ from pyspark.sql import SparkSession
 
 from spark_state.spark.queries.connect_runs import StoredQuery
 from spark_state.spark.queries.offset_log import places_beside_clock
-from spark_state.spark.queries.operator_starts import (
-    SETTING_OF_STARTS,
-    CalledStores,
-    told_starts,
-)
+from spark_state.spark.queries.operator_starts import SETTING_OF_STARTS, told_starts
 from spark_state.spark.queries.query_runs import PROGRESS_RETRY_SECONDS
 from spark_state.spark.session.connect_sessions import called_in_task
 from spark_state.spark.session.planned_operators import OperatorInputs, PlannedOperator
@@ -92,7 +88,7 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
     def answers(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [called_in_task(spark, function, *of_store) for of_store in arguments]
 
-    text, _ = told_starts(files, CalledStores(answers, files.url, operators), operators)
+    text, _ = told_starts(files, answers, operators)
     spark.conf.set(SETTING_OF_STARTS, text)
 
 

@@ -21,8 +21,9 @@ only executors reach the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -75,7 +76,8 @@ class EpochCompletion:
         if not any(missing):
             return
         parallelisms = [epoch.operator.parallelism for epoch in lacking]
-        _run_partitions(batch, partitions_to_run(missing, parallelisms, _partitions(batch)))
+        partitions = int(_rows(batch).getNumPartitions())
+        _run_partitions(batch, partitions_to_run(missing, parallelisms, partitions))
         for epoch, subtasks in zip(lacking, self._missing(batch, lacking), strict=True):
             if subtasks:
                 raise ConfigurationError(
@@ -135,11 +137,8 @@ def _missing_as_tasks_see(
     if not epochs:
         return []
     context = batch.sparkSession.sparkContext
-    return context.parallelize(epochs, 1).mapPartitions(_missing_subtasks).collect()
-
-
-def _missing_subtasks(epochs: Iterable[OperatorEpoch]) -> Iterator[tuple[int, ...]]:
-    yield from in_parallel(_missing_subtasks_of, epochs)
+    missing = partial(in_parallel, _missing_subtasks_of)
+    return context.parallelize(epochs, 1).mapPartitions(missing).collect()
 
 
 def _missing_subtasks_of(epoch: OperatorEpoch) -> tuple[int, ...]:
@@ -160,10 +159,6 @@ def _without_barrier(
 def _rows(batch: DataFrame) -> Any:
     """The RDD below a batch. The function may have cached the DataFrame above the RDD."""
     return batch._jdf.queryExecution().logical().rdd()
-
-
-def _partitions(batch: DataFrame) -> int:
-    return int(_rows(batch).getNumPartitions())
 
 
 def _run_partitions(batch: DataFrame, numbers: list[int]) -> None:

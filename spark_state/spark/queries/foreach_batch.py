@@ -68,13 +68,11 @@ class WatchedFunction:
                 "not set, so no operator knows its epoch. Leave PYSPARK_PIN_THREAD unset"
             )
         with brief_when_stopped(query):
-            if self._completion is None or query is None:
-                self._function(batch, epoch)
-                return
-            identity = BatchIdentity(query.id, query.runId, epoch)
             self._function(batch, epoch)
-            plan = query._jsq.streamingQuery().lastExecution().analyzed()
-            self._completion.complete(batch, identity, plan)
+            if self._completion is not None and query is not None:
+                plan = query._jsq.streamingQuery().lastExecution().analyzed()
+                identity = BatchIdentity(query.id, query.runId, epoch)
+                self._completion.complete(batch, identity, plan)
 
     def _query(self, query_id: str | None) -> StreamingQuery | None:
         return None if query_id is None else self._spark.streams.get(query_id)

@@ -67,6 +67,9 @@ _NOT_NOTED = (
 
 # The URL of a store, the time of retries in seconds, and the options of the store's client.
 Store = tuple[str, float, Mapping[str, Any]]
+Answers = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
+"""Gets a function and its arguments for each call, and returns the results. Calls the function
+where the stores are within reach."""
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -130,9 +133,8 @@ def name_starts(
     context = spark.sparkContext
     text, repeated = "", list[OperatorInputs]()
     if location is not None:
-        files = HadoopFiles(spark, location)
-        stores = CalledStores(partial(called_near_stores, context), files.url, operators)
-        text, repeated = told_starts(files, stores, operators)
+        answers = partial(called_near_stores, context)
+        text, repeated = told_starts(HadoopFiles(spark, location), answers, operators)
     # If this thread runs a function of foreachBatch, the outer query has set the property, too.
     former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
@@ -146,13 +148,17 @@ def name_starts(
 
 
 def told_starts(
-    files: CheckpointLogs, stores: CalledStores, operators: Sequence[OperatorInputs]
+    files: CheckpointLogs, answers: Answers, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
     """The text for the tasks; and the operators whose next epoch an older run has written, or may
     have written. If the query was taken back, takes its operators back, too. `files`: the files of
     the checkpoint. Raises the errors of name_starts."""
-    query_id = _query_id(files)
-    reached = [Reached()] * len(operators) if query_id is None else stores.reached(query_id)
+    metadata = files.text("metadata")
+    query_id = None if metadata is None else str(json.loads(metadata)["id"])
+    reached = [Reached()] * len(operators)
+    if query_id is not None:
+        stores = [(*_store_of(inputs, query_id), files.url) for inputs in operators]
+        reached = [Reached(*answer) for answer in answers(reached_in_store, stores)]
     # Read the logs after the stores, see the module.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     is_under_way = planned > committed
@@ -173,7 +179,8 @@ def told_starts(
     # With several operators, check all before the first change.
     for applies in (True,) if len(ways_back) == 1 else (False, True):
         for inputs, way_back in ways_back:
-            stores.take_back(str(query_id), inputs, replace(way_back, applies=applies))
+            store = _store_of(inputs, str(query_id))
+            answers(take_back_in_store, [(*store, replace(way_back, applies=applies))])
     # A task of a killed driver may still write its planned epoch after this point.
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
@@ -215,7 +222,7 @@ def _watch_first_commit(
             # The batch may have been committed after the last look, before the query ended.
             batch = _first_committed(query) if batch is None else batch
             if batch is not None:
-                notes = [(*store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
+                notes = [(*_store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
                 note = partial(_result_or_error, _note_reached)
                 for _, error in _in_task_or_here(context, note, notes):
                     if error is not None:
@@ -256,30 +263,6 @@ def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorS
     return None if start is None else OperatorStart(**start)
 
 
-def _query_id(files: CheckpointLogs) -> str | None:
-    text = files.text("metadata")
-    return None if text is None else str(json.loads(text)["id"])
-
-
-@dataclass(frozen=True, slots=True)
-class CalledStores:
-    """The stores of a query's operators. `answers(function, arguments)`: the results of the
-    function for each of the arguments, called where the stores are within reach."""
-
-    answers: Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
-    checkpoint: str
-    operators: Sequence[OperatorInputs]
-
-    def reached(self, query_id: str) -> list[Reached]:
-        """The progress of each operator, in the order of the operators."""
-        stores = [(*store_of(inputs, query_id), self.checkpoint) for inputs in self.operators]
-        return [Reached(*answer) for answer in self.answers(reached_in_store, stores)]
-
-    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
-        """Note in an operator's store that later epochs no longer count, by take_back_in_store."""
-        self.answers(take_back_in_store, [(*store_of(inputs, query_id), way_back)])
-
-
 def called_near_stores(
     context: SparkContext, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
@@ -292,7 +275,7 @@ def called_near_stores(
     return [result for result, _ in outcomes]
 
 
-def store_of(inputs: OperatorInputs, query_id: str) -> Store:
+def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
 

@@ -27,21 +27,19 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_state.spark.queries.connect_runs import ConnectRun, connect_run
-from spark_state.spark.queries.query_runs import QueryRun, run_of, run_of_event
-from spark_state.spark.stored.operator_documents import Document
+from spark_state.spark.queries.connect_runs import connect_run
+from spark_state.spark.queries.query_runs import run_of, run_of_event
+from spark_state.spark.stored.operator_documents import Document, ShownRun
 
 _MARK, _POSTING = "_cowstate_shows", "_cowstate_posting"
 
 _log = logging.getLogger(__name__)
 
-_Run = QueryRun | ConnectRun
-
 
 def show_operators_in_progress() -> None:
     """Add operators of cowstate to the progress of queries of enabled sessions, in this process.
     Safe to call again."""
-    if _show_operators_of(StreamingQuery, run_of):
+    if _show_operators_of(StreamingQuery, lambda query: run_of(query).shown):
         _show_operators_in_events()
 
 
@@ -50,14 +48,14 @@ def show_operators_in_connect_progress() -> None:
     from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
     from pyspark.sql.connect.streaming.query import StreamingQueryListenerBus
 
-    def find_run(query: Any) -> _Run:
-        return connect_run(query._session, query.id, query.runId)
+    def find_run(query: Any) -> ShownRun:
+        return connect_run(query._session, query.id, query.runId).shown
 
     if _show_operators_of(ConnectQuery, find_run):
         _show_operators_in_connect_events(StreamingQueryListenerBus)
 
 
-def _show_operators_of(queries: Any, find_run: Callable[[Any], _Run]) -> bool:
+def _show_operators_of(queries: Any, find_run: Callable[[Any], ShownRun]) -> bool:
     """Replace the properties of a class of queries. Return False if the properties are already
     replaced."""
     last, recent = queries.lastProgress, queries.recentProgress
@@ -106,7 +104,8 @@ def _show_operators_in_connect_events(buses: Any) -> None:
     def post_to_all(self: Any, event: Any) -> None:
         if isinstance(event, QueryProgressEvent):
             progress, session = event.progress, self._sqm._session
-            _show([progress], lambda: connect_run(session, str(progress.id), str(progress.runId)))
+            ids = str(progress.id), str(progress.runId)
+            _show([progress], lambda: connect_run(session, *ids).shown)
         # `remove` holds the bus's lock while waiting for this thread, so do not take the lock here.
         # The second lock gives listeners one event at a time, as Spark's lock does.
         bus = copy(self)
@@ -125,7 +124,7 @@ def _present(listeners: list[Any]) -> Iterator[Any]:
 
 
 def _show(
-    progresses: Sequence[StreamingQueryProgress], find_run: Callable[[], _Run | None]
+    progresses: Sequence[StreamingQueryProgress], find_run: Callable[[], ShownRun | None]
 ) -> None:
     """Add the operators of a run to its progress, or log the reason why not."""
     run = None

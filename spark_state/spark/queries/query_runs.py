@@ -7,7 +7,8 @@ has ended. So the run is noted at the listener's start event, while Spark still 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint_store.objects.remembered import Remembered
-from spark_state.spark.session.operator_configuration import ENABLED_KEY, is_enabled
-from spark_state.spark.stored.operator_documents import Document, ShownDocuments, documents_of
+from spark_state.spark.stored.operator_documents import ShownRun, documents_of
 from spark_state.spark.stored.stored_operators import StoredOperator, operators_in_plan
 
 # Short, because a reader of progress and the listeners of all queries wait for the store.
@@ -24,24 +24,12 @@ PROGRESS_RETRY_SECONDS = 3
 REMEMBERED_RUNS = 32
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class QueryRun:
-    """A run of a query. `session`: the query's Spark session, in the JVM; `operators`: with short
-    retries; `is_failing`: True if the last read failed and the log has the warning."""
+    """A run of a query. `operators`: with short retries."""
 
-    session: Any
     operators: Sequence[StoredOperator]
-    shown: ShownDocuments = field(default_factory=ShownDocuments)
-    is_failing: bool = False
-
-    def is_enabled(self) -> bool:
-        """Return True if the session of the query is enabled now."""
-        return is_enabled({ENABLED_KEY: self.session.conf().get(ENABLED_KEY, "false")})
-
-    def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
-        """The `stateOperators` entries of the operators, for each moment. A moment is the number of
-        a batch and the time when the batch began. Raises CheckpointStoreError."""
-        return self.shown.of(moments, lambda batches: documents_of(self.operators, batches))
+    shown: ShownRun
 
 
 # Limited, because the operators of a run remember manifests.
@@ -53,11 +41,11 @@ def run_of(query: StreamingQuery) -> QueryRun:
     return _runs.get(str(query.runId)) or _noted(query._jsq.streamingQuery())
 
 
-def run_of_event(query_id: UUID, run_id: UUID) -> QueryRun | None:
+def run_of_event(query_id: UUID, run_id: UUID) -> ShownRun | None:
     """The run of an event; None if the run is over and was not noted while it was running."""
     run = _runs.get(str(run_id))
     if run is not None:
-        return run
+        return run.shown
     spark: Any = SparkSession._instantiatedSession
     if spark is None:
         return None
@@ -65,13 +53,14 @@ def run_of_event(query_id: UUID, run_id: UUID) -> QueryRun | None:
     execution = spark._jsparkSession.sharedState().activeStreamingQueries().get(java_id)
     if execution is None or execution.runId().toString() != str(run_id):
         return None
-    return _noted(execution)
+    return _noted(execution).shown
 
 
 def _noted(execution: Any) -> QueryRun:
     """Remember a run, and return the run. `execution`: Spark's StreamExecution."""
     query_id = str(execution.id().toString())
     operators = operators_in_plan(execution.analyzedPlan(), query_id, PROGRESS_RETRY_SECONDS)
-    run = QueryRun(execution.sparkSession(), operators)
+    settings = execution.sparkSession().conf()
+    run = QueryRun(operators, ShownRun(settings.get, partial(documents_of, operators)))
     _runs.put(str(execution.runId().toString()), run)
     return run

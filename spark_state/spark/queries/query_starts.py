@@ -1,5 +1,6 @@
 """Runs checks before a query starts, and callbacks after the start. Finds the checkpoint's
-location.
+location, and refuses a checkpoint with the state of Spark's own transformWithState: Spark refuses
+such a checkpoint, too, but only in the first batch, and with an error that names no way out.
 
 PySpark has a class of writers for classic Spark and a class for Spark Connect. Both classes start a
 query with the methods `start` and `toTable`. This module replaces both methods.
@@ -7,12 +8,19 @@ query with the methods `start` and `toTable`. This module replaces both methods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from inspect import signature
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from checkpoint_store.files.document import Source
+from checkpoint_store.provider.spark_log_entry import newest_version_folder
 from spark_state.errors import ConfigurationError
+from spark_state.spark.session.hadoop_files import HadoopFiles
+from spark_state.spark.session.operator_configuration import STORE_KEY
 from spark_state.spark.session.replaced_methods import replace_once
 
 LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
@@ -22,6 +30,7 @@ CHECKED_OPTIONS = _LOCATION, _QUERY_NAME, _ASYNC = (
     "asyncprogresstrackingenabled",
 )
 _MARK = "_cowstate_checks"
+_OPERATOR = re.compile(r'"operatorName"\s*:\s*"transformWithState')
 
 StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any | None], None] | None]
 """Gets a writer, and the arguments and options of the call by name. Raises to refuse the start. The
@@ -76,3 +85,24 @@ def checkpoint_location(
         return given[_LOCATION]
     query = given.get(_QUERY_NAME) or name
     return f"{root}/{query}" if root and query else None
+
+
+def refuse_state_of_spark(location: str, spark: SparkSession) -> None:
+    """Raise ConfigurationError if the checkpoint at `location` has state of Spark's own operator,
+    and UnsupportedFormatError if a later version of Spark wrote the metadata of its operators."""
+    files = HadoopFiles(spark, location)
+    for operator in files.names("state"):
+        noted = f"state/{operator}/_metadata"
+        newest_version_folder(files.names(noted), Source(location, noted))
+        for name in files.names(f"{noted}/v2"):
+            if _OPERATOR.search(files.text(f"{noted}/v2/{name}") or ""):
+                raise has_state_of_spark(location)
+
+
+def has_state_of_spark(location: str) -> ConfigurationError:
+    """The error for a checkpoint at `location` with state of Spark's own operator."""
+    return ConfigurationError(
+        f"{location} has the state of Spark's own transformWithState, which the operator on "
+        f"cowstate would not see. Take it over: cowstate adopt {location} --apply --conf "
+        f"{STORE_KEY}=…; or start the query with a new checkpoint"
+    )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from checkpoint_store.amounts import size_text
-from spark_state.errors import CowstateError
+from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.query_checkpoint import (
@@ -28,22 +28,20 @@ from spark_state.spark.provider.query_checkpoint import (
 from spark_state.spark.rescaling.rescale_edits import edited_paths, edits_of
 from spark_state.spark.rescaling.rescale_plan import (
     Partitioning,
-    RescaledOperator,
     RescalePlan,
     check_request,
     plan_rescale,
 )
-from spark_state.spark.stopped_query.change_folder import ChangeFolder, took_effect
+from spark_state.spark.stopped_query.change_folder import ChangeFolder, has_run_since, took_effect
 from spark_state.spark.stopped_query.change_record import RESCALE, ChangeRecord, digest
 from spark_state.spark.stopped_query.checkpoint_change import (
     PlannedChange,
     Progress,
     WrittenState,
     check_edited,
-    check_not_run_since,
+    run_store_job,
 )
 from spark_state.spark.stopped_query.next_batch import check_not_started
-from spark_state.spark.stopped_query.store_job import run_store_job
 
 
 class RescaleError(CowstateError):
@@ -105,17 +103,18 @@ class Rescale:
         if plan.moves_rows:
             partitions = run_store_job(lambda: files.start_rescaling(order), progress, RescaleError)
             assert len(partitions) == len(order["stores"]) * plan.target
-        edits = edits_of(plan, _ids(partitions))
-        rows = Counter[str]()
+        ids, rows = dict[tuple[int, str, int], str](), Counter[str]()
         for made in partitions:
+            ids[made["operator"], made["store"], made["partition"]] = made["unique"]
             rows[f"operator {made['operator']}"] += made["rows"]
+        edits = edits_of(plan, ids)
         record = replace(
             begun,
-            edited={edit.path: digest(edit.after) for edit in edits.all},
-            between={edit.path: edit.between for edit in edits.others},
-            finishing={edit.path: edit.after for edit in edits.others},
+            edited={edit.path: digest(edit.after) for edit in edits},
+            between={edit.path: edit.between for edit in edits[:-1]},
+            finishing={edit.path: edit.after for edit in edits[:-1]},
         )
-        return WrittenState(record, {edit.path: edit.after for edit in edits.all}, rows)
+        return WrittenState(record, {edit.path: edit.after for edit in edits}, rows)
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run with the new number. Unless `force` says
@@ -123,13 +122,13 @@ class Rescale:
         new number."""
         files, checkpoint = folder.files, read_checkpoint(folder.files)
         if took_effect(files, record) or checkpoint.partitions != record.own["from"]:
-            otherwise = (
-                f"{checkpoint.url} has gone on to batch {checkpoint.planned} with "
-                f"{checkpoint.partitions} partitions since {folder.path}: going back to batch "
-                f"{record.planned} would lose state. Run cowstate rescale --partitions "
-                f"{record.own['from']} instead"
-            )
-            check_not_run_since(checkpoint, record, otherwise)
+            if has_run_since(record, checkpoint.planned, checkpoint.committed):
+                raise ConfigurationError(
+                    f"{checkpoint.url} has gone on to batch {checkpoint.planned} with "
+                    f"{checkpoint.partitions} partitions since {folder.path}: going back to batch "
+                    f"{record.planned} would lose state. Run cowstate rescale --partitions "
+                    f"{record.own['from']} instead"
+                )
             there = {path: new for path, new in record.edited.items() if files.exists(path)}
             check_edited(folder, replace(record, edited=there))
         if not force:
@@ -152,23 +151,19 @@ class Rescale:
 
 def _steps(plan: RescalePlan) -> Iterator[str]:
     for each in plan.rescaled if plan.moves_rows else ():
-        yield _step(plan, each)
+        count, version = len(each.operator.stores), plan.checkpoint.version
+        stores = "a store" if count == 1 else f"{count} stores"
+        yield (
+            f"deal out the rows of version {version} of operator {each.operator.number} by the "
+            f"hash of {', '.join(each.columns)}: {plan.partitions} partitions of {stores}, "
+            f"{size_text(plan.bytes_of(each))}, to {plan.target}; read them back and compare"
+        )
     for operator in plan.single:
         yield (
             f"leave operator {operator.number}, {operator.name}, as it is: it takes all rows in "
             "one partition"
         )
     yield f"set {PARTITIONS} = {plan.target} in {', '.join(edited_paths(plan))}"
-
-
-def _step(plan: RescalePlan, rescaled: RescaledOperator) -> str:
-    operator = rescaled.operator
-    stores = "a store" if len(operator.stores) == 1 else f"{len(operator.stores)} stores"
-    return (
-        f"deal out the rows of version {plan.checkpoint.version} of operator {operator.number} by "
-        f"the hash of {', '.join(rescaled.columns)}: {plan.partitions} partitions of {stores}, "
-        f"{size_text(plan.bytes_of(rescaled))}, to {plan.target}; read them back and compare"
-    )
 
 
 def _order(
@@ -206,9 +201,3 @@ def _former_ids(
         return None
     place = operator.stores.index(store)
     return [ids[place] for ids in checkpoint.state_ids[str(operator.number)]]
-
-
-def _ids(partitions: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str, int], str]:
-    return {
-        (made["operator"], made["store"], made["partition"]): made["unique"] for made in partitions
-    }

@@ -37,27 +37,12 @@ _Content = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """The three texts of an edited file. `before`: before the change; `between`: until the change
-    takes effect, and again during an undo; `after`: once the change has taken effect."""
+    """The new texts of a file. `between`: until the change takes effect, and again during an undo;
+    `after`: once the change has taken effect."""
 
     path: str
-    before: str
     between: str
     after: str
-
-
-@dataclass(frozen=True, slots=True)
-class RescaleEdits:
-    """The edits of a rescale. With `switch` the rescale takes effect; `others` come before and
-    after `switch`."""
-
-    switch: FileEdit
-    others: tuple[FileEdit, ...]
-
-    @property
-    def all(self) -> tuple[FileEdit, ...]:
-        """All edits. With the last edit the rescale takes effect."""
-        return (*self.others, self.switch)
 
 
 def edited_paths(plan: RescalePlan) -> list[str]:
@@ -88,24 +73,25 @@ def _noted(plan: RescalePlan) -> list[LogEntry]:
     return [operator.noted for operator in sorted(operators, key=lambda each: each.number)]
 
 
-def edits_of(plan: RescalePlan, ids: NewIds) -> RescaleEdits:
-    """The edits of a plan. `ids`: the ids of the new states."""
-    others = []
+def edits_of(plan: RescalePlan, ids: NewIds) -> list[FileEdit]:
+    """The edits of a plan, in order: with the last edit the rescale takes effect. `ids`: the ids of
+    the new states."""
+    edits = []
     before, commit = _entry_before(plan), _commit(plan)
     if before is not None:
-        others.append(_edit(before, _without_number, _with_number(plan.target)))
+        edits.append(_edit(before, _without_number, _with_number(plan.target)))
     if commit is not None:
         former, new = commit.content["stateUniqueIds"], _new_ids(plan, ids)
         longer = {number: [*former[number], *new[number][plan.partitions :]] for number in new}
-        others.append(_edit(commit, _with_ids(longer), _with_ids(new)))
-    others += [_edit(entry, _unchanged, _noting(plan.target)) for entry in _noted(plan)]
-    return RescaleEdits(_edit(_switch(plan), _unchanged, _with_number(plan.target)), tuple(others))
+        edits.append(_edit(commit, _with_ids(longer), _with_ids(new)))
+    edits += [_edit(entry, _unchanged, _noting(plan.target)) for entry in _noted(plan)]
+    return [*edits, _edit(_switch(plan), _unchanged, _with_number(plan.target))]
 
 
 def _edit(
     entry: LogEntry, between: Callable[[_Content], None], after: Callable[[_Content], None]
 ) -> FileEdit:
-    return FileEdit(entry.path, entry.text, _changed(entry, between), _changed(entry, after))
+    return FileEdit(entry.path, _changed(entry, between), _changed(entry, after))
 
 
 def _changed(entry: LogEntry, change: Callable[[_Content], None]) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import DatabaseSettings
-from spark_state.spark.session.misspelled_keys import check_keys
-from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS
+from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS, check_keys
 from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX, store_options
 from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings

@@ -8,9 +8,13 @@ scripts.settings_page` writes the page.
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import COMPRESSIONS, DatabaseSettings
 from spark_state.spark.session.setting_values import (
     EPOCH_OF_STORE,
@@ -18,6 +22,7 @@ from spark_state.spark.session.setting_values import (
     LOCAL_DIRECTORY,
     MAX_PARALLELISM_LIMIT,
     OPEN_FILES,
+    PREFIX,
     STORE_URL,
     TRUTH,
     SettingValues,
@@ -25,6 +30,10 @@ from spark_state.spark.session.setting_values import (
     integer,
     or_none,
 )
+from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX
+
+_ONE_LETTER_OF_PREFIX = 0.92
+_OF_SECRETS = re.compile("(?i)secret|password|token|credential|access.?key|options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +263,32 @@ SETTINGS = (
     ),
 )
 SETTING_OF = {setting.key: setting for setting in SETTINGS}
+
+
+def check_keys(settings: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for an unknown key below PREFIX, and for a key whose prefix is
+    almost PREFIX: Spark takes any key, so a misspelled key has no effect. The error names the
+    nearest key."""
+    for key, text in sorted(settings.items()):
+        first, second, name = [*key.split(".", 2), "", ""][:3]
+        scope = f"{first}.{second}."
+        if not name or key.startswith(STORE_OPTIONS_PREFIX):
+            continue
+        if name not in SETTING_OF if scope == PREFIX else _is_close(scope.lower(), PREFIX):
+            raise _unknown(key, text, name)
+
+
+def _is_close(text: str, other: str) -> bool:
+    return bool(difflib.get_close_matches(text, [other], cutoff=_ONE_LETTER_OF_PREFIX))
+
+
+def _unknown(key: str, text: str, name: str) -> ConfigurationError:
+    near = difflib.get_close_matches(name, SETTING_OF, n=1)
+    shown = f"{key} is set" if _OF_SECRETS.search(key) else f"{key} is {text[:100]!r}"
+    hint = (
+        f"did you mean {PREFIX}{near[0]}?"
+        if near
+        else f"the keys are {', '.join(PREFIX + each for each in SETTING_OF)}, and "
+        f"{STORE_OPTIONS_PREFIX}<name>"
+    )
+    return ConfigurationError(f"{shown}, and there is no such setting: {hint}")

@@ -137,7 +137,7 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
     does not run the operators that read only such relations.
     """
     return any(
-        leaf.isStreaming() and not _is_empty(leaf)
+        leaf.isStreaming() and not (class_of(leaf) == _EMPTY_SOURCE and leaf.data().isEmpty())
         for planned, node in _nodes(plan)
         if planned == operator
         for leaf in _leaves(node)
@@ -160,7 +160,3 @@ def _leaves(plan: Any) -> Iterator[Any]:
         yield plan
     for child in children:
         yield from _leaves(child)
-
-
-def _is_empty(leaf: Any) -> bool:
-    return class_of(leaf) == _EMPTY_SOURCE and bool(leaf.data().isEmpty())

@@ -1,12 +1,13 @@
-"""Reads the facts that the engine needs about a Spark session."""
+"""Reads the facts that the engine needs about a Spark session, and changes a setting for a
+while."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -27,18 +28,16 @@ def session_facts(spark: SparkSession) -> SessionFacts:
         # The settings of the server, which a Spark Connect session has as its own settings.
         settings = dict(spark.conf.getAll)
         parallelism = _server_parallelism(spark, settings, settings.get("spark.master", ""))
+        processors = parallelism
     else:
-        settings = dict(spark.sparkContext.getConf().getAll())
-        parallelism = spark.sparkContext.defaultParallelism
+        context: Any = spark.sparkContext
+        settings, parallelism = dict(context.getConf().getAll()), context.defaultParallelism
+        processors = context._jvm.java.lang.Runtime.getRuntime().availableProcessors()
     master = settings.get("spark.master", "")
     return SessionFacts(
         master=master,
         default_parallelism=parallelism,
-        cores_per_executor=_cores(
-            master,
-            settings.get("spark.executor.cores"),
-            lambda: parallelism if is_connect(spark) else _processors(spark.sparkContext),
-        ),
+        cores_per_executor=_cores(master, settings.get("spark.executor.cores"), processors),
         speculation=settings.get("spark.speculation", "false").lower() == "true",
         python_memory=settings.get(_PYTHON_MEMORY_KEY),
         is_connect=is_connect(spark),
@@ -57,23 +56,33 @@ def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master
     return rows.select(F.spark_partition_id()).distinct().count()
 
 
-def _cores(master: str, executor_cores: str | None, processors: Callable[[], int]) -> int:
+def _cores(master: str, executor_cores: str | None, processors: int) -> int:
     """The number of tasks that one executor runs at a time, as far as the driver knows.
-    `processors`: counts the processors of the driver's machine."""
+    `processors`: the number of processors of the driver's machine."""
     local_cluster = _LOCAL_CLUSTER.match(master)
     if local_cluster:
         return int(local_cluster[1])
     local = _LOCAL.match(master)
     if local and local[1] == "*":
-        return processors()
+        return processors
     if local or master == "local":
         return int(local[1]) if local else 1
     return int(executor_cores) if executor_cores else 1
 
 
-def _processors(context: SparkContext) -> int:
-    return int(context._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
-
-
 def settings_of(session: Any) -> dict[str, str]:
     return entries_of(session.conf().getAll())
+
+
+@contextmanager
+def changed_setting(spark: SparkSession, key: str, text: str) -> Iterator[None]:
+    """Set a setting of the session inside the `with` block, and put the former value back."""
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, text)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)

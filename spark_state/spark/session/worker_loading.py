@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from spark_state.processor.pickles import dumps
@@ -17,18 +18,18 @@ from spark_state.processor.pickles import dumps
 _T = TypeVar("_T")
 
 
-def loaded_in_workers(value: Any) -> Callable[[], Any]:
-    """A function that returns `value` in a Python worker. If the worker lacks a module, the error
+def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
+    """A function that calls `function` in a Python worker. If the worker lacks a module, the error
     names the interpreters of the worker and of the driver."""
-    payload, driver = dumps(value), sys.executable
+    payload, driver = dumps(function), sys.executable
 
-    def load() -> Any:
+    def call(*arguments: Any) -> _T:
         # Pickled by value and run without cowstate, so the function does its own imports.
         import pickle
         import sys
 
         try:
-            return pickle.loads(payload)
+            loaded = pickle.loads(payload)
         except ModuleNotFoundError as error:
             version = ".".join(map(str, sys.version_info[:3]))
             raise ModuleNotFoundError(
@@ -38,37 +39,17 @@ def loaded_in_workers(value: Any) -> Callable[[], Any]:
                 "--conf spark.pyspark.python=…) to an interpreter that has them on every machine",
                 name=error.name,
             ) from error
-
-    return load
-
-
-def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
-    """A function that calls `function` in a Python worker. If the worker lacks a module, the error
-    names the interpreters of the worker and of the driver."""
-    load = loaded_in_workers(function)
-
-    def call(*arguments: Any) -> _T:
-        return load()(*arguments)  # type: ignore[no-any-return]
+        return loaded(*arguments)  # type: ignore[no-any-return]
 
     return call
 
 
 class LoadedInWorkers:
-    """Base of classes whose objects Spark pickles for its workers; see `loaded_in_workers`. A
+    """Base of classes whose objects Spark pickles for its workers; see `called_in_workers`. A
     subclass has no slots. Only cloudpickle, the pickler of Spark, can pickle the objects."""
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        return loaded_in_workers(_Plain(self)), ()
-
-
-class _Plain:
-    """Pickles the held object as if its class were not a LoadedInWorkers."""
-
-    def __init__(self, held: object) -> None:
-        self._held = held
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self._held), vars(self._held))
+        return called_in_workers(partial(_restored, type(self), vars(self))), ()
 
 
 def _restored(kind: type, attributes: dict[str, Any]) -> object:

@@ -16,6 +16,8 @@ applied change, as long as the query has not run since.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -23,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from checkpoint_store.object_names import STATE_PLACE
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import (
     QueryCheckpoint,
@@ -36,7 +38,6 @@ from spark_state.spark.stopped_query.change_folder import (
     check_finished,
     finish,
     finish_last,
-    has_run_since,
     last_change,
     restore_lost,
     took_effect,
@@ -49,6 +50,8 @@ NEW_STATE = "converted"
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished tasks, and the number of all tasks."""
+
+_POLL_SECONDS = 0.1
 
 TargetT = TypeVar("TargetT", contravariant=True)
 PlanT = TypeVar("PlanT")
@@ -191,6 +194,31 @@ def apply(
     next_batch = (checkpoint.version, f"{checkpoint.version}{first}")
     changed = {**planned.changed, "Next batch": next_batch}
     return AppliedChange(planned, folder.path, changed, written)
+
+
+def run_store_job(
+    start: Callable[[], Any], progress: Progress, failed: type[CowstateError]
+) -> list[dict[str, Any]]:
+    """Run a job of the JVM over the stores of a checkpoint, and return the results of its tasks.
+    Raises `failed` if a task failed. The job has always ended when this function ends, also if the
+    wait is interrupted."""
+    try:
+        job = start()
+        try:
+            while not job.isDone():
+                progress(job.finished(), job.total())
+                time.sleep(_POLL_SECONDS)
+            progress(job.finished(), job.total())
+            outcomes: list[dict[str, Any]] = json.loads(job.result())
+        finally:
+            job.cancel()
+    except Py4JJavaError as error:
+        reason = error.java_exception.getMessage()
+        raise failed(f"{reason}. Nothing was changed") from error
+    for outcome in outcomes:
+        if "error" in outcome:
+            raise failed(f"{outcome['error']}. Nothing was changed")
+    return outcomes
 
 
 def end_last(files: CheckpointFiles) -> None:
@@ -346,13 +374,6 @@ def check_unchanged(
             f"{folder.files.url} changed during the {folder.kind.noun}: the query is running. "
             "Nothing was changed; stop the query and run the command again"
         )
-
-
-def check_not_run_since(checkpoint: QueryCheckpoint, record: ChangeRecord, otherwise: str) -> None:
-    """Raise ConfigurationError with the message `otherwise` if the query has run batches since a
-    change."""
-    if has_run_since(record, checkpoint.planned, checkpoint.committed):
-        raise ConfigurationError(otherwise)
 
 
 def check_edited(folder: ChangeFolder, record: ChangeRecord) -> None:

@@ -16,7 +16,7 @@ from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.session.connect_sessions import called_in_task
 from spark_state.spark.session.operator_configuration import is_enabled
 from spark_state.spark.session.setting_values import PREFIX
-from spark_state.spark.stored.state_formats import METADATA, STATE, answer_loads
+from spark_state.spark.stored.state_reads import METADATA, STATE, answer_loads
 from spark_state.spark.stored.stored_operators import operators_of
 
 

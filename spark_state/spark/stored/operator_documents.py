@@ -18,10 +18,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.objects.remembered import Remembered
+from spark_state.spark.session.operator_configuration import ENABLED_KEY, is_enabled
 from spark_state.spark.stored.stored_operators import StoredOperator, states_of
 
 REMEMBERED_BATCHES = 256
@@ -31,22 +33,29 @@ Document = dict[str, Any]
 """An entry of `stateOperators`, in the form of Spark's JSON."""
 
 
-class ShownDocuments:
-    """The remembered documents of a run's operators, by the batch and the time when the batch
-    began. A batch without documents is not remembered: its store may have been out of reach."""
+@dataclass
+class ShownRun:
+    """The operators of a run in the progress of its query. `setting`: returns the value of a
+    setting of the query's session, or the default; `read`: calls `documents_of` for batches;
+    `is_failing`: True if the last read failed and the log has the warning.
 
-    def __init__(self) -> None:
-        self._shown: Remembered[tuple[int, str], Sequence[Document]] = Remembered(
-            REMEMBERED_BATCHES
-        )
+    A batch without documents is not remembered: its store may have been out of reach.
+    """
 
-    def of(
-        self,
-        moments: Sequence[tuple[int, str]],
-        read: Callable[[Sequence[int]], Sequence[Sequence[Document]]],
-    ) -> list[Sequence[Document]]:
-        """The documents for each batch and time. `read`: calls `documents_of` for the batches that
-        are not remembered; not called if all are remembered."""
+    setting: Callable[[str, str], Any]
+    read: Callable[[Sequence[int]], Sequence[Sequence[Document]]]
+    is_failing: bool = False
+    _shown: Remembered[tuple[int, str], Sequence[Document]] = field(
+        default_factory=lambda: Remembered(REMEMBERED_BATCHES)
+    )
+
+    def is_enabled(self) -> bool:
+        """Return True if the session of the query is enabled now."""
+        return is_enabled({ENABLED_KEY: str(self.setting(ENABLED_KEY, "false"))})
+
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
+        """The documents for each moment: the number of a batch, and the time when the batch began.
+        Does not read if all are remembered. Raises CowstateError."""
         shown = {
             moment: documents
             for moment in moments
@@ -54,7 +63,7 @@ class ShownDocuments:
         }
         missing = [moment for moment in moments if moment not in shown]
         if missing:
-            shown |= zip(missing, read([batch for batch, _ in missing]), strict=True)
+            shown |= zip(missing, self.read([batch for batch, _ in missing]), strict=True)
         for moment in missing:
             if shown[moment]:
                 self._shown.put(moment, shown[moment])

@@ -10,12 +10,16 @@ session a read of these formats first looks for operators of cowstate:
 
 The stores lie below `spark.cowstate.store` of the session. An operator with a name that the user
 chose has no number, so these reads do not find the operator.
+
+PySpark has a class of readers for classic Spark and a class for Spark Connect, see `connect_reads`.
+Both classes read with the method `load`, which `answer_loads` replaces.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -27,6 +31,7 @@ from checkpoint_store.provider.spark_checkpoint import listed_commits
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import is_enabled
+from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.stored.change_options import (
     check_last_batch_of_changes,
     first_batch_of_changes,
@@ -37,7 +42,6 @@ from spark_state.spark.stored.spark_state_columns import (
     state_frame,
     timers_frame,
 )
-from spark_state.spark.stored.state_formats import METADATA, STATE, answer_loads
 from spark_state.spark.stored.stored_operators import (
     deleted_states_of,
     operators_of,
@@ -45,6 +49,8 @@ from spark_state.spark.stored.stored_operators import (
 )
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 
+STATE, METADATA = "statestore", "state-metadata"
+_MARK = "_cowstate_answers"
 _METADATA_SCHEMA = (
     "operatorId bigint, operatorName string, stateStoreName string, numPartitions int, "
     "minBatchId bigint, maxBatchId bigint, operatorProperties string"
@@ -54,6 +60,29 @@ _TIMER_STATES = {
     PROCESSING_TIMERS: "$procTimers_keyToTimestamp",
     EVENT_TIMERS: "$eventTimers_keyToTimestamp",
 }
+
+
+Answer = Callable[[Any, Any, Callable[[], DataFrame]], DataFrame]
+"""Gets a reader with its format and options, the path or None, and Spark's own read."""
+
+
+def answer_loads(readers: Any, answer: Answer) -> None:
+    """Replace `load` of a class of readers: later calls return the result of `answer`. Safe to call
+    again."""
+    replace_once(readers, "load", _MARK, partial(_answering, answer))
+
+
+def _answering(answer: Answer, spark_load: Any) -> Any:
+    @wraps(spark_load)
+    def load(
+        self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> DataFrame:
+        if format is not None:
+            self.format(format)
+        self.options(**options)
+        return answer(self, path, lambda: spark_load(self, path, schema=schema))
+
+    return load
 
 
 def answer_state_reads() -> None:

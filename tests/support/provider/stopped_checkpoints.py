@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from spark_state.spark.provider.query_checkpoint import LogEntry, StatefulOperator, StoreDirectory
+from spark_state.spark.provider.query_checkpoint import (
+    LogEntry,
+    QueryCheckpoint,
+    StatefulOperator,
+    StoreDirectory,
+)
 
 
 def log_entry(path: str, content: Mapping[str, Any], last_line: str = "0") -> LogEntry:
@@ -34,3 +40,19 @@ def operator_with(
     return StatefulOperator(
         number, name, stores, partitions, directories, log_entry(path, noted), properties
     )
+
+
+def stopped_checkpoint(**changes: Any) -> QueryCheckpoint:
+    """A checkpoint with three done batches, without entries of the offset log and without files.
+    `changes`: fields with other values."""
+    stopped = QueryCheckpoint(
+        url="file:/q",
+        query_id="q",
+        planned=2,
+        committed=2,
+        offsets={},
+        commit=log_entry("commits/2", {}),
+        operators=(operator_with(),),
+        files=(),
+    )
+    return replace(stopped, **changes)

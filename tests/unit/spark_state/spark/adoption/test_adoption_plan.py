@@ -17,7 +17,7 @@ from spark_state.spark.adoption.adoption_plan import (
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
-from tests.support.provider.stopped_checkpoints import log_entry, operator_with
+from tests.support.provider.stopped_checkpoints import log_entry, operator_with, stopped_checkpoint
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
@@ -43,18 +43,10 @@ def deltas(versions: range) -> tuple[CheckpointFile, ...]:
 
 
 def checkpoint(provider: str = HDFS_CLASS, **changes: Any) -> QueryCheckpoint:
-    """Make a checkpoint with three done batches; the next batch starts from version 3."""
-    stopped = QueryCheckpoint(
-        url="file:/q",
-        query_id="q",
-        planned=2,
-        committed=2,
-        offsets={number: planned_with(number, provider) for number in (1, 2)},
-        commit=log_entry("commits/2", {}),
-        operators=(operator_with(),),
-        files=deltas(range(1, 4)) if provider == HDFS_CLASS else (),
-    )
-    return replace(stopped, **changes)
+    """Make a checkpoint whose next batch starts from version 3."""
+    offsets = {number: planned_with(number, provider) for number in (1, 2)}
+    files = deltas(range(1, 4)) if provider == HDFS_CLASS else ()
+    return stopped_checkpoint(**{"offsets": offsets, "files": files, **changes})
 
 
 def paths(entries: tuple[LogEntry, ...]) -> list[str]:
@@ -62,24 +54,23 @@ def paths(entries: tuple[LogEntry, ...]) -> list[str]:
 
 
 class TestWhatItTakes:
-    def test_from_hdfs_nothing_is_converted_and_the_last_two_batches_are_edited(self) -> None:
-        plan = plan_adoption(checkpoint(), "cowstate")
-        assert plan.target == PROVIDER_CLASS
-        assert plan.conversions == ()
-        assert paths(plan.edits) == ["offsets/1", "offsets/2"]
+    @pytest.mark.parametrize(
+        ("provider", "to", "target", "is_converted", "edited"),
+        [
+            (HDFS_CLASS, "cowstate", PROVIDER_CLASS, False, ["offsets/1", "offsets/2"]),
+            (ROCKSDB_CLASS, "cowstate", PROVIDER_CLASS, True, ["offsets/2"]),
+            (PROVIDER_CLASS, "hdfs", HDFS_CLASS, True, ["offsets/2"]),
+        ],
+    )
+    def test_stores_are_converted_unless_cowstate_reads_them_and_newest_batches_are_edited(
+        self, provider: str, to: str, target: str, is_converted: bool, edited: list[str]
+    ) -> None:
+        stopped = checkpoint(provider)
+        plan = plan_adoption(stopped, to)
+        assert plan.target == target
+        assert plan.conversions == (stopped.directories if is_converted else ())
+        assert paths(plan.edits) == edited
         assert plan.removals == ()
-
-    def test_from_rocksdb_every_store_is_converted_and_the_last_batch_is_edited(self) -> None:
-        stopped = checkpoint(ROCKSDB_CLASS)
-        plan = plan_adoption(stopped, "cowstate")
-        assert plan.conversions == stopped.directories
-        assert paths(plan.edits) == ["offsets/2"]
-
-    def test_back_to_hdfs_every_store_is_converted(self) -> None:
-        stopped = checkpoint(PROVIDER_CLASS)
-        plan = plan_adoption(stopped, "hdfs")
-        assert plan.target == HDFS_CLASS
-        assert plan.conversions == stopped.directories
 
     def test_a_batch_that_was_planned_and_not_done_is_edited_with_the_one_before_it(self) -> None:
         offsets = {number: planned_with(number, ROCKSDB_CLASS) for number in (2, 3)}
@@ -139,14 +130,20 @@ class TestStores:
     FORMER = StatePlace("s3://former/states", "q")
 
     @pytest.mark.parametrize(
-        ("provider", "edited"),
-        [(PROVIDER_CLASS, []), (HDFS_CLASS, ["offsets/2"]), (ROCKSDB_CLASS, ["offsets/2"])],
+        ("provider", "place", "edited"),
+        [
+            (PROVIDER_CLASS, None, []),
+            (PROVIDER_CLASS, StatePlace(URL, "q"), []),  # a copy of a checkpoint
+            (HDFS_CLASS, None, ["offsets/2"]),
+            (ROCKSDB_CLASS, None, ["offsets/2"]),
+        ],
     )
     def test_a_state_is_written_anew_whoever_wrote_it(
-        self, provider: str, edited: list[str]
+        self, provider: str, place: StatePlace | None, edited: list[str]
     ) -> None:
         files = (changelog(3), changelog(4), *deltas(range(1, 4)))
-        plan = plan_adoption(checkpoint(provider, files=files), "cowstate", self.URL, "attempt")
+        stopped = checkpoint(provider, files=files, place=place)
+        plan = plan_adoption(stopped, "cowstate", self.URL, "attempt")
         assert plan.conversions == operator_with().directories
         assert paths(plan.edits) == edited
         assert plan.removals == ()
@@ -158,11 +155,6 @@ class TestStores:
         begun = replace(begun, offsets={0: planned_with(0, PROVIDER_CLASS)})
         plan = plan_adoption(begun, "cowstate", self.URL, "attempt")
         assert (plan.conversions, plan.edits) == ((), ())
-        assert plan.place == StatePlace(self.URL, "q-attempt")
-
-    def test_a_copy_of_a_checkpoint_may_be_told_the_store_that_it_names(self) -> None:
-        stopped = checkpoint(PROVIDER_CLASS, place=StatePlace(self.URL, "q"))
-        plan = plan_adoption(stopped, "cowstate", self.URL, "attempt")
         assert plan.place == StatePlace(self.URL, "q-attempt")
 
     @pytest.mark.parametrize(
@@ -186,72 +178,64 @@ class TestStores:
         stopped = checkpoint(PROVIDER_CLASS, files=files, place=self.FORMER)
         assert plan_adoption(stopped, "cowstate", IN_CHECKPOINT).removals == files[1:]
 
-    def test_hdfs_keeps_its_state_in_the_checkpoint(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"--to hdfs goes on with .*leave --store out"):
-            plan_adoption(checkpoint(PROVIDER_CLASS), "hdfs", self.URL, "attempt")
 
-    def test_a_state_that_is_in_the_checkpoint_does_not_move_there(self) -> None:
-        with pytest.raises(ConfigurationError, match="is in the checkpoint already"):
-            plan_adoption(checkpoint(PROVIDER_CLASS), "cowstate", IN_CHECKPOINT)
+JOIN = (operator_with("symmetricHashJoin"),)
+AVRO = {f"{STATE_STORE}.encodingFormat": "avro"}
+IDS = log_entry("commits/2", {"stateUniqueIds": {"0": [[UNIQUE], [UNIQUE]]}})
+STORE_OF_HDFS = "--to hdfs goes on with .*leave --store out"
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("provider", "to", "message"),
-        [
-            (PROVIDER_CLASS, "cowstate", "on CowStateStoreProvider already.*--to hdfs"),
-            (HDFS_CLASS, "hdfs", "on HDFSBackedStateStoreProvider already.*without --to"),
-        ],
-    )
-    def test_a_query_that_is_there_already(self, provider: str, to: str, message: str) -> None:
-        with pytest.raises(ConfigurationError, match=message):
-            plan_adoption(checkpoint(provider), to)
+def last_batch_with(**settings: str) -> dict[int, LogEntry]:
+    return {2: planned_with(2, HDFS_CLASS, **settings)}
 
-    @pytest.mark.parametrize("to", ["cowstate", "hdfs"])
-    def test_a_provider_that_is_not_known(self, to: str) -> None:
-        with pytest.raises(UnsupportedOperationError, match="provider com-example, which adopt"):
-            plan_adoption(checkpoint("com-example"), to)
 
-    def test_from_rocksdb_to_hdfs(self) -> None:
-        with pytest.raises(UnsupportedOperationError, match="only goes back from cowstate"):
-            plan_adoption(checkpoint(ROCKSDB_CLASS), "hdfs")
+@pytest.mark.parametrize(
+    ("stopped", "to", "store", "message"),
+    [
+        (checkpoint(PROVIDER_CLASS), "hdfs", TestStores.URL, STORE_OF_HDFS),
+        (checkpoint(PROVIDER_CLASS), "cowstate", IN_CHECKPOINT, "is in the checkpoint already"),
+        (checkpoint(PROVIDER_CLASS), "cowstate", None, "CowStateStoreProvider already.*--to hdfs"),
+        (checkpoint(HDFS_CLASS), "hdfs", None, "HDFSBackedStateStoreProvider already.*out --to"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_the_right_one(
+    stopped: QueryCheckpoint, to: str, store: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan_adoption(stopped, to, store, "attempt")
 
-    def test_an_operator_that_only_rocksdb_has(self) -> None:
-        stopped = checkpoint(ROCKSDB_CLASS, operators=(operator_with("transformWithStateExec"),))
-        with pytest.raises(
-            UnsupportedOperationError, match="operator 0 of file:/q is transformWithStateExec"
-        ):
-            plan_adoption(stopped, "cowstate")
 
-    @pytest.mark.parametrize("version", ["3", "4"])
-    def test_a_join_of_a_newer_format(self, version: str) -> None:
-        stopped = checkpoint(
-            operators=(operator_with("symmetricHashJoin"),),
-            offsets={2: planned_with(2, HDFS_CLASS, **{JOIN_FORMAT: version})},
-        )
-        with pytest.raises(
-            UnsupportedOperationError, match=f"join with .* = {version}, which only"
-        ):
-            plan_adoption(stopped, "cowstate")
+@pytest.mark.parametrize(
+    ("stopped", "to", "message"),
+    [
+        (checkpoint("com-example"), "cowstate", "provider com-example, which adopt"),
+        (checkpoint("com-example"), "hdfs", "provider com-example, which adopt"),
+        (checkpoint(ROCKSDB_CLASS), "hdfs", "only goes back from cowstate"),
+        (
+            checkpoint(ROCKSDB_CLASS, operators=(operator_with("transformWithStateExec"),)),
+            "cowstate",
+            "operator 0 of file:/q is transformWithStateExec",
+        ),
+        *(
+            (
+                checkpoint(operators=JOIN, offsets=last_batch_with(**{JOIN_FORMAT: version})),
+                "cowstate",
+                f"join with .* = {version}, which only",
+            )
+            for version in ("3", "4")
+        ),
+        (checkpoint(offsets=last_batch_with(**AVRO)), "cowstate", "= avro, but adopt reads"),
+        (checkpoint(PROVIDER_CLASS, commit=IDS), "hdfs", "has checkpoint format 2"),
+    ],
+)
+def test_a_checkpoint_that_the_other_provider_cannot_have_is_refused(
+    stopped: QueryCheckpoint, to: str, message: str
+) -> None:
+    with pytest.raises(UnsupportedOperationError, match=message):
+        plan_adoption(stopped, to)
 
-    @pytest.mark.parametrize("version", ["1", "2"])
-    def test_joins_of_older_formats_are_taken(self, version: str) -> None:
-        stopped = checkpoint(
-            operators=(operator_with("symmetricHashJoin"),),
-            offsets={2: planned_with(2, HDFS_CLASS, **{JOIN_FORMAT: version})},
-        )
-        assert paths(plan_adoption(stopped, "cowstate").edits) == ["offsets/2"]
 
-    def test_an_encoding_that_is_not_read(self) -> None:
-        avro = {f"{STATE_STORE}.encodingFormat": "avro"}
-        stopped = checkpoint(offsets={2: planned_with(2, HDFS_CLASS, **avro)})
-        with pytest.raises(
-            UnsupportedOperationError, match="encodingFormat = avro, but adopt reads"
-        ):
-            plan_adoption(stopped, "cowstate")
-
-    def test_checkpoint_format_2_does_not_go_back_to_hdfs(self) -> None:
-        commit = log_entry("commits/2", {"stateUniqueIds": {"0": [[UNIQUE], [UNIQUE]]}})
-        stopped = checkpoint(PROVIDER_CLASS, commit=commit)
-        with pytest.raises(UnsupportedOperationError, match="has checkpoint format 2"):
-            plan_adoption(stopped, "hdfs")
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_joins_of_older_formats_are_taken(version: str) -> None:
+    stopped = checkpoint(operators=JOIN, offsets=last_batch_with(**{JOIN_FORMAT: version}))
+    assert paths(plan_adoption(stopped, "cowstate").edits) == ["offsets/2"]

@@ -22,7 +22,7 @@ from spark_state.spark.provider.query_checkpoint import (
     QueryCheckpoint,
     StatefulOperator,
 )
-from tests.support.provider.stopped_checkpoints import operator_with
+from tests.support.provider.stopped_checkpoints import operator_with, stopped_checkpoint
 
 VARIABLES = (("total", "ValueState", True), ("last", "ListState", False), ("kinds", "MapState", 0))
 TIMERS = ("$procTimers_keyToTimestamp", "TimerState", False)
@@ -53,18 +53,12 @@ def operator(
 
 
 def checkpoint(stateful: StatefulOperator | None = None, **changes: Any) -> QueryCheckpoint:
-    """Make a checkpoint with three done batches."""
-    stopped = QueryCheckpoint(
-        url="file:/q",
-        query_id="q",
-        planned=2,
-        committed=2,
-        offsets={batch: logged(batch, 500 * batch) for batch in (1, 2)},
-        commit=LogEntry("commits/2", "", {"nextBatchWatermarkMs": 1_700}),
-        operators=(stateful or operator(),),
-        files=(),
-    )
-    return replace(stopped, **changes)
+    stopped = {
+        "offsets": {batch: logged(batch, 500 * batch) for batch in (1, 2)},
+        "commit": LogEntry("commits/2", "", {"nextBatchWatermarkMs": 1_700}),
+        "operators": (stateful or operator(),),
+    }
+    return stopped_checkpoint(**{**stopped, **changes})
 
 
 def test_every_state_is_taken_over_as_the_epoch_of_the_last_committed_batch() -> None:
@@ -157,8 +151,3 @@ def test_the_clock_is_behind_several_sources() -> None:
     assert plan.edited(entry).split("\n")[2:] == [
         '{"offset": 0}', '{"offset": 1}', '{"offset": 2}', "-"
     ]  # fmt: skip
-
-
-def test_without_a_time_mode_several_sources_do_not_matter() -> None:
-    stopped = checkpoint(offsets={2: logged(2, sources=3)})
-    assert plan_operator_adoption(stopped, "cowstate").edits == ()

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,50 +45,30 @@ def left(root: Path, name: str, age_seconds: float) -> Path:
     return path
 
 
-def test_a_clock_deletes_what_it_has_read(tmp_path: Path) -> None:
+def test_a_clock_deletes_what_it_has_read_and_then_what_dead_clocks_left(tmp_path: Path) -> None:
     reading = clock(tmp_path)
+    old, begun = left(tmp_path, "a" * 32, HOUR + 60), left(tmp_path, f"{UNPUBLISHED}/1", HOUR + 60)
+    new = left(tmp_path, "b" * 32, HOUR - 600)
     assert reading.query_id() is None
     own = left(tmp_path, reading.token, 0)
-    assert reading.query_id() == "query"
-    assert not own.exists()
-
-
-def test_what_dead_clocks_left_goes_after_an_hour(tmp_path: Path) -> None:
-    reading = clock(tmp_path)
-    left(tmp_path, reading.token, 0)
-    old, begun = left(tmp_path, "a" * 32, HOUR + 60), left(tmp_path, f"{UNPUBLISHED}/1", HOUR + 60)
-    new, other = left(tmp_path, "b" * 32, HOUR - 600), left(tmp_path, "note.txt", 9 * HOUR)
-    assert reading.query_id() == "query"
-    assert [path.exists() for path in (old, begun, new, other)] == [False, False, True, True]
-
-
-def test_nothing_is_swept_before_a_clock_has_read_its_own(tmp_path: Path) -> None:
-    old = left(tmp_path, "a" * 32, 2 * HOUR)
-    assert clock(tmp_path).query_id() is None
     assert old.exists()
-
-
-def test_a_clock_goes_on_where_it_may_not_delete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(store: LocalObjectStore, names: object) -> None:
-        raise StoreAccessError(store.url, "permission denied")
-
-    reading = clock(tmp_path)
-    left(tmp_path, reading.token, 0)
-    monkeypatch.setattr(LocalObjectStore, "delete", refuse)
     assert reading.query_id() == "query"
+    assert [path.exists() for path in (own, old, begun, new)] == [False, False, False, True]
 
 
-def test_a_sweep_that_fails_does_not_lose_the_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        ("delete", StoreAccessError("file:///store", "permission denied")),
+        ("list", OSError("the network is down")),
+    ],
+)
+def test_a_clock_that_cannot_delete_or_sweep_does_not_lose_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
 ) -> None:
-    def fail(_store: LocalObjectStore, _directory: str, _prefix: str = "") -> list[object]:
-        raise OSError("the network is down")
-
     reading = clock(tmp_path)
     left(tmp_path, reading.token, 0)
-    monkeypatch.setattr(LocalObjectStore, "list", fail)
+    monkeypatch.setattr(LocalObjectStore, method, Mock(side_effect=error))
     assert reading.query_id() == "query"
 
 

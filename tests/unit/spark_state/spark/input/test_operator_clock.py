@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import pytest
@@ -130,11 +129,6 @@ def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(script:
     assert script.ask(ClockOffset(5, None)) == ClockOffset(6, "query")
 
 
-def test_a_restart_that_knows_the_query_fires_what_became_due_meanwhile(script: Script) -> None:
-    script.stores.timer_ms = 99_000
-    assert script.ask(KNOWN) == ClockOffset(8, "query")
-
-
 def test_it_reads_once_a_batch_and_ticks_when_the_timer_is_due(script: Script) -> None:
     script.run_batch(timer_ms=100_500)
     assert [script.ask(KNOWN) for _ in range(40)] == [KNOWN] * 40
@@ -168,19 +162,21 @@ def test_in_event_time_a_tick_needs_a_new_watermark_so_a_query_that_ends_does_en
     assert script.ask(ClockOffset(8, "query")) == ClockOffset(8, "query")
 
 
-def test_a_store_that_does_not_answer_is_told_once_and_tried_again(
+def test_each_outage_of_a_store_is_told_once_and_the_store_is_tried_again(
     script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
-    script.stores.timer_ms = 99_000
-    script.stores.is_down = True
-    with caplog.at_level(logging.WARNING):
+    last = KNOWN
+    for outage in (1, 2):
+        script.run_batch(timer_ms=99_000)
+        script.stores.is_down = True
         for _ in range(3):
-            assert script.ask(KNOWN) == KNOWN
+            assert script.ask(last) == last
             script.now += 5
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * outage
+        script.stores.is_down = False
+        last = script.ask(last)
+        assert last.tick == KNOWN.tick + outage
     assert "timers fire in batches with rows only" in caplog.text
-    script.stores.is_down = False
-    assert script.ask(KNOWN) == ClockOffset(8, "query")
 
 
 def test_between_tries_of_a_store_nothing_is_read_and_nothing_ticks(script: Script) -> None:
@@ -191,14 +187,3 @@ def test_between_tries_of_a_store_nothing_is_read_and_nothing_ticks(script: Scri
     script.now += 4.9
     assert script.ask(KNOWN) == KNOWN
     assert script.stores.reads == 0
-
-
-def test_a_failure_after_a_success_is_told_again(
-    script: Script, caplog: pytest.LogCaptureFixture
-) -> None:
-    for is_down in (True, False, True):
-        script.stores.is_down = is_down
-        script.run_batch()
-        script.ask(KNOWN)
-        script.now += 5
-    assert len(caplog.records) == 2

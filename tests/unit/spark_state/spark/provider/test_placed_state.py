@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError
-from spark_state.spark.provider.placed_state import retry_time, store_options, store_url
+from spark_state.spark.provider.placed_state import (
+    OPTIONS_KEY,
+    RETRY_KEY,
+    PlacedState,
+    store_url,
+)
+from tests.support.provider.checkpoint_on_disk import FilesOnDisk
 
 
 @pytest.mark.parametrize(
@@ -45,19 +52,19 @@ def test_credentials_are_refused_and_not_shown(text: str) -> None:
     assert "hid" not in str(raised.value)
 
 
-def test_options_are_a_json_object_and_are_not_shown_if_not() -> None:
-    assert store_options('{"anon": true}') == {"anon": True}
-    for text in ('["hidden"]', '{"hidden"', "hidden"):
-        with pytest.raises(ConfigurationError, match="is not a JSON object") as raised:
-            store_options(text)
-        assert "hidden" not in str(raised.value)
-
-
-def test_a_time_of_retries_is_a_whole_number() -> None:
-    assert retry_time("5") == 5
-    for text in ("0", "-1", "1.5", "soon"):
-        with pytest.raises(ConfigurationError, match="allowed are whole numbers from 1"):
-            retry_time(text)
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        (RETRY_KEY, "0", "storeRetrySeconds is '0'; allowed are whole"),
+        (OPTIONS_KEY, '{} "hidden', "storeOptions is not a JSON object of options$"),
+    ],
+)
+def test_a_wrong_setting_is_refused_and_options_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, text: str, message: str
+) -> None:
+    monkeypatch.setattr(FilesOnDisk, "settings", lambda _: {key: text})
+    with pytest.raises(ConfigurationError, match=message):
+        PlacedState(FilesOnDisk(tmp_path), StatePlace(str(tmp_path), "q"))
 
 
 def test_an_account_before_the_host_is_no_credential() -> None:

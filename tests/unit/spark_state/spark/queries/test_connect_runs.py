@@ -21,7 +21,6 @@ from spark_state.spark.progress.operators_of_queries import (
 )
 from spark_state.spark.queries import connect_runs
 from spark_state.spark.queries.connect_runs import (
-    ConnectRun,
     StoredQuery,
     connect_run,
     documents_in_task,
@@ -106,9 +105,9 @@ def test_operators_of_a_plan_come_as_in_the_plan_and_no_others(tmp_path: Path) -
 def test_a_progress_is_asked_for_once(tmp_path: Path, tasks: list[Any]) -> None:
     feed(tmp_path, "operator-0", [0, 1])
     run = connect_run(Session(tmp_path), "query", "a run")
-    assert names(run.documents([(0, "at 0")])) == [["operator-0"]]
+    assert names(run.shown.documents([(0, "at 0")])) == [["operator-0"]]
     again = connect_run(Session(tmp_path), "query", "a run")
-    assert names(again.documents([(0, "at 0"), (1, "at 1")])) == [["operator-0"]] * 2
+    assert names(again.shown.documents([(0, "at 0"), (1, "at 1")])) == [["operator-0"]] * 2
     assert [batches for _, batches in tasks] == [[0], [1]]
 
 
@@ -118,7 +117,7 @@ def test_a_query_that_was_started_without_operators_costs_no_task(
     query = Query(Session(tmp_path), "plain")
     note_connect_run(query, StoredQuery("", str(tmp_path), ()))
     run = connect_run(query._session, query.id, query.runId)
-    assert run.documents([(0, "at 0"), (1, "at 1")]) == [[], []]
+    assert run.shown.documents([(0, "at 0"), (1, "at 1")]) == [[], []]
     assert tasks == []
 
 
@@ -134,10 +133,10 @@ def test_a_started_query_is_noted_and_found_without_its_server() -> None:
 def test_a_setting_that_comes_later_finds_the_stores(tmp_path: Path, tasks: list[Any]) -> None:
     feed(tmp_path, "operator-0", [0])
     other = connect_run(Session(tmp_path / "other"), "query", "another run")
-    assert other.documents([(0, "at 0")]) == [[]]
+    assert other.shown.documents([(0, "at 0")]) == [[]]
     session = Session(tmp_path)
     run = connect_run(session, "query", "another run")
-    assert names(run.documents([(0, "at 0")])) == [["operator-0"]]
+    assert names(run.shown.documents([(0, "at 0")])) == [["operator-0"]]
     session.conf["spark.cowstate.storeOptions.endpoint_url"] = "http://here"
     options = connect_run(session, "query", "another run").stored.store_options
     assert options == {"endpoint_url": "http://here"}
@@ -149,8 +148,8 @@ def test_a_run_is_enabled_as_its_session_is(
 ) -> None:
     session: Any = Session(tmp_path)
     session.conf |= {f"spark.cowstate.{key}": value for key, value in setting.items()}
-    run = ConnectRun(session, StoredQuery("query", str(tmp_path), None))
-    assert run.is_enabled() is enabled
+    run = connect_run(session, "query", "any run")
+    assert run.shown.is_enabled() is enabled
 
 
 def test_progress_comes_back_with_its_subtasks(tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ from checkpoint_store.runs.run_errors import EpochsLostError, NoEpochToAttachErr
 from spark_state.spark.queries import connect_starts, operator_starts
 from spark_state.spark.queries.connect_runs import StoredQuery
 from spark_state.spark.queries.connect_starts import ConnectFiles
-from spark_state.spark.queries.operator_starts import CheckpointLogs, Reached, WayBack, told_starts
+from spark_state.spark.queries.operator_starts import (
+    CheckpointLogs,
+    Reached,
+    WayBack,
+    reached_in_store,
+    take_back_in_store,
+    told_starts,
+)
 from spark_state.spark.session.planned_operators import OperatorInputs, PlannedOperator
 from spark_state.subtasks.epoch_request import NEVER_RUN
 from tests.support.operators.scripted_operator import ScriptedOperator
@@ -45,18 +52,21 @@ class Logs:
 
 
 class Stores:
-    """The store of the only operator of a query; `meanwhile` is called during a look into the
-    store."""
+    """The answers of the stores of a query's operators; `meanwhile` is called during a look into
+    the stores."""
 
     def __init__(self, reached: Reached, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._reached, self._meanwhile = reached, meanwhile
         self.taken_back: list[WayBack] = []
 
-    def reached(self, query_id: str) -> list[Reached]:
+    def __call__(self, function: Any, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if function is take_back_in_store:
+            return [self.take_back(*each) for each in arguments]
+        assert function is reached_in_store
         self._meanwhile()
-        return [self._reached]
+        return [self._reached for _ in arguments]
 
-    def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
+    def take_back(self, url: str, seconds: float, options: Any, way_back: WayBack) -> None:
         self.taken_back.append(way_back)
 
 
@@ -105,14 +115,10 @@ def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
 
 def test_no_operator_is_taken_back_before_all_can_be() -> None:
     class OneThatCannot(Stores):
-        def reached(self, query_id: str) -> list[Reached]:
-            return [self._reached] * 2
-
-        def take_back(self, query_id: str, inputs: OperatorInputs, way_back: WayBack) -> None:
-            if way_back.applies or inputs is ONLY:
-                super().take_back(query_id, inputs, way_back)
-            else:
+        def take_back(self, url: str, seconds: float, options: Any, way_back: WayBack) -> None:
+            if self.taken_back and not way_back.applies:
                 raise NoEpochToAttachError("dict://store", 5, "epochs 7 to 9")
+            super().take_back(url, seconds, options, way_back)
 
     stores = OneThatCannot(Reached(9, 9))
     with pytest.raises(NoEpochToAttachError):

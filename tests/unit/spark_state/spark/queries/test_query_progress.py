@@ -60,6 +60,7 @@ class Run:
 
     def __init__(self, *documents: dict[str, Any]) -> None:
         self._documents = documents
+        self.shown = self
 
     def is_enabled(self) -> bool:
         return True

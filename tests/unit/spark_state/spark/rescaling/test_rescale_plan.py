@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ from spark_state.spark.adoption.adoption_plan import HDFS_CLASS
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
-from spark_state.spark.rescaling.rescale_edits import FileEdit, edited_paths, edits_of
+from spark_state.spark.rescaling.rescale_edits import edited_paths, edits_of
 from spark_state.spark.rescaling.rescale_plan import Partitioning, RescalePlan, plan_rescale
-from tests.support.provider.stopped_checkpoints import log_entry, operator_with
+from tests.support.provider.stopped_checkpoints import log_entry, operator_with, stopped_checkpoint
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
@@ -48,21 +47,14 @@ def state_file(directory: str, length: int) -> CheckpointFile:
 
 
 def checkpoint(**changes: Any) -> QueryCheckpoint:
-    """Make a checkpoint with three done batches; the next batch starts from version 3."""
-    stopped = QueryCheckpoint(
-        url="file:/q",
-        query_id="q",
-        planned=2,
-        committed=2,
-        offsets={number: planned(number) for number in (1, 2)},
-        commit=log_entry("commits/2", {"nextBatchWatermarkMs": 7}),
-        operators=OPERATORS,
-        files=tuple(
-            state_file(directory, 100)
-            for directory in ("state/0/0", "state/0/1", "state/1/0/left", "state/2/0", "state/0/5")
-        ),
-    )
-    return replace(stopped, **changes)
+    """Make a checkpoint whose next batch starts from version 3."""
+    directories = ("state/0/0", "state/0/1", "state/1/0/left", "state/2/0", "state/0/5")
+    stopped = {
+        "offsets": {number: planned(number) for number in (1, 2)},
+        "operators": OPERATORS,
+        "files": tuple(state_file(directory, 100) for directory in directories),
+    }
+    return stopped_checkpoint(**{**stopped, **changes})
 
 
 def plan(target: int = 6, **changes: Any) -> RescalePlan:
@@ -73,9 +65,7 @@ def content(text: str) -> Any:
     return json.loads(text.split("\n")[1])
 
 
-def number_in(text: str) -> str | None:
-    number: str | None = content(text)["conf"].get(PARTITIONS)
-    return number
+OLD_ENTRY = log_entry("offsets/2", {"conf": {PROVIDER_KEY: PROVIDER_CLASS}})
 
 
 class TestPlan:
@@ -104,8 +94,10 @@ class TestPlan:
         )
         assert plan().new_notes == ()
 
-    def test_before_the_first_commit_there_are_no_rows(self) -> None:
-        begun = plan(planned=0, committed=None, commit=None, offsets={0: planned(0)})
+    def test_before_the_first_commit_there_are_no_rows_and_partitions_may_be_missing(self) -> None:
+        first = {"planned": 0, "committed": None, "commit": None, "offsets": {0: planned(0)}}
+        begun = plan(operators=(operator_with(partitions=1),), **first)
+        assert [each.operator.number for each in begun.rescaled] == [0]
         assert not begun.moves_rows
         assert edited_paths(begun)[-1] == "offsets/0"
 
@@ -121,17 +113,10 @@ class TestPlan:
         settings[STRICT] = "true"
         assert plan(offsets={2: planned(2, **settings)}, operators=operators).target == 6
 
-    def test_a_first_batch_that_failed_need_not_have_made_all_partitions(self) -> None:
-        first = {"planned": 0, "committed": None, "commit": None, "offsets": {0: planned(0)}}
-        begun = plan(operators=(operator_with(partitions=1),), **first)
-        assert [each.operator.number for each in begun.rescaled] == [0]
-        assert not begun.moves_rows
-
     @pytest.mark.parametrize(
         ("changes", "target", "error", "message"),
         [
             ({}, 0, ConfigurationError, "--partitions is 0; it must be a whole number from 1"),
-            ({}, -3, ConfigurationError, "--partitions is -3"),
             ({}, 2, ConfigurationError, "file:/q has 2 partitions already"),
             (
                 {"offsets": {2: planned(2, **{PROVIDER_KEY: HDFS_CLASS})}},
@@ -144,6 +129,12 @@ class TestPlan:
                 6,
                 UnsupportedOperationError,
                 "encodingFormat = avro, but rescale reads only unsaferow",
+            ),
+            (
+                {"offsets": {2: OLD_ENTRY}},
+                6,
+                UnsupportedOperationError,
+                f"not set {PARTITIONS}. Run",
             ),
             (
                 {"operators": (operator_with(partitions=1),)},
@@ -164,43 +155,34 @@ class TestPlan:
         with pytest.raises(UnsupportedOperationError, match="operator 1 of file:/q: Spark does no"):
             plan_rescale(checkpoint(), 6, partitionings)
 
-    def test_an_entry_without_the_number_is_refused(self) -> None:
-        old = log_entry("offsets/2", {"conf": {PROVIDER_KEY: PROVIDER_CLASS}})
-        with pytest.raises(UnsupportedOperationError, match=f"does not set {PARTITIONS}. Run"):
-            plan(offsets={2: old})
-
 
 class TestEdits:
-    def test_the_newest_entry_of_the_offset_log_takes_effect(self) -> None:
-        edits = edits_of(plan(), {})
-        switch = edits.switch
-        assert (switch.path, switch.before) == ("offsets/2", switch.between)
-        assert (number_in(switch.before), number_in(switch.after)) == ("2", "6")
-        assert [edit.path for edit in edits.all] == edited_paths(plan())
-
-    def test_nothing_else_of_an_entry_changes(self) -> None:
-        switch = edits_of(plan(), {}).switch
-        first, _, last = switch.after.split("\n")
-        assert (first, last) == ("v1", '{"logOffset":4}')
-        expected = content(switch.before)
-        expected["conf"][PARTITIONS] = "6"
-        assert content(switch.after) == expected
+    def test_the_newest_entry_of_the_offset_log_takes_effect_and_nothing_else_of_it_changes(
+        self,
+    ) -> None:
+        *_, switch = edits = edits_of(plan(), {})
+        assert [edit.path for edit in edits] == edited_paths(plan())
+        former = planned(2).text
+        assert (switch.path, switch.between) == ("offsets/2", former)
+        assert switch.after == former.replace(f'"{PARTITIONS}":"2"', f'"{PARTITIONS}":"6"')
+        assert switch.after != former
 
     def test_operators_note_the_new_number_also_those_with_one_partition(self) -> None:
-        edits = {edit.path: edit for edit in edits_of(plan(), {}).others}
-        assert [*edits] == [f"state/{number}/_metadata/metadata" for number in range(3)]
-        for edit in edits.values():
-            assert edit.between == edit.before
+        *edits, _ = edits_of(plan(), {})
+        assert [edit.path for edit in edits] == [
+            f"state/{number}/_metadata/metadata" for number in range(3)
+        ]
+        for edit, operator in zip(edits, OPERATORS, strict=True):
+            assert edit.between == operator.noted.text
             infos = content(edit.after)["stateStoreInfo"]
             assert {info["numPartitions"] for info in infos} == {6}
 
     def test_between_two_numbers_the_entry_before_an_open_batch_has_none(self) -> None:
         opened = plan(planned=3, offsets={number: planned(number) for number in (2, 3)})
-        edits = edits_of(opened, {})
-        assert edits.switch.path == "offsets/3"
-        before = edits.others[0]
-        texts = before.before, before.between, before.after
-        assert (before.path, [number_in(text) for text in texts]) == ("offsets/2", ["2", None, "6"])
+        before, *_, switch = edits_of(opened, {})
+        assert (before.path, switch.path) == ("offsets/2", "offsets/3")
+        numbers = [content(text)["conf"].get(PARTITIONS) for text in (before.between, before.after)]
+        assert numbers == [None, "6"]
 
     @pytest.mark.parametrize("target", [1, 3])
     def test_the_commit_log_has_ids_of_both_numbers_until_the_new_one_counts(
@@ -218,7 +200,8 @@ class TestEdits:
             for store in stores
             for partition in range(target)
         }
-        edit = self.edit_of("commits/2", plan(target, commit=commit), new)
+        edit, *_ = edits_of(plan(target, commit=commit), new)
+        assert edit.path == "commits/2"
         between, after = (content(t)["stateUniqueIds"] for t in (edit.between, edit.after))
         assert after == {
             "0": [[f"0-default-{n}"] for n in range(target)],
@@ -227,6 +210,3 @@ class TestEdits:
         }
         assert between["0"] == [*former["0"], *after["0"][2:]]
         assert between["1"] == [*former["1"], *after["1"][2:]]
-
-    def edit_of(self, path: str, of_plan: RescalePlan, ids: Any) -> FileEdit:
-        return next(edit for edit in edits_of(of_plan, ids).others if edit.path == path)

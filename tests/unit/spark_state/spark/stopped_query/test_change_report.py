@@ -10,7 +10,6 @@ import pytest
 from checkpoint_store.errors import UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint
 from spark_state.spark.stopped_query.change_record import RESCALE, ChangeRecord
 from spark_state.spark.stopped_query.change_report import (
     applied_as_json,
@@ -26,17 +25,10 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     RevertedChange,
     WrittenState,
 )
-from tests.support.provider.stopped_checkpoints import log_entry, operator_with
+from tests.support.provider.stopped_checkpoints import log_entry, stopped_checkpoint
 
-CHECKPOINT = QueryCheckpoint(
-    url="file:/q",
-    query_id="q",
-    planned=2,
-    committed=2,
-    offsets={2: log_entry("offsets/2", {"conf": {PROVIDER_KEY: PROVIDER_CLASS}})},
-    commit=log_entry("commits/2", {}),
-    operators=(operator_with(),),
-    files=(),
+CHECKPOINT = stopped_checkpoint(
+    offsets={2: log_entry("offsets/2", {"conf": {PROVIDER_KEY: PROVIDER_CLASS}})}
 )
 PLANNED = PlannedChange(
     checkpoint=CHECKPOINT,

@@ -200,6 +200,30 @@ def test_the_marker_of_a_store_that_a_query_has_left_goes_with_the_next_adoption
     assert not marker.exists()
 
 
+@pytest.mark.parametrize(
+    ("before", "store", "after", "advice"),
+    [
+        (
+            HDFS_CLASS,
+            None,
+            PROVIDER_CLASS,
+            "state. Run cowstate adopt --to hdfs instead",
+        ),
+        (PROVIDER_CLASS, "store", PROVIDER_CLASS, "Run cowstate adopt --store instead"),
+        (HDFS_CLASS, None, HDFS_CLASS, "so there is nothing to revert"),
+    ],
+)
+def test_an_adoption_is_not_undone_once_the_query_has_gone_on(
+    tmp_path: Path, before: str, store: str | None, after: str, advice: str
+) -> None:
+    query = QueryOnDisk(tmp_path / "checkpoint", before)
+    adopt(query, store=store and (tmp_path / store).as_uri())
+    query.plan(2, after)
+    query.commit(2)
+    with pytest.raises(ConfigurationError, match=advice):
+        undo(query)
+
+
 class TestFilesThatAreReplacedInSteps:
     """A killed command may lose a file of a log until the next command."""
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from checkpoint_store.objects.local_object_store import LocalObjectStore
-from spark_state.spark.queries import query_runs
-from spark_state.spark.queries.query_runs import QueryRun
 from spark_state.spark.stored.operator_documents import (
     REMEMBERED_BATCHES,
     Document,
-    ShownDocuments,
+    ShownRun,
     documents_of,
 )
 from spark_state.spark.stored.stored_operators import StoredOperator
@@ -30,21 +26,25 @@ def fed(store: Path, epochs: Sequence[int]) -> StoredOperator:
     return StoredOperator(store.name, str(store))
 
 
+def shown_run(read: Callable[[Sequence[int]], list[list[Document]]]) -> ShownRun:
+    return ShownRun(lambda _key, default: default, read)
+
+
 def moments(*batches: int) -> list[tuple[int, str]]:
     return [(batch, f"at {batch}") for batch in batches]
 
 
 def test_what_a_run_has_shown_is_not_read_again_though_the_batch_ran_no_operator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     asked: list[Sequence[int]] = []
+    operator = fed(tmp_path / "first", [0])
 
-    def counted(operators: Sequence[StoredOperator], batches: Sequence[int]) -> Any:
+    def counted(batches: Sequence[int]) -> list[list[Document]]:
         asked.append(batches)
-        return documents_of(operators, batches)
+        return documents_of([operator], batches)
 
-    monkeypatch.setattr(query_runs, "documents_of", counted)
-    run = QueryRun(None, [fed(tmp_path / "first", [0])])
+    run = shown_run(counted)
     shown = run.documents(moments(0, 1))
     assert run.documents(moments(0, 1)) == shown
     assert run.documents(moments(1, 2, 0))[::2] == shown[::-1]
@@ -52,7 +52,8 @@ def test_what_a_run_has_shown_is_not_read_again_though_the_batch_ran_no_operator
 
 
 def test_a_run_looks_again_for_a_store_that_was_away(tmp_path: Path) -> None:
-    run = QueryRun(None, [StoredOperator("first", str(tmp_path / "first"))])
+    operators = [StoredOperator("first", str(tmp_path / "first"))]
+    run = shown_run(partial(documents_of, operators))
     assert run.documents(moments(0)) == [[]]
     fed(tmp_path / "first", [0])
     (shown,) = run.documents(moments(0))
@@ -64,7 +65,7 @@ def test_more_batches_are_shown_than_are_remembered() -> None:
         return [[{"operatorName": f"of {batch}"}] for batch in batches]
 
     batches = range(REMEMBERED_BATCHES + 2)
-    assert ShownDocuments().of(moments(*batches), read) == read(batches)
+    assert shown_run(read).documents(moments(*batches)) == read(batches)
 
 
 def test_the_states_that_an_epoch_deleted_are_shown_until_the_next_epoch(tmp_path: Path) -> None:
