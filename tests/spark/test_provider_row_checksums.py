@@ -40,7 +40,7 @@ from tests.support.provider.provider_jobs import (
     maintenance_of,
     run_together,
 )
-from tests.support.provider.provider_jvm import ProviderJvm
+from tests.support.provider.provider_jvm import START, Tasks
 
 pytestmark = pytest.mark.spark
 
@@ -196,39 +196,36 @@ def test_a_row_that_changed_in_a_file_is_found_though_the_file_has_new_sums(
     assert f"events={3 * SHAPE.rows}," in row
 
 
-START = (
-    "start stateStore.rowChecksum.enabled=true stateStore.formatValidation.enabled=false "
-    "stateStore.coordinatorReportSnapshotUploadLag=false"
-)
+CHECKED = f"{START} stateStore.rowChecksum.enabled=true"
 FAILED_TO_LOAD = (
     "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
 )
 
 
 def test_the_cause_of_such_an_error_is_sparks_own_and_names_the_store(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    tasks: Tasks, tmp_path: Path
 ) -> None:
-    lines = [START, "begin", "put 1 2:81985529216486895", "commit"]
-    provider_jvm.results("ProviderScript", tmp_path, *lines)
+    lines = [CHECKED, "begin", "put 1 2:81985529216486895", "commit"]
+    tasks(*lines)
     (changelog,) = (tmp_path / "0/0").glob("*.changelog.arrow")
     damage_a_row(changelog)
-    script = [START, "get 1 1", "message get 1 1"]
-    *_, error, message = provider_jvm.results("ProviderScript", tmp_path, *script)
+    script = [CHECKED, "get 1 1", "message get 1 1"]
+    *_, error, message = tasks(*script)
     assert error == FAILED_TO_LOAD
     assert f"{changelog.name} is damaged: record batch 0: a row's checksum differs" in message
     assert "StateStoreId[ operatorId=0, partitionId=0, storeName=default ]" in message
 
 
 def test_such_an_error_tells_of_the_snapshot_that_was_passed_over_before(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    tasks: Tasks, tmp_path: Path
 ) -> None:
-    lines = [START, "begin-forced", "put 1 2:81985529216486895", "commit"]
-    provider_jvm.results("ProviderScript", tmp_path, *lines)
+    lines = [CHECKED, "begin-forced", "put 1 2:81985529216486895", "commit"]
+    tasks(*lines)
     paths = list((tmp_path / "0/0").glob("*.arrow"))
     assert len(paths) == 2
     for path in paths:
         damage_a_row(path)
-    *_, error = provider_jvm.results("ProviderScript", tmp_path, START, "get 1 1")
+    *_, error = tasks(CHECKED, "get 1 1")
     assert error == f"{FAILED_TO_LOAD}, suppressed CowStateCorruptException"
 
 
