@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, _parse_datatype_string
@@ -17,7 +16,6 @@ from pyspark.sql.types import ArrayType, StructField, _parse_datatype_string
 import spark_state
 from checkpoint_store.state_reader import open_store
 from spark_state import live_view
-from spark_state.errors import KeyGroupError
 from spark_state.frozen_keys import frozen
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.input.key_grouping import InputLayout, group_by_key
@@ -206,10 +204,3 @@ def test_a_scripted_operator_has_them() -> None:
             Row(key="(None,)", rows=1), Row(key="(['a'],)", rows=3)
         ]  # fmt: skip
         assert operator.state("count") == {None: {"n": 1}, ("a",): {"n": 3}, (): {"n": 1}}
-
-
-@pytest.mark.parametrize("element", ["map('a', 1)", "'a' collate UTF8_LCASE", "parse_json('1')"])
-def test_arrays_of_what_has_no_hash_are_refused(spark: SparkSession, element: str) -> None:
-    df = spark.range(1).select(F.expr(f"array({element})").alias("s"))
-    with pytest.raises((KeyGroupError, PySparkException), match=r"has no stable hash|grouping"):
-        spark_state.transform_with_state(df.groupBy("s"), Visits(), OUTPUT, "update", "None")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -216,39 +215,6 @@ class TestFiles:
         assert key["name"] == "key"
         assert {len(value) % 8 for value in table["value"].to_pylist()} == {0}
 
-    def test_versions_that_nobody_needs_are_deleted_and_the_rest_restores(
-        self, stream: Stream, configured: Configure
-    ) -> None:
-        """Updates of the same keys do not grow the checkpoint."""
-        configured("spark.sql.streaming.minBatchesToRetain", "2")
-        configured(f"{STATE_STORE}.minDeltasForSnapshot", "1")
-        epochs, sizes = 0, []
-        for more in (4, 16, 1):
-            feed(stream, more, first=epochs, keys=5)
-            run(stream)
-            epochs += more
-            sizes.append(len(files(stream, "*.arrow")))
-        assert sizes[1] <= sizes[0] + 12
-        assert min(int(path.name[:19]) for path in files(stream, "*.arrow")) > 1
-        assert stream.totals() == totals_of(stream.fed)
-
-    def test_spark_reads_any_version_and_the_changes_between_two(
-        self, stream: Stream, spark: SparkSession
-    ) -> None:
-        feed(stream, 3)
-        run(stream)
-        path = str(stream.checkpoint)
-        assert state_read(spark, stream, batch=1) == totals_of(stream.fed[:200])
-        changes = (
-            spark.read.format("statestore")
-            .option("readChangeFeed", "true")
-            .option("changeStartBatchId", 0)
-            .option("changeEndBatchId", 2)
-            .load(path)
-        )
-        last = {row.key.key: tuple(row.value) for row in changes.orderBy("batch_id").collect()}
-        assert last == totals_of(stream.fed)
-
     def test_a_reader_leaves_a_running_query_its_state_and_reads_that(
         self, stream: Stream, spark: SparkSession
     ) -> None:
@@ -270,28 +236,6 @@ class TestFiles:
         finally:
             query.stop()
 
-    @pytest.mark.parametrize("is_later", [False, True])
-    def test_of_two_runs_of_the_newest_batch_the_one_of_the_higher_generation_counts(
-        self, stream: Stream, is_later: bool
-    ) -> None:
-        feed(stream, 2)
-        run(stream)
-        feed(stream, 1, first=2)
-        run(stream)
-        newest = files(stream, "*.changelog.arrow")[-1]
-        version, generation, _, base = newest.name.split(".")[0].split("-")
-        assert (int(version), int(generation)) == (3, 2)
-        other = f"{version}-{3 if is_later else 1:010d}-{'f' * 16}-{base}.changelog.arrow"
-        # The file has the name of another run, so a reader finds a damaged file.
-        shutil.copy(newest, state_of(stream) / other)
-        feed(stream, 1, first=3)
-        if is_later:
-            with pytest.raises(StreamingQueryException, match=rf"{other} is damaged: it says"):
-                run(stream)
-        else:
-            run(stream)
-            assert stream.totals() == totals_of(stream.fed)
-
     def test_a_chosen_checkpoint_file_manager_is_used(
         self, stream: Stream, configured: Configure
     ) -> None:
@@ -308,36 +252,6 @@ class TestFiles:
 
 
 class TestDamage:
-    def test_a_damaged_snapshot_falls_back_to_the_changelogs_before_it(
-        self, stream: Stream, configured: Configure
-    ) -> None:
-        configured(f"{STATE_STORE}.minDeltasForSnapshot", "1")
-        feed(stream, 4)
-        run(stream)
-        snapshots = list((stream.checkpoint / "state" / "0").glob("*/*.snapshot.arrow"))
-        assert snapshots
-        for path in snapshots:
-            flip_a_byte(path)
-        feed(stream, 1, first=4)
-        run(stream)
-        assert stream.totals() == totals_of(stream.fed)
-
-    def test_a_damaged_changelog_is_an_error_that_names_it_and_nothing_is_lost(
-        self, stream: Stream
-    ) -> None:
-        feed(stream, 3)
-        run(stream)
-        victim = files(stream, "*.changelog.arrow")[1]
-        intact = victim.read_bytes()
-        flip_a_byte(victim)
-        feed(stream, 1, first=3)
-        message = r"changelog\.arrow is damaged: .*checksum .*differs"
-        with pytest.raises(StreamingQueryException, match=message):
-            run(stream)
-        victim.write_bytes(intact)
-        run(stream)
-        assert stream.totals() == totals_of(stream.fed)
-
     @pytest.mark.parametrize("lost", [4, 2])
     def test_a_query_that_lost_a_version_goes_on_from_an_earlier_batch(
         self, stream: Stream, lost: int

@@ -187,19 +187,3 @@ def test_a_wrong_choice_is_refused_with_the_way_out(
 ) -> None:
     with pytest.raises(PySparkException, match=message):
         read(windows, **options).collect()
-
-
-@pytest.fixture
-def damaged(windows: ProviderRun, tmp_path: Path) -> ProviderRun:
-    shutil.copytree(windows.folder, tmp_path / "run")
-    return ProviderRun(windows.spark, windows.job, COWSTATE, tmp_path / "run")
-
-
-def test_a_damaged_changelog_is_an_error_that_names_it(damaged: ProviderRun) -> None:
-    changelog = next((damaged.checkpoint / "state/0/1").glob(f"{2:019}-*.changelog.arrow"))
-    content = bytearray(changelog.read_bytes())
-    content[len(content) // 2] ^= 1
-    changelog.write_bytes(content)
-    with pytest.raises(PySparkException, match=rf"{changelog.name} in .* is damaged"):
-        read(damaged).collect()
-    assert_same_rows(read(damaged, versionAsOf=0), statestore(damaged, batchId=0))

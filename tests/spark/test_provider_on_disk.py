@@ -90,15 +90,6 @@ def test_a_state_on_disk_needs_no_room_in_the_heap(query: Query) -> None:
     assert metrics["memory"] < 1 << 20 < 5 << 20 < metrics["cowstateMappedBytes"]
 
 
-def test_snapshots_are_written_from_a_state_on_disk_while_batches_go_on(query: Query) -> None:
-    settings = {BACKEND: "disk", f"{STATE_STORE}.minDeltasForSnapshot": "1"}
-    for start in range(2):
-        query.feed(*(random_rows(10 * start + place, count=300, keys=60) for place in range(8)))
-        query.run({**settings, f"{STATE_STORE}.maintenanceInterval": "20ms"})
-        query.assert_exact()
-    assert [*query.stream.checkpoint.glob("state/0/*/*.snapshot.arrow")]
-
-
 def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is_gone(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
