@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-import spark_state
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.provider.provider_jvm import provider_jvm, tasks
 from tests.support.sessions.spark_session import CREDENTIALS
@@ -29,10 +29,8 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 @pytest.fixture
 def enabled(spark: SparkSession) -> Iterator[SparkSession]:
     """The enabled session. The configuration is restored at the end."""
-    spark_state.enable(spark)
-    yield spark
-    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
-        spark.conf.unset(key)
+    with streams.enabled(spark):
+        yield spark
 
 
 @pytest.fixture

@@ -125,18 +125,15 @@ def test_processors_see_lists_and_dicts_in_the_order_of_spark(
 
 
 def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallelism(
-    spark: SparkSession, stream: Stream
+    enabled: SparkSession, stream: Stream
 ) -> None:
-    spark_state.enable(spark)
-    try:
-        for batch, parallelism in zip(BATCHES, ("2", "3"), strict=True):
-            stream.feed(batch)
-            with configured(spark, {"spark.cowstate.parallelism": parallelism}):
-                run(stream, grouped(stream).transformWithState(Visits(), OUTPUT, "update", "None"))
-        reader = spark.read.format("statestore").option("stateVarName", "count")
-        shown = reader.load(str(stream.checkpoint)).select("key.*", "value.n").collect()
-    finally:
-        spark_state.disable(spark)
+    spark = enabled
+    for batch, parallelism in zip(BATCHES, ("2", "3"), strict=True):
+        stream.feed(batch)
+        with configured(spark, {"spark.cowstate.parallelism": parallelism}):
+            run(stream, grouped(stream).transformWithState(Visits(), OUTPUT, "update", "None"))
+    reader = spark.read.format("statestore").option("stateVarName", "count")
+    shown = reader.load(str(stream.checkpoint)).select("key.*", "value.n").collect()
     fed = spark.createDataFrame(stream.fed, "key string, value bigint")
     per_key = fed.selectExpr(TAGS, POINTS).groupBy("tags", "points")
     expected = sorted(map(repr, per_key.agg(F.count("*").alias("n")).collect()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +23,9 @@ from spark_state import (
 )
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
-Configure = Callable[[str, str], None]
-
-
-@pytest.fixture
-def configure(spark: SparkSession) -> Iterator[Configure]:
-    """Set configuration keys of the session, and restore the keys at the end."""
-    before: dict[str, str | None] = {}
-
-    def put(key: str, value: str) -> None:
-        before.setdefault(key, spark.conf.get(key, None))
-        spark.conf.set(key, value)
-
-    yield put
-    for key, old in before.items():
-        if old is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, old)
 
 
 def plan(spark: SparkSession, grouped: Any = None, **changes: Any) -> DataFrame:
@@ -168,39 +151,28 @@ def test_what_does_not_match_its_schema_fails_the_query(
         stream.run(stream.operator(processor))
 
 
-def test_a_store_that_cannot_be_written_is_refused(
-    stream: Stream, configure: Configure, tmp_path: Path
+def test_a_store_is_tried_when_the_query_is_planned_and_no_object_is_left_there(
+    stream: Stream, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
-    configure("spark.cowstate.store", str(tmp_path / "file"))
-    with pytest.raises(StoreAccessError, match=r"cannot use the store .*Not a directory"):
+    with (
+        configured(stream.spark, {"spark.cowstate.store": str(tmp_path / "file")}),
+        pytest.raises(StoreAccessError, match=r"cannot use the store .*Not a directory"),
+    ):
         stream.operator()
-
-
-def test_a_store_that_no_library_reaches_is_refused_when_the_query_is_planned(
-    stream: Stream, configure: Configure
-) -> None:
-    configure("spark.cowstate.store", "nosuch://bucket/state")
-    with pytest.raises(StoreAccessError, match="no file system is known for nosuch://"):
+    with configured(stream.spark, {"spark.cowstate.store": str(tmp_path / "new")}):
         stream.operator()
-
-
-def test_no_object_is_left_in_a_store_that_was_found_usable(
-    stream: Stream, configure: Configure, tmp_path: Path
-) -> None:
-    configure("spark.cowstate.store", str(tmp_path / "new"))
-    stream.operator()
     assert {path.name for path in (tmp_path / "new").rglob("*")} <= {UNPUBLISHED}
 
 
-def test_another_max_parallelism_is_refused_naming_both(
-    stream: Stream, configure: Configure
-) -> None:
+def test_another_max_parallelism_is_refused_naming_both(stream: Stream) -> None:
     stream.feed([("a", 1)])
     stream.run()
-    configure("spark.cowstate.maxParallelism", "64")
     stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match="max_parallelism 128, not 64"):
+    with (
+        configured(stream.spark, {"spark.cowstate.maxParallelism": "64"}),
+        pytest.raises(StreamingQueryException, match="max_parallelism 128, not 64"),
+    ):
         stream.run()
 
 

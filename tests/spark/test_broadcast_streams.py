@@ -20,6 +20,7 @@ from spark_state.errors import ConfigurationError
 from tests.support.processors.broadcast_rules import ALERTS, Judges
 from tests.support.processors.processors import RunningTotals
 from tests.support.provider.provider_jobs import THROUGH_MANAGER, configured
+from tests.support.tables.table_jobs import run_to_the_end
 
 pytestmark = pytest.mark.spark
 
@@ -70,10 +71,7 @@ class Payments:
             writer = self.operator(**options).writeStream.foreachBatch(self.keep)
             writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
             query = writer.trigger(availableNow=True).start()
-            try:
-                query.awaitTermination()
-            finally:
-                query.stop()
+            run_to_the_end(query)
         self.query_id = query.id
 
     def keep(self, batch: DataFrame, epoch: int) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 import spark_state
 from spark_state import live_view
 from spark_state.errors import CowstateError
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import configured
@@ -84,9 +85,8 @@ def run(
 
 @pytest.fixture(scope="module")
 def enabled(spark: SparkSession) -> Iterator[SparkSession]:
-    spark_state.enable(spark)
-    yield spark
-    spark_state.disable(spark)
+    with streams.enabled(spark):
+        yield spark
 
 
 @pytest.fixture(scope="module")

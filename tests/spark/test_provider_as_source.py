@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from spark_state import live_view
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import COWSTATE, Job, ProviderRun
+from tests.support.tables.table_jobs import Changes
 
 pytestmark = pytest.mark.spark
 
@@ -125,35 +126,22 @@ def test_a_stream_has_the_state_and_then_what_each_batch_changes(
     shutil.copytree(whole, growing)
     for batch in range(2, BATCHES + 1):
         (growing / "commits" / str(batch)).unlink()
-    batches: list[DataFrame] = []
+    changes = Changes(spark, str(growing), tmp_path / "follower")
 
-    def follow() -> None:
-        changes = spark.readStream.format("cowstate").option("readChangeFeed", "true")
-        query = (
-            changes.load(str(growing))
-            .writeStream.foreachBatch(
-                lambda rows, _: batches.append(spark.createDataFrame(rows.collect(), rows.schema))
-            )
-            .option("checkpointLocation", str(tmp_path / "follower"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+    def follow() -> list[DataFrame]:
+        return [spark.createDataFrame(rows, changes.frame().schema) for rows in changes.run()]
 
-    follow()
-    (snapshot,) = batches
+    (snapshot,) = follow()
     assert {row[0] for row in snapshot.select("_change_type").collect()} == {"insert"}
     assert_same_rows(
         snapshot.select("window", "key", "count", "sum"), statestore(windows, batchId=1)
     )
-    follow()
-    assert len(batches) == 1
+    assert follow() == []
     for batch in range(2, BATCHES + 1):
         shutil.copy2(whole / "commits" / str(batch), growing / "commits" / str(batch))
-    follow()
-    _, changes = batches
+    (later,) = follow()
     expected = read(windows, readChangeFeed=True, startingVersion=2, endingVersion=BATCHES)
-    assert_same_rows(changes.drop("_commit_timestamp"), expected.drop("_commit_timestamp"))
+    assert_same_rows(later.drop("_commit_timestamp"), expected.drop("_commit_timestamp"))
 
 
 def test_a_live_view_follows_a_query(windows: ProviderRun) -> None:
