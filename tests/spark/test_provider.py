@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,52 +30,39 @@ from spark_state.spark.provider.session_configuration import (
 )
 from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
-from tests.support.provider.provider_jobs import maintenance_of
+from tests.support.provider.provider_jobs import (
+    STATE_STORE,
+    THROUGH_MANAGER,
+    configured,
+    maintenance_of,
+)
 
 pytestmark = pytest.mark.spark
-STATE_STORE = "spark.sql.streaming.stateStore"
 MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
 CODEC = f"{STATE_STORE}.compression.codec"
-Configure = Callable[[str, str], None]
 
 
 @pytest.fixture
-def configured(spark: SparkSession) -> Iterator[Configure]:
-    """Set keys of the session, the provider first, and restore the keys at the end."""
-    before: dict[str, str | None] = {}
-
-    def put(key: str, value: str) -> None:
-        before.setdefault(key, spark.conf.get(key, None))
-        spark.conf.set(key, value)
-
-    put(PROVIDER_KEY, PROVIDER_CLASS)
-    put(f"{STATE_STORE}.maintenanceInterval", "100ms")
+def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+    """A stream on the provider, with Spark's own settings."""
+    settings = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
     with maintenance_of(spark):
-        yield put
-    for key, old in before.items():
-        if old is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, old)
+        yield Stream(spark, tmp_path, settings)
 
 
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path, configured: Configure) -> Stream:
-    return Stream(spark, tmp_path, settings={})
-
-
-def feed(stream: Stream, epochs: int, first: int = 0, keys: int = 30) -> None:
+def feed(stream: Stream, epochs: int, first: int = 0) -> None:
     for number in range(first, first + epochs):
-        stream.feed(random_rows(number, count=100, keys=keys))
+        stream.feed(random_rows(number, count=100, keys=30))
 
 
-def run(stream: Stream) -> StreamingQuery:
+def run(stream: Stream, **settings: str) -> StreamingQuery:
+    stream.settings = {**stream.settings, **settings}
     query: StreamingQuery = stream.run(totals(stream))
     return query
 
 
-def state_of(stream: Stream, partition: int = 0) -> Path:
-    return stream.checkpoint / "state" / "0" / str(partition)
+def state_of(stream: Stream) -> Path:
+    return stream.checkpoint / "state" / "0" / "0"
 
 
 def files(stream: Stream, pattern: str) -> list[Path]:
@@ -189,12 +176,11 @@ class TestTurningItOn:
         ],
     )
     def test_a_wrong_setting_is_found_where_the_query_starts_and_names_what_is_right(
-        self, stream: Stream, configured: Configure, key: str, value: str, message: str
+        self, stream: Stream, key: str, value: str, message: str
     ) -> None:
-        configured(key, value)
         feed(stream, 1)
         with pytest.raises(IllegalArgumentException, match=message) as refused:
-            run(stream)
+            run(stream, **{key: value})
         assert str(refused.value).startswith(f"{key} is ")
 
 
@@ -220,7 +206,8 @@ class TestFiles:
     ) -> None:
         feed(stream, 2)
         writer = totals(stream).writeStream.foreachBatch(stream.keep).outputMode("update")
-        query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
+        with configured(spark, stream.settings):
+            query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
         try:
             query.processAllAvailable()
             restored = loads(query)
@@ -236,17 +223,10 @@ class TestFiles:
         finally:
             query.stop()
 
-    def test_a_chosen_checkpoint_file_manager_is_used(
-        self, stream: Stream, configured: Configure
-    ) -> None:
-        manager = "org.apache.spark.sql.execution.streaming.checkpointing"
-        configured(
-            "spark.sql.streaming.checkpointFileManagerClass",
-            f"{manager}.FileSystemBasedCheckpointFileManager",
-        )
+    def test_a_chosen_checkpoint_file_manager_is_used(self, stream: Stream) -> None:
         for first in (0, 2):
             feed(stream, 2, first=first)
-            run(stream)
+            run(stream, **THROUGH_MANAGER)
         assert stream.totals() == totals_of(stream.fed)
         assert list(state_of(stream).glob(".*.changelog.arrow.crc"))
 
@@ -293,11 +273,10 @@ class TestDamage:
 
 class TestMemory:
     def test_too_much_state_is_a_clear_error_and_a_higher_limit_goes_on(
-        self, stream: Stream, configured: Configure
+        self, stream: Stream
     ) -> None:
-        configured(MAX_MEMORY, "1")
         stream.feed([(f"key{number}", number) for number in range(100)])
-        run(stream)
+        run(stream, **{MAX_MEMORY: "1"})
         stream.feed([(f"key{number}", number) for number in range(60_000)])
         told = (
             rf"would take 1\.[1-9] MiB, more than {MAX_MEMORY} = 1\. "
@@ -305,18 +284,16 @@ class TestMemory:
         )
         with pytest.raises(StreamingQueryException, match=told):
             run(stream)
-        configured(MAX_MEMORY, "100")
-        run(stream)
+        run(stream, **{MAX_MEMORY: "100"})
         assert stream.totals() == totals_of(stream.fed)
 
     def test_the_state_of_a_run_that_has_ended_leaves_its_room_to_the_next(
-        self, stream: Stream, configured: Configure
+        self, stream: Stream
     ) -> None:
-        configured(f"{STATE_STORE}.maintenanceInterval", "1h")
-        configured(MAX_MEMORY, "12")
+        settings = {f"{STATE_STORE}.maintenanceInterval": "1h", MAX_MEMORY: "12"}
         for round_ in range(3):
             stream.feed([(f"key{number}", round_) for number in range(60_000)])
-            (operator,) = run(stream).recentProgress[-1].stateOperators
+            (operator,) = run(stream, **settings).recentProgress[-1].stateOperators
             assert operator.memoryUsedBytes > 5 << 20
         assert stream.totals() == totals_of(stream.fed)
 

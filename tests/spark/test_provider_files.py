@@ -17,14 +17,13 @@ from checkpoint_store.provider.provider_checkpoint import (
     read_changes,
     read_state,
 )
-from tests.support.provider.adoption_jobs import joined
+from tests.support.provider.adoption_jobs import SNAPSHOTS, joined
 from tests.support.provider.provider_histories import StoreHistory, change_feed
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider.provider_jobs import (
     COWSTATE,
     JOIN_STORES,
     STATE_STORE,
-    THROUGH_MANAGER,
     Fields,
     Job,
     Options,
@@ -38,12 +37,7 @@ pytestmark = pytest.mark.spark
 BATCHES = 3
 SHAPE = EventShape(rows=40, keys=12)
 DEFAULT = {"storeName": "default"}
-SNAPSHOTS = {
-    f"{STATE_STORE}.minDeltasForSnapshot": "1",
-    f"{STATE_STORE}.maintenanceInterval": "50ms",
-}
 MERGING = {
-    **THROUGH_MANAGER,
     **SNAPSHOTS,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.minBatchesToRetain": "4",

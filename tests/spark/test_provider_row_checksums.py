@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -19,12 +18,14 @@ from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     JOIN,
+    SNAPSHOTS,
     joined,
     sessions,
     set_in_log,
     total,
     windows,
 )
+from tests.support.provider.provider_file_bytes import footer_of, sealed
 from tests.support.provider.provider_histories import History, assert_history_is
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
 from tests.support.provider.provider_jobs import (
@@ -48,10 +49,6 @@ ENABLED = f"{STATE_STORE}.rowChecksum.enabled"
 FILE_CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 ON = {ENABLED: "true", f"{STATE_STORE}.rowChecksum.readVerificationRatio": "1"}
 ON_DISK = {f"{STATE_STORE}.cowstate.backend": "disk"}
-SNAPSHOTS = {
-    f"{STATE_STORE}.minDeltasForSnapshot": "1",
-    f"{STATE_STORE}.maintenanceInterval": "50ms",
-}
 SHAPE = EventShape(rows=80, keys=25)
 SEGMENTS = (slice(2), slice(2, 3), slice(3, 4))
 """The batches that each run of a query gets."""
@@ -156,19 +153,12 @@ def with_another_row(data: bytes, value: bytes) -> bytes:
     changed = bytearray(data)
     assert data.count(value) == 1
     changed[data.index(value) + 8] ^= 1
-    (footer_bytes,) = struct.unpack("<i", data[-10:-6])
-    footer = len(data) - 10 - footer_bytes
-    (schema_bytes,) = struct.unpack("<i", data[12:16])
-    batch = slice(16 + schema_bytes, footer - 8)
-    renewed = bytes(changed[footer:-10]).replace(
-        b"%08x" % zlib.crc32(data[batch]), b"%08x" % zlib.crc32(changed[batch])
-    )
-    metadata = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
-    stored = metadata[b"cowstate.footer_crc32"]
-    before, after = renewed.split(stored)
-    seal = b"%08x" % zlib.crc32(before + b"0" * 8 + after)
-    changed[footer:-10] = before + seal + after
-    return bytes(changed)
+    begin, footer = footer_of(data)
+    (block,) = footer.blocks
+    summed = b"%08x" % zlib.crc32(changed[block.offset : block.offset + block.length])
+    place = begin + footer.value_places["cowstate.batch_crc32"]
+    changed[place : place + len(summed)] = summed
+    return sealed(bytes(changed))
 
 
 def damage_a_row(path: Path) -> None:
