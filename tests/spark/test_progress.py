@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from pyspark.sql.streaming.listener import QueryProgressEvent
 
 import spark_state
 from checkpoint_store import (
-    NotAStoreError,
     read_progress,
 )
 from spark_state import ConfigurationError
@@ -124,34 +122,6 @@ class TestOnRequest:
         assert told.watermark_ms == 121_000
         assert (told.timers, told.next_timer_ms) == (2, 150_000)
 
-    def test_late_rows_are_those_that_no_processor_got(
-        self, enabled: SparkSession, tmp_path: Path
-    ) -> None:
-        stream = TimedStream(enabled, tmp_path)
-        stream.feed_all([[("a", 100_000)], [("a", 130_000)], [("b", 5_000), ("c", 131_000)]])
-        query = stream.run(last_seen(stream.watermarked()), output_mode="append")
-        (newest,) = spark_state.progress(query)
-        epochs = read_progress(newest.url, epochs=10)
-        late = [(epoch.epoch, epoch.late_rows) for epoch in epochs if epoch.late_rows]
-        assert sum(epoch.rows_in for epoch in epochs) == 3
-        assert sum(count for _, count in late) == 1
-
-    def test_several_operators_come_by_name_and_numbers_as_numbers(self, stream: Stream) -> None:
-        stream.feed([("a", 1), ("b", 2), ("c", 3)])
-        first = stream.operator(name="part-2").selectExpr("key", "total AS value")
-        grouped = first.groupBy("key")
-        second = spark_state.transform_with_state(
-            grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None", name="part-10"
-        )
-        query = stream.run(second)
-        told = spark_state.progress(query)
-        assert [(operator.name, operator.rows_total) for operator in told] == [
-            ("part-2", 3),
-            ("part-10", 3),
-        ]
-        below = str(stream.stores()[0].parent)
-        assert [operator.name for operator in read_progress(below)] == ["part-2", "part-10"]
-
     def test_before_the_first_batch_there_is_none(self, stream: Stream) -> None:
         query = stream.run()
         assert spark_state.progress(query) == ()
@@ -168,13 +138,6 @@ class TestOnRequest:
         stream.feed([("a", 1)])
         with pytest.raises(ConfigurationError, match="has no operator of cowstate: its plan"):
             spark_state.progress(plain(stream.source()))
-
-    def test_a_store_that_is_gone_is_an_error(self, stream: Stream) -> None:
-        stream.feed([("a", 1)])
-        query = stream.run()
-        shutil.rmtree(stream.store())
-        with pytest.raises(NotAStoreError, match="RunningTotals"):
-            spark_state.progress(query)
 
 
 class TestInSparksPlace:
