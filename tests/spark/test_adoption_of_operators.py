@@ -157,19 +157,6 @@ def test_a_dry_run_says_what_is_there_and_changes_nothing(
         assert word in text
 
 
-def test_after_a_new_batch_reverting_is_refused_and_names_the_way_back(
-    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job = stopped("unsaferow").copy(tmp_path / "job")
-    assert job.adopt("--apply", "--force") == 0
-    assert "of total; read back and compared" in capsys.readouterr().out
-    assert job.adopt() == 2
-    assert "is on cowstate already" in capsys.readouterr().err
-    (job.checkpoint / "offsets" / "2").write_text("v1\n{}")
-    assert job.adopt("--revert") == 2
-    assert "Back to Spark's own operator" in capsys.readouterr().err
-
-
 def test_a_batch_without_rows_keeps_other_drivers_out_and_comes_first(
     stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
