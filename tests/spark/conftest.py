@@ -12,12 +12,9 @@ from pyspark.sql import SparkSession
 
 from tests.support.applications import streams
 from tests.support.applications.streams import Stream
-from tests.support.provider.provider_jvm import provider_jvm, tasks
 from tests.support.sessions.spark_session import CREDENTIALS
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 from tests.support.tables.table_jobs import Upserts
-
-__all__ = ["provider_jvm", "tasks"]
 
 
 @pytest.fixture

@@ -172,6 +172,16 @@ class TestStreams:
         upserts.run()
         assert upserts.rows() == [(1, "a", 1), (2, "a", 2), (3, "a", 3)]
 
+    def test_a_query_folds_its_files_and_deletes_expired_versions(self, upserts: Upserts) -> None:
+        """Retention deletes ten versions at once, in addition to the two retained versions."""
+        for batch in range(14):
+            upserts.feed((batch % 3, "a", batch))
+        upserts.run(minVersionsToRetain="2")
+        assert upserts.rows() == last_rows(upserts.fed)
+        assert len(upserts.versions()) < 12
+        history = open_store(upserts.table)._history
+        assert len(history.at(history.versions()[-1]).state) < 10
+
     def test_complete_output_of_an_aggregation_is_upserted(self, upserts: Upserts) -> None:
         upserts.feed((1, "a", 1), (2, "b", 2))
         upserts.feed((3, "a", 3))
