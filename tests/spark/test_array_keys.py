@@ -162,35 +162,6 @@ def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallel
     assert open_store(store, state="count").read().num_rows == 5
 
 
-def test_an_initial_state_may_have_them(spark: SparkSession, stream: Stream) -> None:
-    class Begins(Visits):
-        def init(self, handle: Any) -> None:
-            super().init(handle)
-            self._begun_with = handle.getValueState("begun with", "key string")
-
-        def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-            self._begun_with.update((repr(key),))
-            self._count.update((initialState.n,))
-
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-            (begun_with,) = self._begun_with.get() or ("nothing",)
-            for row in super().handleInputRows(key, rows, timerValues):
-                yield Row(key=f"{row.key} after {begun_with}", rows=row.rows)
-
-    stream.feed([("ab", 1), ("b", 2)])
-    key = ("split(key, '') AS tags", "named_struct('first', left(key, 1)) AS of_text")
-    source = stream.source().selectExpr("value", *key).groupBy("tags", "of_text")
-    initial = spark.createDataFrame([("ab", 40)], "key string, n bigint").selectExpr("n", *key)
-    plan = spark_state.transform_with_state(
-        source, Begins(), OUTPUT, "update", "None", initial.groupBy("tags", "of_text")
-    )
-    shown = "(['a', 'b'], {'first': 'a'})"
-    assert sorted(run(stream, plan)) == [
-        Row(key=f"{shown} after {shown}", rows=41),
-        Row(key="(['b'], {'first': 'b'}) after nothing", rows=1),
-    ]
-
-
 def test_a_scripted_operator_has_them() -> None:
     with ScriptedOperator(
         Visits(), rows="value bigint, tags array<string>", key="tags", output=OUTPUT

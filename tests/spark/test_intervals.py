@@ -58,23 +58,18 @@ class KeepsIntervals(Processor):
             seen.append(row.d)
         yield Row(key=key[0] if isinstance(key, tuple) else key, told=told, last=seen[-1], all=seen)
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        self._list.put([(initialState.d, initialState.n), (None, None)])
-
 
 def interval() -> Column:
     return F.make_dt_interval(secs="value")
 
 
-def run(
-    stream: Stream, build: Any = None, parallelism: str = "2"
-) -> list[tuple[int, dict[str, Any]]]:
+def run(stream: Stream, parallelism: str) -> list[tuple[int, dict[str, Any]]]:
     """Run the query, and return new output rows with their batches."""
     emitted: list[tuple[int, dict[str, Any]]] = []
     source = stream.source().withColumn("d", interval())
     with configured(stream.spark, {"spark.cowstate.parallelism": parallelism}):
         output = source.groupBy("key").transformWithState(
-            KeepsIntervals(), OUTPUT, "update", "None", build
+            KeepsIntervals(), OUTPUT, "update", "None"
         )
         stream.run(
             output,
@@ -135,21 +130,6 @@ def test_they_are_read_with_spark_and_without_it(kept: Any) -> None:
     ]  # fmt: skip
     with live_view(store, state="value") as view:
         assert view.get("b")["m"] == [(five, five)]
-
-
-def test_spark_s_state_reader_shows_them(kept: Any) -> None:
-    stream, _ = kept
-    reader = stream.spark.read.format("statestore").option("stateVarName", "list")
-    rows = reader.load(str(stream.checkpoint)).collect()
-    shown = sorted((row.key.key, row.list_element.d) for row in rows)
-    assert shown == sorted((key, n * SECOND) for batch in BATCHES for key, n in batch)
-
-
-def test_an_initial_state_may_have_them(enabled: SparkSession, stream: Stream) -> None:
-    stream.feed([("a", 1)])
-    initial = enabled.createDataFrame([("a", 9 * SECOND, 4)], f"key string, d {INTERVAL}, n int")
-    (row,) = run(stream, initial.groupBy("key"))
-    assert repr([(9 * SECOND, 4), (None, None)]) in row[1]["told"][0]
 
 
 class KeyedByInterval(Processor):

@@ -198,26 +198,6 @@ class TestReaders:
     def test_operators_note_the_new_number(self, read_run: ProviderRun) -> None:
         assert noted_partitions(read_run) == [3]
 
-    def test_the_feed_of_cowstate_leads_from_the_first_state_to_the_last(
-        self, spark: SparkSession, read_run: ProviderRun
-    ) -> None:
-        feed = (
-            spark.read.format("cowstate")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", 0)
-            .option("numPartitions", 3)
-            .load(str(read_run.checkpoint))
-        )
-        kinds = {
-            row["_change_type"]: row["count"]
-            for row in feed.groupBy("_change_type").count().collect()
-        }
-        last = read_run.read_state({}).count()
-        assert kinds["insert"] == last
-        assert kinds["update_preimage"] == kinds["update_postimage"] > 0
-        changed = feed.filter("_change_type = 'update_postimage'").select("key", "_commit_version")
-        assert changed.distinct().count() == changed.count()
-
     def test_the_feed_of_spark_begins_with_the_first_batch_of_the_new_number(
         self, read_run: ProviderRun
     ) -> None:

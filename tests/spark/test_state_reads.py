@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import spark_state
 from checkpoint_store.errors import VersionNotRetainedError
 from spark_state import ConfigurationError
 from tests.spark.test_time_modes import TimedStream
@@ -166,25 +165,6 @@ def test_a_session_that_is_not_enabled_asks_spark_only(checkpoints: Checkpoints)
     other = checkpoints.spark.newSession()
     at = str(checkpoints.on_cowstate)
     assert other.read.format("state-metadata").load(at).collect() == []
-
-
-def test_progress_has_the_operator_with_its_rows(enabled: SparkSession, stream: Stream) -> None:
-    stream.feed([("a", 1), ("b", 2), ("a", 3)])
-    with configured(enabled, {"spark.cowstate.parallelism": "2"}):
-        query = stream.run(by_rows(stream.source()))
-    progress = query.lastProgress
-    assert progress is not None
-    (operator,) = progress.stateOperators
-    assert (operator.operatorName, operator.numRowsTotal) == ("operator-0", 7)
-    assert (operator.numRowsUpdated, operator.numRowsRemoved) == (7, 0)
-    assert operator.numShufflePartitions == 2
-    assert operator.customMetrics["numValueStateVars"] == 1
-    assert operator.customMetrics["numListStateVars"] == 1
-    (recent,) = [progress.stateOperators for progress in query.recentProgress]
-    assert [operator.numRowsTotal for operator in recent] == [7]
-    spark_state.disable(enabled)
-    assert query.lastProgress is not None
-    assert query.lastProgress.stateOperators == []
 
 
 def test_the_progress_of_an_idle_query_shows_the_state_as_it_is(
