@@ -12,9 +12,12 @@ from pyspark.sql import SparkSession
 
 from tests.support.applications import streams
 from tests.support.applications.streams import Stream
+from tests.support.provider.adoption_jobs import first_segments, uninterrupted
 from tests.support.sessions.spark_session import CREDENTIALS
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 from tests.support.tables.table_jobs import Upserts
+
+__all__ = ["first_segments", "uninterrupted"]
 
 
 @pytest.fixture

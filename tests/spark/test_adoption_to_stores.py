@@ -30,9 +30,7 @@ from tests.support.provider.adoption_jobs import (
     Uninterrupted,
     contents,
     copied,
-    first_segments,
     refused,
-    uninterrupted,
 )
 from tests.support.provider.provider_jobs import (
     COWSTATE,
@@ -52,7 +50,6 @@ from tests.support.stores.fake_object_store import RefusingObjectStore
 from tests.support.stores.moto_s3 import S3Server
 from tests.support.tables.table_jobs import Changes
 
-__all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
 
 

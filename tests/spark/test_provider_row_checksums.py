@@ -20,8 +20,6 @@ from tests.support.provider.adoption_jobs import (
     JOIN,
     SNAPSHOTS,
     joined,
-    sessions,
-    set_in_log,
     total,
     windows,
 )
@@ -58,10 +56,8 @@ CHANGED_ROW = (
 )
 
 
-SESSIONS = "session windows"
 JOBS = {
     AGGREGATION: Job(windows),
-    SESSIONS: Job(sessions),
     JOIN: Job(joined, stores=JOIN_STORES),
 }
 Inputs = tuple[list[Path], list[Path]]
@@ -131,21 +127,6 @@ def test_a_restart_with_another_setting_goes_by_that_of_the_offset_log(
         run.settings = {ENABLED: "false"}
     assert_history_is(expected(AGGREGATION), run)
     assert columns_of(state_files(run.checkpoint)) == {3}
-
-
-def test_files_with_and_without_checksums_make_up_one_checkpoint(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
-) -> None:
-    run = ProviderRun(spark, JOBS[SESSIONS], COWSTATE, tmp_path / "cowstate", SNAPSHOTS)
-    first, *others = in_segments(inputs)
-    with maintenance_of(spark):
-        run.run(*first)
-        for files, setting in zip(others, ("true", "false"), strict=True):
-            for entry in (run.checkpoint / "offsets").glob("[0-9]*"):
-                set_in_log(entry, ENABLED, setting)
-            run.run(*files)
-    assert_history_is(expected(SESSIONS), run)
-    assert columns_of(state_files(run.checkpoint, "changelog")) == {2, 3}
 
 
 def with_another_row(data: bytes, value: bytes) -> bytes:
