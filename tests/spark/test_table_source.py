@@ -152,6 +152,19 @@ class TestChangeFeeds:
         }
         assert commit_times == {(1, times[1] / 1000), (2, times[2] / 1000)}
 
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({}, r"readChangeFeed needs the first version of the feed"),
+            ({"startingVersion": 4}, r"would begin with version 4, after its end, version 3"),
+        ],
+    )
+    def test_feeds_that_cannot_be_are_refused(
+        self, spark: SparkSession, table: str, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=message):
+            read(spark, table, **{"readChangeFeed": "true", **options}).collect()
+
 
 class TestColumns:
     def test_columns_are_read_in_the_order_in_which_they_are_named(
