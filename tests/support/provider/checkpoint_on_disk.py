@@ -16,7 +16,6 @@ from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_K
 from spark_state.spark.provider.query_checkpoint import PARTITIONS
 
 
-
 class FilesOnDisk(CheckpointFiles):
     """CheckpointFiles of a local folder. Jobs of the JVM end at once, and write a file for each
     store. `replaces_in_steps`: as in file systems whose rename replaces no file."""
