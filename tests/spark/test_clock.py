@@ -93,24 +93,3 @@ def test_without_batches_without_rows_the_clock_stands_still_and_timers_wait_for
     stream.feed_all([[("b", 1)]])
     query = stream.run(rings(stream.source()))
     assert ticks(stream)[2:4] == [(1, None), (2, query.id)]
-
-
-def test_a_query_that_waits_for_data_runs_no_batches_meanwhile(stream: TimedStream) -> None:
-    stream.feed_all([[("a", 1)]])
-    progress: list[Any] = []
-    query = (
-        ours(stream.source(), "ProcessingTime")
-        .writeStream.foreachBatch(stream.keep)
-        .outputMode("update")
-        .option("checkpointLocation", str(stream.checkpoint))
-        .start()
-    )
-    try:
-        query.processAllAvailable()
-        stream.feed_all([[("b", 1)]])
-        query.processAllAvailable()
-        progress = query.recentProgress
-    finally:
-        query.stop()
-    assert len(ticks(stream)) == 3
-    assert max(batch["batchId"] for batch in progress) == 2

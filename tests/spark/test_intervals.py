@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.tws_tester import TwsTester
 
@@ -168,39 +166,6 @@ def test_they_are_keys(spark: SparkSession, stream: Stream) -> None:
         ]
     with live_view(store, state="count") as view:
         assert view.get(hours) == {"n": 4}
-
-
-class InFrames(Processor):
-    """A processor that keeps the values of a DataFrame as pandas values."""
-
-    def init(self, handle: Any) -> None:
-        self._last = handle.getValueState("last", f"d {INTERVAL}, at timestamp, wall timestamp_ntz")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        last = self._last.get()
-        for frame in rows:
-            row = frame.iloc[-1]
-            self._last.update((row["d"], row["at"], row["wall"]))
-        yield pd.DataFrame({"key": [key[0]], "told": [repr(last)], "last": [row["d"]]})
-
-
-def test_what_a_dataframe_has_can_be_kept(spark: SparkSession, tmp_path: Path) -> None:
-    stream, told = Stream(spark, tmp_path), []
-    for _ in range(2):
-        stream.feed([("a", 3)])
-    source: DataFrame = stream.source().select(
-        "key",
-        interval().alias("d"),
-        F.timestamp_seconds("value").alias("at"),
-        F.timestamp_seconds("value").cast("timestamp_ntz").alias("wall"),
-    )
-    output = spark_state.transform_with_state_in_pandas(
-        source.groupBy("key"), InFrames(), f"key string, told string, last {INTERVAL}", "update",
-        "None",
-    )  # fmt: skip
-    stream.run(output, lambda batch, _: told.extend(batch.collect()))
-    assert [row.last for row in told] == [3 * SECOND] * 2
-    assert told[1].told.startswith("(datetime.timedelta(seconds=3), datetime.datetime(1970, 1, 1,")
 
 
 class HasType(KeyedByInterval):

@@ -14,9 +14,6 @@ from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 import spark_state
-from checkpoint_store import (
-    read_progress,
-)
 from spark_state import ConfigurationError
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.spark.test_time_modes import TimedStream
@@ -98,18 +95,6 @@ class TestOnRequest:
         assert told.memory_bytes > 100 * told.rows_total
         written = sum(path.stat().st_size for path in stream.store().glob("epochs/*1-*/*.arrow"))
         assert told.written_bytes == written
-
-    def test_that_of_subtasks_adds_up_and_is_read_again_without_spark(
-        self, spark: SparkSession, stream: Stream
-    ) -> None:
-        stream.feed(random_rows(3, count=100, keys=40))
-        with configured(spark, TWO_SUBTASKS):
-            query = stream.run()
-        (told,) = spark_state.progress(query, subtasks=True)
-        assert [of_subtask.subtask for of_subtask in told.subtasks] == [0, 1]
-        for number in ("rows_in", "rows_out", "rows_total", "written_bytes", "memory_bytes"):
-            assert getattr(told, number) == sum(getattr(part, number) for part in told.subtasks)
-        assert read_progress(str(stream.store()), subtasks=True) == (told,)
 
     def test_timers_and_the_watermark_are_those_of_the_newest_epoch(
         self, enabled: SparkSession, tmp_path: Path
