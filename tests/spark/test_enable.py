@@ -93,16 +93,6 @@ def test_timers_of_a_pandas_job_fire_as_on_spark(spark: SparkSession, tmp_path: 
     assert ("b", 2, 36_000) in [row[1:] for row in on_cowstate]
 
 
-def test_keys_of_a_subtask_come_in_the_order_of_spark(
-    enabled: SparkSession, tmp_path: Path
-) -> None:
-    with configured(enabled, {"spark.cowstate.parallelism": "1"}):
-        stream = Stream(enabled, tmp_path)
-        epochs = emitted(stream, by_rows)
-    for rows in epochs:
-        assert [row.key for row in rows] == sorted(row.key for row in rows)
-
-
 def test_a_batch_dataframe_runs_too(enabled: SparkSession) -> None:
     assert [tuple(row) for row in by_rows(batch(enabled)).orderBy("key").collect()] == [
         ("a", 4, 2, 3),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -159,19 +158,3 @@ def test_a_live_view_follows_a_query(windows: ProviderRun) -> None:
 
 def _utc(moment: Any) -> Any:
     return moment.astimezone()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"operatorId": 7}, r"no store 'default' of operator 7\. Its stores are operator 0: def"),
-        ({"joinSide": "left"}, r"no store 'left-keyWithIndexToValue' of operator 0"),
-        ({"stateVarName": "count"}, r"no state 'count'. Leave stateVarName out"),
-        ({"versionAsOf": 99}, r"version 99 .* is not written yet; it holds versions 0 to "),
-    ],
-)
-def test_a_wrong_choice_is_refused_with_the_way_out(
-    windows: ProviderRun, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(PySparkException, match=message):
-        read(windows, **options).collect()
