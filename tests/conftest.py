@@ -22,10 +22,13 @@ from tests.support.backend_of_file import backends_of, only_backend
 from tests.support.leaks import Leftovers, await_leftovers, in_use
 from tests.support.operators.executors import stand_in_executor
 from tests.support.provider.provider_jobs import configured
+from tests.support.provider.provider_jvm import local_directory, provider_jvm, tasks
 from tests.support.sessions.java_options import set_java_options
 from tests.support.sessions.python_path import import_installed_pyspark
 from tests.support.sessions.spark_session import start_spark, stop_spark
 from tests.support.stores.same_thread import requests_in_same_thread
+
+__all__ = ["local_directory", "provider_jvm", "tasks"]
 
 settings.register_profile("developer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("developer"), derandomize=True, database=None)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 from tests.support.provider.state_directories import Directory
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KINDS = ("local", "managed", "gateway on a directory", "gateway on S3")

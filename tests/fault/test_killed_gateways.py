@@ -21,7 +21,7 @@ from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.eventually import eventually
 from tests.support.provider.adoption_jobs import SNAPSHOTS
 from tests.support.provider.provider_jobs import THROUGH_MANAGER, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import START, ProviderJvm, Script, Value, shown
 from tests.support.provider.provider_stores import ProviderStore, directory_store
 from tests.support.provider.state_directories import Directory
 from tests.support.stores.misbehaving_gateway import (
@@ -31,13 +31,8 @@ from tests.support.stores.misbehaving_gateway import (
     misbehaving_python,
 )
 
-__all__ = ["provider_jvm"]
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
-START = (
-    "start stateStore.coordinatorReportSnapshotUploadLag=false "
-    "stateStore.formatValidation.enabled=false"
-)
 ROUNDS = [3, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 
 

@@ -12,18 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 from tests.support.operators.state_map_model import ChosenHashKey, StateMapModel
+from tests.support.random_steps import Step, histories, step, take
 
 OPERATIONS_PER_LIFE = 10_000
 MOST_OPEN_SNAPSHOTS = 4
@@ -66,18 +59,18 @@ class Script:
             model.remove,
             model.remove_found,
         ]
-        for step in range(OPERATIONS_PER_LIFE):
-            operations = growing if step < OPERATIONS_PER_LIFE // 2 else steady
+        for place in range(OPERATIONS_PER_LIFE):
+            operations = growing if place < OPERATIONS_PER_LIFE // 2 else steady
             was_rehashing = bool(model.map.incremental_rehash_table)
             operation = self.random.choice(operations)
-            operation(self.random.choice(self.keys), step)
+            operation(self.random.choice(self.keys), place)
             if was_rehashing and not model.map.incremental_rehash_table and model.open:
                 self.met["rehash ended under an open snapshot"] += 1
             if model.open:
-                model.look_up(step, self.random.choice(self.keys))
-            if step % 16 == 0:
+                model.look_up(place, self.random.choice(self.keys))
+            if place % 16 == 0:
                 self.handle_snapshots(model)
-            if step % 1000 == 0:
+            if place % 1000 == 0:
                 model.iterate()
                 model.check()
         model.close()
@@ -127,72 +120,40 @@ keys = st.sampled_from(KEYS)
 items = st.integers(0, 9)
 
 
-class StateMapMachine(RuleBasedStateMachine):
-    """A state machine with a rule for every operation."""
+places = st.integers(0, 3)
+steps = st.one_of(
+    *(step(name, keys, items) for name in ("get", "own", "put", "put_found")),
+    *(step(name, keys, items) for name in ("remove", "remove_found")),
+    *(step("iterate"), step("snapshot"), step("release", places)),
+    *(step("read_some", places, st.integers(1, 5)), step("look_up", places, keys)),
+)
 
-    @initialize(capacity=st.sampled_from([1, 2, 8, 64]), present=st.integers(0, len(KEYS)))
-    def create(self, capacity: int, present: int) -> None:
-        self.model = StateMapModel(capacity)
-        for key in KEYS[:present]:
-            self.model.put(key, key.name)
 
-    @rule(key=keys, item=items)
-    def get(self, key: ChosenHashKey, item: int) -> None:
-        self.model.get(key, item)
+class Steps(StateMapModel):
+    """The model, with steps on a snapshot that may come when no snapshot is open."""
 
-    @rule(key=keys, item=items)
-    def own(self, key: ChosenHashKey, item: int) -> None:
-        self.model.own(key, item)
-
-    @rule(key=keys, item=items)
-    def put_found(self, key: ChosenHashKey, item: int) -> None:
-        self.model.put_found(key, item)
-
-    @rule(key=keys, item=items)
-    def put(self, key: ChosenHashKey, item: int) -> None:
-        self.model.put(key, item)
-
-    @rule(key=keys, item=items)
-    def remove(self, key: ChosenHashKey, item: int) -> None:
-        self.model.remove(key, item)
-
-    @rule(key=keys, item=items)
-    def remove_found(self, key: ChosenHashKey, item: int) -> None:
-        self.model.remove_found(key, item)
-
-    @rule()
-    def iterate(self) -> None:
-        self.model.iterate()
-
-    @rule()
-    def snapshot(self) -> None:
-        self.model.snapshot()
-
-    @precondition(lambda self: self.model.open)
-    @rule(place=st.integers(0, 3))
     def release(self, place: int) -> None:
-        self.model.release(place)
+        if self.open:
+            super().release(place)
 
-    @precondition(lambda self: self.model.open)
-    @rule(place=st.integers(0, 3), entries=st.integers(1, 5))
     def read_some(self, place: int, entries: int) -> None:
-        self.model.open[place % len(self.model.open)].read_some(entries)
+        if self.open:
+            self.open[place % len(self.open)].read_some(entries)
 
-    @precondition(lambda self: self.model.open)
-    @rule(place=st.integers(0, 3), key=keys)
     def look_up(self, place: int, key: ChosenHashKey) -> None:
-        self.model.look_up(place, key)
-
-    @invariant()
-    def agrees(self) -> None:
-        self.model.check()
-
-    def teardown(self) -> None:
-        if hasattr(self, "model"):
-            self.model.close()
+        if self.open:
+            super().look_up(place, key)
 
 
-def test_the_map_agrees_with_a_dict_and_keeps_its_invariants_after_every_step() -> None:
-    run_state_machine_as_test(
-        StateMapMachine, settings=settings(max_examples=200, stateful_step_count=50)
-    )
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([1, 2, 8, 64]), st.integers(0, len(KEYS)), histories(steps, 50))
+def test_the_map_agrees_with_a_dict_and_keeps_its_invariants_after_every_step(
+    capacity: int, present: int, script: list[Step]
+) -> None:
+    model = Steps(capacity)
+    for key in KEYS[:present]:
+        model.put(key, key.name)
+    for each in script:
+        take(model, [each])
+        model.check()
+    model.close()

@@ -12,16 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import START, ProviderJvm, Script, Value, shown
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KEYS = 200
-START = (
-    "start stateStore.formatValidation.enabled=false stateStore.minDeltasForSnapshot=2 "
-    "stateStore.coordinatorReportSnapshotUploadLag=false"
-)
+SNAPSHOTS = f"{START} stateStore.minDeltasForSnapshot=2"
 PLENTY = 1 << 20
 LITTLE = 21_000
 State = dict[int, Value]
@@ -40,7 +36,7 @@ histories = st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=12)
 def written(script: Script, history: list[tuple[list[Change], bool]]) -> list[State]:
     """Add a history to the script, and return the states by version."""
     states: list[State] = [{}]
-    script.add(START, "")
+    script.add(SNAPSHOTS, "")
     for batch, maintains in history:
         state = dict(states[-1])
         script.add("begin", "")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 MOST_BLOCKS = 400
 # Not each number of blocks is tried. With and without prefixes, the numbers differ.

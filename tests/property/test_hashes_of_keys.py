@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 # A table uses the bits above these bits.

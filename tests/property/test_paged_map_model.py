@@ -17,16 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.provider.map_model import MapModel
-from tests.support.provider.provider_jvm import (
-    ProviderJvm,
-    Value,
-    key_bytes,
-    local_directory,
-    provider_jvm,
-)
+from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
 from tests.support.random_steps import Step, histories, step, take
 
-__all__ = ["local_directory", "provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KEYS = 1_200

@@ -17,24 +17,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider.provider_jvm import ProviderJvm, Value, provider_jvm, shown
+from tests.support.provider.provider_jvm import START, ProviderJvm, Value, shown
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 KEYS = 2500
 BATCHES = 90
 RETAINED = 4
-# The rows of scripts are bytes with their seed, not values of a schema.
-START = " ".join(
-    [
-        "start",
-        "stateStore.coordinatorReportSnapshotUploadLag=false",
-        "stateStore.formatValidation.enabled=false",
-        "stateStore.minDeltasForSnapshot=1",
-        f"minBatchesToRetain={RETAINED}",
-    ]
-)
+SETTINGS = f"stateStore.minDeltasForSnapshot=1 minBatchesToRetain={RETAINED}"
 FAILED = "error CANNOT_LOAD_STATE_STORE."
 State = dict[int, Value]
 
@@ -86,7 +76,7 @@ class Store:
     def start(self) -> str:
         """The line of a script that starts a provider."""
         setting = f" stateStore.cowstate.store={self.folder / 'store'}"
-        return START if self.is_in_checkpoint else START + setting
+        return f"{START} {SETTINGS}{'' if self.is_in_checkpoint else setting}"
 
     @property
     def files(self) -> list[Path]:
@@ -95,8 +85,7 @@ class Store:
 
     def run(self, provider_jvm: ProviderJvm, lines: list[str]) -> list[str]:
         root = self.folder / "checkpoint" / "state"
-        results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
-        return results.split("\n")
+        return provider_jvm.results("ProviderScript", root, *lines)
 
     def copy_from(self, intact: Path) -> None:
         """Restore the intact files into this folder. A copy in another folder may not write to the

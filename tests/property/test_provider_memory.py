@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 # The values of scripts are longer than their schema says.

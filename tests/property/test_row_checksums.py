@@ -10,17 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.support.provider.provider_jvm import (
-    ProviderJvm,
-    Script,
-    Value,
-    crc32c,
-    key_bytes,
-    provider_jvm,
-    shown,
-)
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, crc32c, key_bytes, shown
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 Row = tuple[int, Value | None]

@@ -16,9 +16,8 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.provider.provider_file import decode_provider_file
 from checkpoint_store.provider.provider_file_names import ProviderFileName
 from tests.support.provider.provider_file_bytes import file_bytes
-from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 Row = tuple[int, Value | None]

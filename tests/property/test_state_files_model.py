@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, provider_jvm, results_on
+from tests.support.provider.provider_jvm import ProviderJvm, Script, results_on
 from tests.support.random_steps import Step, histories, step, take
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 RETAINED = 2

@@ -18,17 +18,14 @@ from tests.support.provider.provider_jvm import (
     ProviderJvm,
     Script,
     Value,
-    local_directory,
     old_entries,
     prefix_of,
-    provider_jvm,
     results_on,
     shown,
     shown_prefix,
 )
 from tests.support.random_steps import Step, histories, step, take
 
-__all__ = ["local_directory", "provider_jvm"]
 pytestmark = pytest.mark.spark
 
 EMPTY = "0/0"

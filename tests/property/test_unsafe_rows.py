@@ -21,9 +21,8 @@ from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.provider.crc32c import crc32c_of_rows
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 from tests.support.provider.provider_jobs import configured
-from tests.support.provider.provider_jvm import ProviderJvm, crc32c, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, crc32c
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 MICROS_OF_A_DAY = 86_400 * 10**6

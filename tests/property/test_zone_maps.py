@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, provider_jvm
+from tests.support.provider.provider_jvm import ProviderJvm, Script, Value
 
-__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 # Every fourth value has no time.
 TIMES = [number for number in range(4_000) if number % 4 != 3]

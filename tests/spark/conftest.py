@@ -10,14 +10,14 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-import spark_state
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
-from tests.support.provider.provider_jvm import provider_jvm
+from tests.support.provider.adoption_jobs import first_segments, uninterrupted
 from tests.support.sessions.spark_session import CREDENTIALS
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 from tests.support.tables.table_jobs import Upserts
 
-__all__ = ["provider_jvm"]
+__all__ = ["first_segments", "uninterrupted"]
 
 
 @pytest.fixture
@@ -29,10 +29,8 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 @pytest.fixture
 def enabled(spark: SparkSession) -> Iterator[SparkSession]:
     """The enabled session. The configuration is restored at the end."""
-    spark_state.enable(spark)
-    yield spark
-    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
-        spark.conf.unset(key)
+    with streams.enabled(spark):
+        yield spark
 
 
 @pytest.fixture

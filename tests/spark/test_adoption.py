@@ -33,9 +33,7 @@ from tests.support.provider.adoption_jobs import (
     Uninterrupted,
     contents,
     damage,
-    first_segments,
     provider_of_last_batch,
-    uninterrupted,
 )
 from tests.support.provider.provider_jobs import (
     COWSTATE,
@@ -46,7 +44,6 @@ from tests.support.provider.provider_jobs import (
     ProviderRun,
 )
 
-__all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
 
 

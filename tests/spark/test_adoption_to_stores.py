@@ -30,9 +30,7 @@ from tests.support.provider.adoption_jobs import (
     Uninterrupted,
     contents,
     copied,
-    first_segments,
     refused,
-    uninterrupted,
 )
 from tests.support.provider.provider_jobs import (
     COWSTATE,
@@ -50,8 +48,8 @@ from tests.support.provider.provider_stores import (
 )
 from tests.support.stores.fake_object_store import RefusingObjectStore
 from tests.support.stores.moto_s3 import S3Server
+from tests.support.tables.table_jobs import Changes
 
-__all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
 
 
@@ -210,24 +208,10 @@ class TestWhatTheCommandDoes:
     def test_a_stream_of_its_changes_goes_on_after_the_move(
         self, spark: SparkSession, query: Adopted, store: ProviderStore, tmp_path: Path
     ) -> None:
+        changes = Changes(spark, str(query.checkpoint), tmp_path / "reader")
+
         def read_on() -> list[int]:
-            versions: list[int] = []
-            reader = (
-                spark.readStream.format("cowstate")
-                .option("readChangeFeed", "true")
-                .load(str(query.checkpoint))
-                .writeStream.foreachBatch(
-                    lambda batch, _: versions.extend(
-                        row._commit_version
-                        for row in batch.select("_commit_version").distinct().collect()
-                    )
-                )
-                .option("checkpointLocation", str(tmp_path / "reader"))
-                .trigger(availableNow=True)
-                .start()
-            )
-            reader.awaitTermination()
-            return sorted(versions)
+            return sorted({row._commit_version for batch in changes.run() for row in batch})
 
         newest = query.run.batches[-1]
         assert read_on()[-1] == newest

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, _parse_datatype_string
@@ -17,7 +16,6 @@ from pyspark.sql.types import ArrayType, StructField, _parse_datatype_string
 import spark_state
 from checkpoint_store.state_reader import open_store
 from spark_state import live_view
-from spark_state.errors import KeyGroupError
 from spark_state.frozen_keys import frozen
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.input.key_grouping import InputLayout, group_by_key
@@ -127,18 +125,15 @@ def test_processors_see_lists_and_dicts_in_the_order_of_spark(
 
 
 def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallelism(
-    spark: SparkSession, stream: Stream
+    enabled: SparkSession, stream: Stream
 ) -> None:
-    spark_state.enable(spark)
-    try:
-        for batch, parallelism in zip(BATCHES, ("2", "3"), strict=True):
-            stream.feed(batch)
-            with configured(spark, {"spark.cowstate.parallelism": parallelism}):
-                run(stream, grouped(stream).transformWithState(Visits(), OUTPUT, "update", "None"))
-        reader = spark.read.format("statestore").option("stateVarName", "count")
-        shown = reader.load(str(stream.checkpoint)).select("key.*", "value.n").collect()
-    finally:
-        spark_state.disable(spark)
+    spark = enabled
+    for batch, parallelism in zip(BATCHES, ("2", "3"), strict=True):
+        stream.feed(batch)
+        with configured(spark, {"spark.cowstate.parallelism": parallelism}):
+            run(stream, grouped(stream).transformWithState(Visits(), OUTPUT, "update", "None"))
+    reader = spark.read.format("statestore").option("stateVarName", "count")
+    shown = reader.load(str(stream.checkpoint)).select("key.*", "value.n").collect()
     fed = spark.createDataFrame(stream.fed, "key string, value bigint")
     per_key = fed.selectExpr(TAGS, POINTS).groupBy("tags", "points")
     expected = sorted(map(repr, per_key.agg(F.count("*").alias("n")).collect()))
@@ -167,35 +162,6 @@ def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallel
     assert open_store(store, state="count").read().num_rows == 5
 
 
-def test_an_initial_state_may_have_them(spark: SparkSession, stream: Stream) -> None:
-    class Begins(Visits):
-        def init(self, handle: Any) -> None:
-            super().init(handle)
-            self._begun_with = handle.getValueState("begun with", "key string")
-
-        def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-            self._begun_with.update((repr(key),))
-            self._count.update((initialState.n,))
-
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
-            (begun_with,) = self._begun_with.get() or ("nothing",)
-            for row in super().handleInputRows(key, rows, timerValues):
-                yield Row(key=f"{row.key} after {begun_with}", rows=row.rows)
-
-    stream.feed([("ab", 1), ("b", 2)])
-    key = ("split(key, '') AS tags", "named_struct('first', left(key, 1)) AS of_text")
-    source = stream.source().selectExpr("value", *key).groupBy("tags", "of_text")
-    initial = spark.createDataFrame([("ab", 40)], "key string, n bigint").selectExpr("n", *key)
-    plan = spark_state.transform_with_state(
-        source, Begins(), OUTPUT, "update", "None", initial.groupBy("tags", "of_text")
-    )
-    shown = "(['a', 'b'], {'first': 'a'})"
-    assert sorted(run(stream, plan)) == [
-        Row(key=f"{shown} after {shown}", rows=41),
-        Row(key="(['b'], {'first': 'b'}) after nothing", rows=1),
-    ]
-
-
 def test_a_scripted_operator_has_them() -> None:
     with ScriptedOperator(
         Visits(), rows="value bigint, tags array<string>", key="tags", output=OUTPUT
@@ -206,10 +172,3 @@ def test_a_scripted_operator_has_them() -> None:
             Row(key="(None,)", rows=1), Row(key="(['a'],)", rows=3)
         ]  # fmt: skip
         assert operator.state("count") == {None: {"n": 1}, ("a",): {"n": 3}, (): {"n": 1}}
-
-
-@pytest.mark.parametrize("element", ["map('a', 1)", "'a' collate UTF8_LCASE", "parse_json('1')"])
-def test_arrays_of_what_has_no_hash_are_refused(spark: SparkSession, element: str) -> None:
-    df = spark.range(1).select(F.expr(f"array({element})").alias("s"))
-    with pytest.raises((KeyGroupError, PySparkException), match=r"has no stable hash|grouping"):
-        spark_state.transform_with_state(df.groupBy("s"), Visits(), OUTPUT, "update", "None")

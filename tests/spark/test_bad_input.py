@@ -23,69 +23,9 @@ from spark_state import (
 )
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
-Configure = Callable[[str, str], None]
-
-
-@pytest.fixture
-def configure(spark: SparkSession) -> Iterator[Configure]:
-    """Set configuration keys of the session, and restore the keys at the end."""
-    before: dict[str, str | None] = {}
-
-    def put(key: str, value: str) -> None:
-        before.setdefault(key, spark.conf.get(key, None))
-        spark.conf.set(key, value)
-
-    yield put
-    for key, old in before.items():
-        if old is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, old)
-
-
-def plan(spark: SparkSession, grouped: Any = None, **changes: Any) -> DataFrame:
-    arguments: dict[str, Any] = {
-        "processor": RunningTotals(),
-        "output_schema": TOTALS_SCHEMA,
-        "output_mode": "update",
-        "time_mode": "None",
-    }
-    if grouped is None:
-        grouped = spark.createDataFrame([("a", 1)], "key string, value bigint").groupBy("key")
-    return spark_state.transform_with_state(grouped, **{**arguments, **changes})
-
-
-def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(ConfigurationError, match=r"got DataFrame; call it with df\.groupBy"):
-        plan(spark, spark.range(1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"processor": RunningTotals}, "pass an instance of it"),
-        ({"output_schema": "key strin"}, "output_schema: 'key strin' is not a schema"),
-        ({"output_schema": 5}, "neither a StructType nor DDL text"),
-        ({"name": "a/b"}, "operator name 'a/b' cannot name a directory"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused(
-    spark: SparkSession, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        plan(spark, **changes)
-
-
-class HoldsALock(RunningTotals):
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-def test_a_processor_that_cannot_be_pickled_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(ConfigurationError, match="HoldsALock cannot be pickled"):
-        plan(spark, processor=HoldsALock())
 
 
 class Holds(RunningTotals):
@@ -93,36 +33,52 @@ class Holds(RunningTotals):
         self.held = [held]
 
 
-def test_a_processor_that_uses_a_broadcast_is_refused(spark: SparkSession) -> None:
-    broadcast = spark.sparkContext.broadcast({"a": 1})
+def keyed(spark: SparkSession, *keys: str) -> Any:
+    return spark.range(1).selectExpr("id", "id as value").groupBy(*map(F.expr, keys))
+
+
+def plan(spark: SparkSession, **changes: Any) -> DataFrame:
+    rows = spark.createDataFrame([("a", 1)], "key string, value bigint")
+    arguments: dict[str, Any] = {
+        "grouped": rows.groupBy("key"),
+        "processor": RunningTotals(),
+        "output_schema": TOTALS_SCHEMA,
+        "output_mode": "update",
+        "time_mode": "None",
+    }
+    return spark_state.transform_with_state(**arguments | changes)
+
+
+REFUSED: dict[str, Callable[[SparkSession], dict[str, Any]]] = {
+    r"got DataFrame; call it with df\.groupBy": lambda spark: {"grouped": spark.range(1)},
+    "pass an instance of it": lambda _: {"processor": RunningTotals},
+    "output_schema: 'key strin' is not a schema": lambda _: {"output_schema": "key strin"},
+    "neither a StructType nor DDL text": lambda _: {"output_schema": 5},
+    "operator name 'a/b' cannot name a directory": lambda _: {"name": "a/b"},
+    "Holds cannot be pickled": lambda _: {"processor": Holds(threading.Lock())},
+    "two key columns are called 'key'; rename": lambda spark: {
+        "grouped": keyed(spark, "id as key", "value + 1 as key")
+    },
+    "key column '_op' .*alias": lambda spark: {"grouped": keyed(spark, "id as _op")},
+    "key column '_state' .*alias": lambda spark: {"grouped": keyed(spark, "id as _state")},
+    "key column '_key_group' .*alias": lambda spark: {"grouped": keyed(spark, "id as _key_group")},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_arguments_that_do_not_fit_are_refused(spark: SparkSession, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan(spark, **REFUSED[message](spark))
+
+
+def test_a_processor_that_uses_a_broadcast_or_an_accumulator_is_refused(
+    spark: SparkSession,
+) -> None:
+    context = spark.sparkContext
     with pytest.raises(UnsupportedOperationError, match=r"broadcast variable.* value itself"):
-        plan(spark, processor=Holds(broadcast))
-
-
-def test_a_processor_that_uses_an_accumulator_is_refused(spark: SparkSession) -> None:
-    counter = spark.sparkContext.accumulator(0)
-
-    class Counting(RunningTotals):
-        def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Iterator[Row]:
-            counter.add(1)
-            yield from super().handleInputRows(key, rows, timer_values)
-
+        plan(spark, processor=Holds(context.broadcast({"a": 1})))
     with pytest.raises(UnsupportedOperationError, match="an accumulator, which counts"):
-        plan(spark, processor=Counting())
-
-
-@pytest.mark.parametrize("name", ["_op", "_state", "_key_group"])
-def test_a_key_column_with_a_name_of_state_files_is_refused(spark: SparkSession, name: str) -> None:
-    grouped = spark.range(1).selectExpr(f"id as {name}", "id as value").groupBy(name)
-    with pytest.raises(ConfigurationError, match=rf"key column '{name}' .*alias"):
-        plan(spark, grouped)
-
-
-def test_two_key_columns_of_one_name_are_refused(spark: SparkSession) -> None:
-    df = spark.range(1).selectExpr("id as key", "id as value")
-    grouped = df.groupBy("key", (F.col("value") + 1).alias("key"))
-    with pytest.raises(ConfigurationError, match="two key columns are called 'key'; rename"):
-        plan(spark, grouped)
+        plan(spark, processor=Holds(context.accumulator(0)))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +93,8 @@ def test_two_key_columns_of_one_name_are_refused(spark: SparkSession) -> None:
 def test_a_key_without_a_stable_hash_is_refused(
     spark: SparkSession, column: str, type_text: str
 ) -> None:
-    grouped = spark.range(1).selectExpr(f"{column} as key", "id as value").groupBy("key")
     with pytest.raises(KeyGroupError, match="key column 'key' of type") as caught:
-        plan(spark, grouped)
+        plan(spark, grouped=keyed(spark, f"{column} as key"))
     assert type_text in str(caught.value)
 
 
@@ -168,39 +123,28 @@ def test_what_does_not_match_its_schema_fails_the_query(
         stream.run(stream.operator(processor))
 
 
-def test_a_store_that_cannot_be_written_is_refused(
-    stream: Stream, configure: Configure, tmp_path: Path
+def test_a_store_is_tried_when_the_query_is_planned_and_no_object_is_left_there(
+    stream: Stream, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
-    configure("spark.cowstate.store", str(tmp_path / "file"))
-    with pytest.raises(StoreAccessError, match=r"cannot use the store .*Not a directory"):
+    with (
+        configured(stream.spark, {"spark.cowstate.store": str(tmp_path / "file")}),
+        pytest.raises(StoreAccessError, match=r"cannot use the store .*Not a directory"),
+    ):
         stream.operator()
-
-
-def test_a_store_that_no_library_reaches_is_refused_when_the_query_is_planned(
-    stream: Stream, configure: Configure
-) -> None:
-    configure("spark.cowstate.store", "nosuch://bucket/state")
-    with pytest.raises(StoreAccessError, match="no file system is known for nosuch://"):
+    with configured(stream.spark, {"spark.cowstate.store": str(tmp_path / "new")}):
         stream.operator()
-
-
-def test_no_object_is_left_in_a_store_that_was_found_usable(
-    stream: Stream, configure: Configure, tmp_path: Path
-) -> None:
-    configure("spark.cowstate.store", str(tmp_path / "new"))
-    stream.operator()
     assert {path.name for path in (tmp_path / "new").rglob("*")} <= {UNPUBLISHED}
 
 
-def test_another_max_parallelism_is_refused_naming_both(
-    stream: Stream, configure: Configure
-) -> None:
+def test_another_max_parallelism_is_refused_naming_both(stream: Stream) -> None:
     stream.feed([("a", 1)])
     stream.run()
-    configure("spark.cowstate.maxParallelism", "64")
     stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match="max_parallelism 128, not 64"):
+    with (
+        configured(stream.spark, {"spark.cowstate.maxParallelism": "64"}),
+        pytest.raises(StreamingQueryException, match="max_parallelism 128, not 64"),
+    ):
         stream.run()
 
 

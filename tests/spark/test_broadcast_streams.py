@@ -20,6 +20,7 @@ from spark_state.errors import ConfigurationError
 from tests.support.processors.broadcast_rules import ALERTS, Judges
 from tests.support.processors.processors import RunningTotals
 from tests.support.provider.provider_jobs import THROUGH_MANAGER, configured
+from tests.support.tables.table_jobs import run_to_the_end
 
 pytestmark = pytest.mark.spark
 
@@ -44,15 +45,16 @@ class Payments:
         return self.spark.readStream.schema(schema).parquet(str(self.folder / name))
 
     def operator(self, **options: Any) -> DataFrame:
-        arguments: dict[str, Any] = {"broadcast": {"limits": self.source("rules", RULE)}}
-        return spark_state.transform_with_state(
-            self.source("payments", PAYMENT).groupBy("card"),
-            Judges(),
-            ALERTS,
-            "append",
-            options.pop("time_mode", "None"),
-            **arguments | options,
-        )
+        """The operator on payments grouped by card, or with these arguments instead."""
+        arguments: dict[str, Any] = {
+            "grouped": self.source("payments", PAYMENT).groupBy("card"),
+            "processor": Judges(),
+            "output_schema": ALERTS,
+            "output_mode": "append",
+            "time_mode": "None",
+            "broadcast": {"limits": self.source("rules", RULE)},
+        }
+        return spark_state.transform_with_state(**arguments | options)
 
     def batch(
         self, payments: list[Payment], rules: list[Rule], parallelism: int = 3, **options: Any
@@ -70,10 +72,7 @@ class Payments:
             writer = self.operator(**options).writeStream.foreachBatch(self.keep)
             writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
             query = writer.trigger(availableNow=True).start()
-            try:
-                query.awaitTermination()
-            finally:
-                query.stop()
+            run_to_the_end(query)
         self.query_id = query.id
 
     def keep(self, batch: DataFrame, epoch: int) -> None:
@@ -198,6 +197,16 @@ REFUSED: list[tuple[Callable[[Payments], dict[str, Any]], type[Exception], str]]
         ConfigurationError,
         "several columns called 'x'",
     ),
+    (
+        lambda p: {"processor": RunningTotals()},
+        ConfigurationError,
+        "RunningTotals has no method handleBroadcastRows",
+    ),
+    (
+        lambda p: {"grouped": p.spark.createDataFrame([("a", "de", 1)], PAYMENT).groupBy("card")},
+        ConfigurationError,
+        "needs an operator on a streaming DataFrame",
+    ),
 ]
 
 
@@ -218,40 +227,10 @@ def test_what_cannot_be_broadcast_is_refused_when_the_query_is_planned(
         payments.operator(**options(payments))
 
 
-def test_a_processor_without_the_method_is_refused(payments: Payments) -> None:
-    with pytest.raises(ConfigurationError, match="RunningTotals has no method handleBroadcastRows"):
-        spark_state.transform_with_state(
-            payments.source("payments", PAYMENT).groupBy("card"),
-            RunningTotals(),
-            ALERTS,
-            "append",
-            "None",
-            broadcast={"limits": payments.source("rules", RULE)},
-        )
-
-
-def test_an_operator_on_a_batch_is_refused(payments: Payments) -> None:
-    with pytest.raises(ConfigurationError, match="needs an operator on a streaming DataFrame"):
-        spark_state.transform_with_state(
-            payments.spark.createDataFrame([("a", "de", 1)], PAYMENT).groupBy("card"),
-            Judges(),
-            ALERTS,
-            "append",
-            "None",
-            broadcast={"limits": payments.source("rules", RULE)},
-        )
-
-
 def test_it_does_not_fall_back_to_spark_which_has_no_broadcast_streams(payments: Payments) -> None:
+    maps = payments.source("payments", PAYMENT).selectExpr("map(card, 1) m").groupBy("m")
     with (
         configured(payments.spark, {"spark.cowstate.fallback": "spark"}),
         pytest.raises(spark_state.KeyGroupError),
     ):
-        spark_state.transform_with_state(
-            payments.source("payments", PAYMENT).selectExpr("map(card, 1) m").groupBy("m"),
-            Judges(),
-            ALERTS,
-            "append",
-            "None",
-            broadcast={"limits": payments.source("rules", RULE)},
-        )
+        payments.operator(grouped=maps)

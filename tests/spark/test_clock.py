@@ -11,8 +11,6 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_state
-from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.spark.test_time_modes import TimedStream, ours
 from tests.support.processors.processors import TOTALS_SCHEMA, Processor
 from tests.support.provider.provider_jobs import configured
@@ -68,14 +66,6 @@ def clock_objects(stream: TimedStream) -> set[str]:
     return {path.name for path in Path(store_root, "_clocks").rglob("*") if path.is_file()}
 
 
-def rows_in(stream: TimedStream) -> list[tuple[int, int]]:
-    """The newest epoch, and the number of rows of each subtask's processor in the epoch."""
-    store = CompletedCheckpointStore(open_object_store(str(stream.store())))
-    newest = store.latest_before(2**62)
-    assert newest is not None
-    return [(b.epoch, b.report.rows_in) for b in newest.barriers]
-
-
 def test_one_tick_logs_the_query_and_then_nothing_due_means_no_batch(stream: TimedStream) -> None:
     # Other tests leave some objects: a query may fail before its clock has read the object.
     left_by_others = clock_objects(stream)
@@ -88,15 +78,6 @@ def test_one_tick_logs_the_query_and_then_nothing_due_means_no_batch(stream: Tim
     stream.run(ours(stream.watermarked(), "ProcessingTime"))
     assert ticks(stream)[3:] == [(2, query.id)]
     assert clock_objects(stream) <= left_by_others
-
-
-def test_a_tick_without_data_runs_every_subtask_and_gives_no_row_to_a_processor(
-    stream: TimedStream,
-) -> None:
-    stream.feed_all([[("a", 1)]])
-    query = stream.run(ours(stream.source(), "ProcessingTime"))
-    assert ticks(stream) == [(1, None), (2, query.id)]
-    assert rows_in(stream) == [(1, 0), (1, 0)]
 
 
 def test_without_batches_without_rows_the_clock_stands_still_and_timers_wait_for_rows(
@@ -112,24 +93,3 @@ def test_without_batches_without_rows_the_clock_stands_still_and_timers_wait_for
     stream.feed_all([[("b", 1)]])
     query = stream.run(rings(stream.source()))
     assert ticks(stream)[2:4] == [(1, None), (2, query.id)]
-
-
-def test_a_query_that_waits_for_data_runs_no_batches_meanwhile(stream: TimedStream) -> None:
-    stream.feed_all([[("a", 1)]])
-    progress: list[Any] = []
-    query = (
-        ours(stream.source(), "ProcessingTime")
-        .writeStream.foreachBatch(stream.keep)
-        .outputMode("update")
-        .option("checkpointLocation", str(stream.checkpoint))
-        .start()
-    )
-    try:
-        query.processAllAvailable()
-        stream.feed_all([[("b", 1)]])
-        query.processAllAvailable()
-        progress = query.recentProgress
-    finally:
-        query.stop()
-    assert len(ticks(stream)) == 3
-    assert max(batch["batchId"] for batch in progress) == 2

@@ -72,15 +72,6 @@ def test_the_next_commit_builds_upon_it_and_older_versions_stay(
     assert [rows_of(table, version) for version in range(4)] == older
 
 
-def test_it_may_run_again(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = rows_of(table)
-    assert main(["compact", str(table), "--parts", "2"]) == 0
-    assert main(["compact", str(table), "--parts", "1", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (report["filesBefore"], report["filesAfter"]) == (2, 1)
-    assert (files_of(table), rows_of(table)) == (1, before)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
-import spark_state
 from spark_state.errors import ConfigurationError
 from tests.spark.test_state_reads import CHANGELOG, PROVIDER, all_but_partitions, types_of
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.provider.provider_jobs import ROCKSDB, configured
 
@@ -115,10 +115,8 @@ def on_both(spark: SparkSession, tmp_path_factory: Any) -> Iterator[tuple[Ran, R
     root = tmp_path_factory.mktemp("deleted-states")
     with configured(spark, SETTINGS):
         theirs = ran(spark, root / "spark")
-        spark_state.enable(spark)
-        ours = ran(spark, root / "ours")
-        yield theirs, ours
-    spark_state.disable(spark)
+        with streams.enabled(spark):
+            yield theirs, ran(spark, root / "ours")
 
 
 def test_each_task_counts_the_states_that_it_deletes(on_both: tuple[Ran, Ran]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.tables.table_jobs import run_to_the_end
+
 pytestmark = pytest.mark.spark
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "broadcast-rules.md"
@@ -37,11 +39,7 @@ def test_payments_are_judged_by_the_newest_rules(spark: SparkSession, tmp_path: 
         writer = alerts(spark, str(payments), str(rules)).writeStream
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.foreachBatch(lambda batch, _: emitted.extend(batch.collect()))
-        query = query.trigger(availableNow=True).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        run_to_the_end(query.trigger(availableNow=True).start())
 
     write(payments, 0, {"card": "a", "country": "de", "amount": 90.0})
     write(rules, 0, {"country": "de", "version": 1, "most": 100.0})

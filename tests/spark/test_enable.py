@@ -23,6 +23,7 @@ import spark_state
 from checkpoint_store import open_store
 from spark_state import ConfigurationError, KeyGroupError
 from tests.spark.test_time_modes import TimedStream
+from tests.support.applications import streams
 from tests.support.applications.existing_jobs import Sums, by_frames, by_rows, last_seen
 from tests.support.applications.streams import Stream, random_rows
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
@@ -62,13 +63,10 @@ def test_an_existing_job_emits_what_it_emits_on_spark(
 ) -> None:
     with configured(spark, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
         on_spark = emitted(Stream(spark, tmp_path / "spark"), job)
-    spark_state.enable(spark)
-    try:
+    with streams.enabled(spark):
         stream = Stream(spark, tmp_path / "cowstate")
         assert ON_COWSTATE in plan_of(job(stream.source()))
         on_cowstate = emitted(stream, job)
-    finally:
-        spark_state.disable(spark)
     assert len(on_cowstate) == 3
     for ours, theirs in zip(on_cowstate, on_spark, strict=True):
         assert sorted(ours) == sorted(theirs)
@@ -89,23 +87,10 @@ def test_timers_of_a_pandas_job_fire_as_on_spark(spark: SparkSession, tmp_path: 
 
     with configured(spark, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
         on_spark = kept(TimedStream(spark, tmp_path / "spark"))
-    spark_state.enable(spark)
-    try:
+    with streams.enabled(spark):
         on_cowstate = kept(TimedStream(spark, tmp_path / "cowstate"))
-    finally:
-        spark_state.disable(spark)
     assert on_cowstate == on_spark
     assert ("b", 2, 36_000) in [row[1:] for row in on_cowstate]
-
-
-def test_keys_of_a_subtask_come_in_the_order_of_spark(
-    enabled: SparkSession, tmp_path: Path
-) -> None:
-    with configured(enabled, {"spark.cowstate.parallelism": "1"}):
-        stream = Stream(enabled, tmp_path)
-        epochs = emitted(stream, by_rows)
-    for rows in epochs:
-        assert [row.key for row in rows] == sorted(row.key for row in rows)
 
 
 def test_a_batch_dataframe_runs_too(enabled: SparkSession) -> None:
@@ -224,38 +209,28 @@ def called(df: DataFrame, method: str = "transformWithState", **changes: Any) ->
     return planned
 
 
-def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, str]]:
-    """Jobs that cowstate cannot run and Spark can."""
-    collated = spark.range(1).selectExpr("collate('a', 'UTF8_LCASE') as key", "id as value")
-    array_key = collated.selectExpr("array(key) as key", "value")
-    return [
-        (collated, {}, KeyGroupError, "key column 'key' of type string collate"),
-        (array_key, {}, KeyGroupError, "key column 'key' of type array<string collate"),
-    ]
+REFUSED = "key column 'key' of type string collate"
+
+
+def refused(spark: SparkSession) -> DataFrame:
+    """The input of a job that cowstate cannot run and Spark can."""
+    return spark.range(1).selectExpr("collate('a', 'UTF8_LCASE') as key", "id as value")
 
 
 @pytest.mark.parametrize("method", ["transformWithState", "transformWithStateInPandas"])
-@pytest.mark.parametrize("number", range(2))
 def test_what_cannot_run_is_an_error_or_runs_on_spark_with_a_warning(
-    enabled: SparkSession, method: str, number: int
+    enabled: SparkSession, method: str
 ) -> None:
-    df, changes, error, message = refused(enabled)[number]
-    with pytest.raises(error, match=message):
-        called(df, method, **changes)
+    df = refused(enabled)
+    with pytest.raises(KeyGroupError, match=REFUSED):
+        called(df, method)
     spark_state.enable(enabled, fallback="spark")
-    with pytest.warns(UserWarning, match=rf"{method} of RunningTotals runs on Spark.*{message}"):
-        planned = called(df, method, **changes)
+    with pytest.warns(UserWarning, match=rf"{method} of RunningTotals runs on Spark.*{REFUSED}"):
+        planned = called(df, method)
     assert ON_SPARK in plan_of(planned)
     with pytest.warns(UserWarning, match="runs on Spark and not on cowstate"):
         explicit = spark_state.transform_with_state(
-            df.groupBy("key"),
-            RunningTotals(),
-            changes.get("outputStructType", TOTALS_SCHEMA),
-            "update",
-            changes.get("timeMode", "None"),
-            changes.get("initialState"),
-            changes.get("eventTimeColumnName", ""),
-            name="totals",
+            df.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None", name="totals"
         )
     assert ON_SPARK in plan_of(explicit)
 
@@ -263,11 +238,10 @@ def test_what_cannot_run_is_an_error_or_runs_on_spark_with_a_warning(
 def test_without_protobuf_spark_cannot_run_it_either(
     enabled: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    df, changes, _, message = refused(enabled)[0]
     monkeypatch.setitem(sys.modules, "google.protobuf.runtime_version", None)
     spark_state.enable(enabled, fallback="spark")
-    with pytest.raises(ConfigurationError, match=rf"{message}.*pip install --upgrade protobuf"):
-        called(df, **changes)
+    with pytest.raises(ConfigurationError, match=rf"{REFUSED}.*pip install --upgrade protobuf"):
+        called(refused(enabled))
 
 
 def test_what_can_run_does_not_fall_back(enabled: SparkSession) -> None:
@@ -293,13 +267,10 @@ def test_wrong_arguments_are_the_errors_of_spark(
     spark_state.disable(spark)
     with pytest.raises(error) as on_spark:
         called(batch(spark), **changes)
-    spark_state.enable(spark, fallback="spark")
-    try:
+    with streams.enabled(spark):
+        spark_state.enable(spark, fallback="spark")
         with pytest.raises(error) as on_cowstate:
             called(batch(spark), **changes)
-    finally:
-        spark.conf.unset("spark.cowstate.fallback")
-        spark_state.disable(spark)
     assert isinstance(on_cowstate.value, ConfigurationError)
     for caught in (on_spark.value, on_cowstate.value):
         assert caught.getCondition() == condition

@@ -106,12 +106,3 @@ def test_a_key_that_is_computed_anew_each_time_is_computed_once(
     assert len(collected) == 400
     assert [row for row in collected if row[KEY_GROUP_COLUMN] != row.own] == []
     assert key.name == "k"
-
-
-def test_the_rows_of_a_key_that_is_computed_anew_each_time_are_one_key_s(
-    spark: SparkSession,
-) -> None:
-    df = spark.range(400).repartition(3)
-    groups = described(df.groupBy(F.expr("cast(rand() * 20 as int)").alias("k")))
-    assert sum(row.rows for row in groups) == 400
-    assert len({row.key for row in groups}) == len(groups)

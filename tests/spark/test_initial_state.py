@@ -17,7 +17,7 @@ from spark_state.errors import ConfigurationError
 from tests.support.applications.streams import Stream
 from tests.support.processors.initial_states import BeginsWith, BeginsWithFrames, ExpiresWith
 from tests.support.processors.processors import TOTALS_SCHEMA, FailingAt
-from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -37,20 +37,14 @@ def initial(spark: SparkSession) -> DataFrame:
 
 def sparks(stream: Stream, processor: Any) -> Emitted:
     """The output of Spark's own operator, batch by batch."""
-    own = Stream(stream.spark, stream.folder / "spark")
-    own.input = stream.input
-    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
-        own.run(
+    begin = initial(stream.spark).groupBy("name")
+    own = stream.on_spark(
+        lambda own: (
             own.source()
             .groupBy("key")
-            .transformWithState(
-                processor,
-                TOTALS_SCHEMA,
-                "update",
-                "None",
-                initialState=initial(stream.spark).groupBy("name"),
-            )
+            .transformWithState(processor, TOTALS_SCHEMA, "update", "None", begin)
         )
+    )
     return sorted(own.kept(), key=repr)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 import spark_state
 from spark_state import live_view
 from spark_state.errors import CowstateError
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import configured
@@ -57,23 +56,18 @@ class KeepsIntervals(Processor):
             seen.append(row.d)
         yield Row(key=key[0] if isinstance(key, tuple) else key, told=told, last=seen[-1], all=seen)
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        self._list.put([(initialState.d, initialState.n), (None, None)])
-
 
 def interval() -> Column:
     return F.make_dt_interval(secs="value")
 
 
-def run(
-    stream: Stream, build: Any = None, parallelism: str = "2"
-) -> list[tuple[int, dict[str, Any]]]:
+def run(stream: Stream, parallelism: str) -> list[tuple[int, dict[str, Any]]]:
     """Run the query, and return new output rows with their batches."""
     emitted: list[tuple[int, dict[str, Any]]] = []
     source = stream.source().withColumn("d", interval())
     with configured(stream.spark, {"spark.cowstate.parallelism": parallelism}):
         output = source.groupBy("key").transformWithState(
-            KeepsIntervals(), OUTPUT, "update", "None", build
+            KeepsIntervals(), OUTPUT, "update", "None"
         )
         stream.run(
             output,
@@ -84,9 +78,8 @@ def run(
 
 @pytest.fixture(scope="module")
 def enabled(spark: SparkSession) -> Iterator[SparkSession]:
-    spark_state.enable(spark)
-    yield spark
-    spark_state.disable(spark)
+    with streams.enabled(spark):
+        yield spark
 
 
 @pytest.fixture(scope="module")
@@ -137,21 +130,6 @@ def test_they_are_read_with_spark_and_without_it(kept: Any) -> None:
         assert view.get("b")["m"] == [(five, five)]
 
 
-def test_spark_s_state_reader_shows_them(kept: Any) -> None:
-    stream, _ = kept
-    reader = stream.spark.read.format("statestore").option("stateVarName", "list")
-    rows = reader.load(str(stream.checkpoint)).collect()
-    shown = sorted((row.key.key, row.list_element.d) for row in rows)
-    assert shown == sorted((key, n * SECOND) for batch in BATCHES for key, n in batch)
-
-
-def test_an_initial_state_may_have_them(enabled: SparkSession, stream: Stream) -> None:
-    stream.feed([("a", 1)])
-    initial = enabled.createDataFrame([("a", 9 * SECOND, 4)], f"key string, d {INTERVAL}, n int")
-    (row,) = run(stream, initial.groupBy("key"))
-    assert repr([(9 * SECOND, 4), (None, None)]) in row[1]["told"][0]
-
-
 class KeyedByInterval(Processor):
     """A processor that counts the rows of a key."""
 
@@ -188,39 +166,6 @@ def test_they_are_keys(spark: SparkSession, stream: Stream) -> None:
         ]
     with live_view(store, state="count") as view:
         assert view.get(hours) == {"n": 4}
-
-
-class InFrames(Processor):
-    """A processor that keeps the values of a DataFrame as pandas values."""
-
-    def init(self, handle: Any) -> None:
-        self._last = handle.getValueState("last", f"d {INTERVAL}, at timestamp, wall timestamp_ntz")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        last = self._last.get()
-        for frame in rows:
-            row = frame.iloc[-1]
-            self._last.update((row["d"], row["at"], row["wall"]))
-        yield pd.DataFrame({"key": [key[0]], "told": [repr(last)], "last": [row["d"]]})
-
-
-def test_what_a_dataframe_has_can_be_kept(spark: SparkSession, tmp_path: Path) -> None:
-    stream, told = Stream(spark, tmp_path), []
-    for _ in range(2):
-        stream.feed([("a", 3)])
-    source: DataFrame = stream.source().select(
-        "key",
-        interval().alias("d"),
-        F.timestamp_seconds("value").alias("at"),
-        F.timestamp_seconds("value").cast("timestamp_ntz").alias("wall"),
-    )
-    output = spark_state.transform_with_state_in_pandas(
-        source.groupBy("key"), InFrames(), f"key string, told string, last {INTERVAL}", "update",
-        "None",
-    )  # fmt: skip
-    stream.run(output, lambda batch, _: told.extend(batch.collect()))
-    assert [row.last for row in told] == [3 * SECOND] * 2
-    assert told[1].told.startswith("(datetime.timedelta(seconds=3), datetime.datetime(1970, 1, 1,")
 
 
 class HasType(KeyedByInterval):

@@ -11,16 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
+from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from spark_state.spark.queries.ended_runs import ended_runs
 from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import configured
+from tests.support.tables.table_jobs import run_to_the_end
 
 pytestmark = pytest.mark.spark
 
@@ -100,17 +99,8 @@ def run(output: DataFrame, tmp_path: Path) -> dict[str, Row]:
     def keep(batch: DataFrame, _: int) -> None:
         last.update({row.key: row for row in batch.collect()})
 
-    query = (
-        output.writeStream.foreachBatch(keep)
-        .outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    writer = output.writeStream.foreachBatch(keep).outputMode("update").trigger(availableNow=True)
+    run_to_the_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
     return last
 
 
@@ -191,35 +181,3 @@ def test_queries_that_ended_leave_their_memory_to_the_next_ones(
         for number in range(4):
             query = tmp_path / f"query {number}"
             assert run(operator(spark, folder, KeepsOneText()), query) == expected
-
-
-def test_tasks_hear_which_runs_had_ended(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
-    with configured(spark, LIMIT):
-        first = started(operator(spark, folder, Sums()), tmp_path / "first")
-        first.awaitTermination()
-        running = started(
-            operator(spark, folder, Sums()), tmp_path / "running", processingTime="0 seconds"
-        )
-        try:
-            heard = F.udf(lambda _: ",".join(ended_runs(TaskContext.get())))
-            output = operator(spark, folder, Sums()).select(heard("key").alias("heard"))
-            started(output, tmp_path / "last").awaitTermination()
-        finally:
-            running.stop()
-        rows = spark.read.parquet(str(tmp_path / "last" / "rows")).collect()
-    [named] = {row.heard for row in rows}
-    assert str(first.runId) in named.split(",")
-    assert str(running.runId) not in named.split(",")
-
-
-def started(output: DataFrame, tmp_path: Path, **trigger: Any) -> StreamingQuery:
-    def keep(batch: DataFrame, _: int) -> None:
-        batch.write.mode("append").parquet(str(tmp_path / "rows"))
-
-    return (
-        output.writeStream.foreachBatch(keep)
-        .outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(**(trigger or {"availableNow": True}))
-        .start()
-    )

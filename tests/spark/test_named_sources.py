@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
-from tests.support.provider.adoption_jobs import contents, copied, rewrite
 from tests.support.provider.provider_jobs import (
     COWSTATE,
     HDFS,
@@ -130,21 +128,6 @@ def test_adopt_rescale_and_readers_read_the_versions_of_their_logs(
     for log, version in NEWEST.items():
         assert newest(query.checkpoint, log).read_text().startswith(f"v{version}\n")
     assert "sinkMetadataMap" in newest(query.checkpoint, "commits").read_text()
-
-
-def test_logs_of_a_later_version_are_refused_by_their_names(
-    query: NamedQuery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for log, version in NEWEST.items():
-        checkpoint = copied(query.checkpoint, tmp_path / log)
-        entry = newest(checkpoint, log)
-        rewrite(entry, lambda text, to=version + 1: f"v{to}{text[2:]}")  # type: ignore[misc]
-        before = contents(checkpoint)
-        told = rf"{log}/{entry.name} in .* has format version {version + 1}; .* up to {version}"
-        for command in (["adopt"], ["rescale", "--partitions", "3"]):
-            assert main([command[0], str(checkpoint), *command[1:], "--apply", "--force"]) == 2
-            assert re.search(told, capsys.readouterr().err)
-        assert contents(checkpoint) == before
 
 
 def test_the_provider_reads_the_same_versions_of_the_offset_log(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from pyspark import InheritableThread
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -142,18 +141,6 @@ def test_the_key_group_in_python_is_the_one_that_the_jvm_computes(spark: SparkSe
         columns = [column.to_pylist() for column in batch.columns]
         for *key, expected in zip(*columns, strict=True):
             assert assignment.key_group(tuple(key)) == expected
-
-
-def test_an_inheritable_thread_knows_its_epoch(stream: Stream) -> None:
-    stream.feed([("a", 1), ("b", 2)])
-
-    def sink(batch: DataFrame, epoch: int) -> None:
-        thread = InheritableThread(target=lambda: stream.keep(batch, epoch))
-        thread.start()
-        thread.join()
-
-    stream.run(sink=sink)
-    assert stream.totals() == {"a": (1, 1), "b": (1, 2)}
 
 
 class EmitsMuch(RunningTotals):

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 import spark_state
 from tests.spark.test_time_modes import TimedStream
 from tests.support.processors.processors import Processor
-from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
 
@@ -69,17 +68,13 @@ def test_a_window_behind_the_operator_closes_in_the_batch_in_which_spark_s_own_c
 ) -> None:
     stream.feed_all(BATCHES)
     stream.run(counted(emitted(stream.watermarked())), output_mode="append")
-    own = TimedStream(stream.spark, stream.folder / "spark")
-    own.input = stream.input
-    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
-        rows = (
-            own.watermarked()
-            .groupBy("key")
-            .transformWithState(
-                EmitsRows(), EMITTED, "append", "EventTime", eventTimeColumnName="later"
-            )
-        )
-        own.run(counted(rows), output_mode="append")
+
+    def of_spark(own: TimedStream) -> DataFrame:
+        grouped = own.watermarked().groupBy("key")
+        call = EmitsRows(), EMITTED, "append", "EventTime"
+        return counted(grouped.transformWithState(*call, eventTimeColumnName="later"))
+
+    own = stream.on_spark(of_spark, output_mode="append")
     assert sorted(stream.kept()) == sorted(own.kept())
     assert stream.kept()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +14,6 @@ from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 import spark_state
-from checkpoint_store import (
-    NotAStoreError,
-    read_progress,
-)
 from spark_state import ConfigurationError
 from spark_state.spark.stored.stored_operators import StoredOperator
 from tests.spark.test_time_modes import TimedStream
@@ -101,18 +96,6 @@ class TestOnRequest:
         written = sum(path.stat().st_size for path in stream.store().glob("epochs/*1-*/*.arrow"))
         assert told.written_bytes == written
 
-    def test_that_of_subtasks_adds_up_and_is_read_again_without_spark(
-        self, spark: SparkSession, stream: Stream
-    ) -> None:
-        stream.feed(random_rows(3, count=100, keys=40))
-        with configured(spark, TWO_SUBTASKS):
-            query = stream.run()
-        (told,) = spark_state.progress(query, subtasks=True)
-        assert [of_subtask.subtask for of_subtask in told.subtasks] == [0, 1]
-        for number in ("rows_in", "rows_out", "rows_total", "written_bytes", "memory_bytes"):
-            assert getattr(told, number) == sum(getattr(part, number) for part in told.subtasks)
-        assert read_progress(str(stream.store()), subtasks=True) == (told,)
-
     def test_timers_and_the_watermark_are_those_of_the_newest_epoch(
         self, enabled: SparkSession, tmp_path: Path
     ) -> None:
@@ -123,34 +106,6 @@ class TestOnRequest:
         # The watermark is 10 s behind; b fired at 120 s when the watermark reached 120 s.
         assert told.watermark_ms == 121_000
         assert (told.timers, told.next_timer_ms) == (2, 150_000)
-
-    def test_late_rows_are_those_that_no_processor_got(
-        self, enabled: SparkSession, tmp_path: Path
-    ) -> None:
-        stream = TimedStream(enabled, tmp_path)
-        stream.feed_all([[("a", 100_000)], [("a", 130_000)], [("b", 5_000), ("c", 131_000)]])
-        query = stream.run(last_seen(stream.watermarked()), output_mode="append")
-        (newest,) = spark_state.progress(query)
-        epochs = read_progress(newest.url, epochs=10)
-        late = [(epoch.epoch, epoch.late_rows) for epoch in epochs if epoch.late_rows]
-        assert sum(epoch.rows_in for epoch in epochs) == 3
-        assert sum(count for _, count in late) == 1
-
-    def test_several_operators_come_by_name_and_numbers_as_numbers(self, stream: Stream) -> None:
-        stream.feed([("a", 1), ("b", 2), ("c", 3)])
-        first = stream.operator(name="part-2").selectExpr("key", "total AS value")
-        grouped = first.groupBy("key")
-        second = spark_state.transform_with_state(
-            grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None", name="part-10"
-        )
-        query = stream.run(second)
-        told = spark_state.progress(query)
-        assert [(operator.name, operator.rows_total) for operator in told] == [
-            ("part-2", 3),
-            ("part-10", 3),
-        ]
-        below = str(stream.stores()[0].parent)
-        assert [operator.name for operator in read_progress(below)] == ["part-2", "part-10"]
 
     def test_before_the_first_batch_there_is_none(self, stream: Stream) -> None:
         query = stream.run()
@@ -168,13 +123,6 @@ class TestOnRequest:
         stream.feed([("a", 1)])
         with pytest.raises(ConfigurationError, match="has no operator of cowstate: its plan"):
             spark_state.progress(plain(stream.source()))
-
-    def test_a_store_that_is_gone_is_an_error(self, stream: Stream) -> None:
-        stream.feed([("a", 1)])
-        query = stream.run()
-        shutil.rmtree(stream.store())
-        with pytest.raises(NotAStoreError, match="RunningTotals"):
-            spark_state.progress(query)
 
 
 class TestInSparksPlace:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,52 +30,39 @@ from spark_state.spark.provider.session_configuration import (
 )
 from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
-from tests.support.provider.provider_jobs import maintenance_of
+from tests.support.provider.provider_jobs import (
+    STATE_STORE,
+    THROUGH_MANAGER,
+    configured,
+    maintenance_of,
+)
 
 pytestmark = pytest.mark.spark
-STATE_STORE = "spark.sql.streaming.stateStore"
 MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
 CODEC = f"{STATE_STORE}.compression.codec"
-Configure = Callable[[str, str], None]
 
 
 @pytest.fixture
-def configured(spark: SparkSession) -> Iterator[Configure]:
-    """Set keys of the session, the provider first, and restore the keys at the end."""
-    before: dict[str, str | None] = {}
-
-    def put(key: str, value: str) -> None:
-        before.setdefault(key, spark.conf.get(key, None))
-        spark.conf.set(key, value)
-
-    put(PROVIDER_KEY, PROVIDER_CLASS)
-    put(f"{STATE_STORE}.maintenanceInterval", "100ms")
+def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+    """A stream on the provider, with Spark's own settings."""
+    settings = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
     with maintenance_of(spark):
-        yield put
-    for key, old in before.items():
-        if old is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, old)
+        yield Stream(spark, tmp_path, settings)
 
 
-@pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path, configured: Configure) -> Stream:
-    return Stream(spark, tmp_path, settings={})
-
-
-def feed(stream: Stream, epochs: int, first: int = 0, keys: int = 30) -> None:
+def feed(stream: Stream, epochs: int, first: int = 0) -> None:
     for number in range(first, first + epochs):
-        stream.feed(random_rows(number, count=100, keys=keys))
+        stream.feed(random_rows(number, count=100, keys=30))
 
 
-def run(stream: Stream) -> StreamingQuery:
+def run(stream: Stream, **settings: str) -> StreamingQuery:
+    stream.settings = {**stream.settings, **settings}
     query: StreamingQuery = stream.run(totals(stream))
     return query
 
 
-def state_of(stream: Stream, partition: int = 0) -> Path:
-    return stream.checkpoint / "state" / "0" / str(partition)
+def state_of(stream: Stream) -> Path:
+    return stream.checkpoint / "state" / "0" / "0"
 
 
 def files(stream: Stream, pattern: str) -> list[Path]:
@@ -190,12 +176,11 @@ class TestTurningItOn:
         ],
     )
     def test_a_wrong_setting_is_found_where_the_query_starts_and_names_what_is_right(
-        self, stream: Stream, configured: Configure, key: str, value: str, message: str
+        self, stream: Stream, key: str, value: str, message: str
     ) -> None:
-        configured(key, value)
         feed(stream, 1)
         with pytest.raises(IllegalArgumentException, match=message) as refused:
-            run(stream)
+            run(stream, **{key: value})
         assert str(refused.value).startswith(f"{key} is ")
 
 
@@ -216,45 +201,13 @@ class TestFiles:
         assert key["name"] == "key"
         assert {len(value) % 8 for value in table["value"].to_pylist()} == {0}
 
-    def test_versions_that_nobody_needs_are_deleted_and_the_rest_restores(
-        self, stream: Stream, configured: Configure
-    ) -> None:
-        """Updates of the same keys do not grow the checkpoint."""
-        configured("spark.sql.streaming.minBatchesToRetain", "2")
-        configured(f"{STATE_STORE}.minDeltasForSnapshot", "1")
-        epochs, sizes = 0, []
-        for more in (4, 16, 1):
-            feed(stream, more, first=epochs, keys=5)
-            run(stream)
-            epochs += more
-            sizes.append(len(files(stream, "*.arrow")))
-        assert sizes[1] <= sizes[0] + 12
-        assert min(int(path.name[:19]) for path in files(stream, "*.arrow")) > 1
-        assert stream.totals() == totals_of(stream.fed)
-
-    def test_spark_reads_any_version_and_the_changes_between_two(
-        self, stream: Stream, spark: SparkSession
-    ) -> None:
-        feed(stream, 3)
-        run(stream)
-        path = str(stream.checkpoint)
-        assert state_read(spark, stream, batch=1) == totals_of(stream.fed[:200])
-        changes = (
-            spark.read.format("statestore")
-            .option("readChangeFeed", "true")
-            .option("changeStartBatchId", 0)
-            .option("changeEndBatchId", 2)
-            .load(path)
-        )
-        last = {row.key.key: tuple(row.value) for row in changes.orderBy("batch_id").collect()}
-        assert last == totals_of(stream.fed)
-
     def test_a_reader_leaves_a_running_query_its_state_and_reads_that(
         self, stream: Stream, spark: SparkSession
     ) -> None:
         feed(stream, 2)
         writer = totals(stream).writeStream.foreachBatch(stream.keep).outputMode("update")
-        query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
+        with configured(spark, stream.settings):
+            query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
         try:
             query.processAllAvailable()
             restored = loads(query)
@@ -270,74 +223,15 @@ class TestFiles:
         finally:
             query.stop()
 
-    @pytest.mark.parametrize("is_later", [False, True])
-    def test_of_two_runs_of_the_newest_batch_the_one_of_the_higher_generation_counts(
-        self, stream: Stream, is_later: bool
-    ) -> None:
-        feed(stream, 2)
-        run(stream)
-        feed(stream, 1, first=2)
-        run(stream)
-        newest = files(stream, "*.changelog.arrow")[-1]
-        version, generation, _, base = newest.name.split(".")[0].split("-")
-        assert (int(version), int(generation)) == (3, 2)
-        other = f"{version}-{3 if is_later else 1:010d}-{'f' * 16}-{base}.changelog.arrow"
-        # The file has the name of another run, so a reader finds a damaged file.
-        shutil.copy(newest, state_of(stream) / other)
-        feed(stream, 1, first=3)
-        if is_later:
-            with pytest.raises(StreamingQueryException, match=rf"{other} is damaged: it says"):
-                run(stream)
-        else:
-            run(stream)
-            assert stream.totals() == totals_of(stream.fed)
-
-    def test_a_chosen_checkpoint_file_manager_is_used(
-        self, stream: Stream, configured: Configure
-    ) -> None:
-        manager = "org.apache.spark.sql.execution.streaming.checkpointing"
-        configured(
-            "spark.sql.streaming.checkpointFileManagerClass",
-            f"{manager}.FileSystemBasedCheckpointFileManager",
-        )
+    def test_a_chosen_checkpoint_file_manager_is_used(self, stream: Stream) -> None:
         for first in (0, 2):
             feed(stream, 2, first=first)
-            run(stream)
+            run(stream, **THROUGH_MANAGER)
         assert stream.totals() == totals_of(stream.fed)
         assert list(state_of(stream).glob(".*.changelog.arrow.crc"))
 
 
 class TestDamage:
-    def test_a_damaged_snapshot_falls_back_to_the_changelogs_before_it(
-        self, stream: Stream, configured: Configure
-    ) -> None:
-        configured(f"{STATE_STORE}.minDeltasForSnapshot", "1")
-        feed(stream, 4)
-        run(stream)
-        snapshots = list((stream.checkpoint / "state" / "0").glob("*/*.snapshot.arrow"))
-        assert snapshots
-        for path in snapshots:
-            flip_a_byte(path)
-        feed(stream, 1, first=4)
-        run(stream)
-        assert stream.totals() == totals_of(stream.fed)
-
-    def test_a_damaged_changelog_is_an_error_that_names_it_and_nothing_is_lost(
-        self, stream: Stream
-    ) -> None:
-        feed(stream, 3)
-        run(stream)
-        victim = files(stream, "*.changelog.arrow")[1]
-        intact = victim.read_bytes()
-        flip_a_byte(victim)
-        feed(stream, 1, first=3)
-        message = r"changelog\.arrow is damaged: .*checksum .*differs"
-        with pytest.raises(StreamingQueryException, match=message):
-            run(stream)
-        victim.write_bytes(intact)
-        run(stream)
-        assert stream.totals() == totals_of(stream.fed)
-
     @pytest.mark.parametrize("lost", [4, 2])
     def test_a_query_that_lost_a_version_goes_on_from_an_earlier_batch(
         self, stream: Stream, lost: int
@@ -379,11 +273,10 @@ class TestDamage:
 
 class TestMemory:
     def test_too_much_state_is_a_clear_error_and_a_higher_limit_goes_on(
-        self, stream: Stream, configured: Configure
+        self, stream: Stream
     ) -> None:
-        configured(MAX_MEMORY, "1")
         stream.feed([(f"key{number}", number) for number in range(100)])
-        run(stream)
+        run(stream, **{MAX_MEMORY: "1"})
         stream.feed([(f"key{number}", number) for number in range(60_000)])
         told = (
             rf"would take 1\.[1-9] MiB, more than {MAX_MEMORY} = 1\. "
@@ -391,18 +284,16 @@ class TestMemory:
         )
         with pytest.raises(StreamingQueryException, match=told):
             run(stream)
-        configured(MAX_MEMORY, "100")
-        run(stream)
+        run(stream, **{MAX_MEMORY: "100"})
         assert stream.totals() == totals_of(stream.fed)
 
     def test_the_state_of_a_run_that_has_ended_leaves_its_room_to_the_next(
-        self, stream: Stream, configured: Configure
+        self, stream: Stream
     ) -> None:
-        configured(f"{STATE_STORE}.maintenanceInterval", "1h")
-        configured(MAX_MEMORY, "12")
+        settings = {f"{STATE_STORE}.maintenanceInterval": "1h", MAX_MEMORY: "12"}
         for round_ in range(3):
             stream.feed([(f"key{number}", round_) for number in range(60_000)])
-            (operator,) = run(stream).recentProgress[-1].stateOperators
+            (operator,) = run(stream, **settings).recentProgress[-1].stateOperators
             assert operator.memoryUsedBytes > 5 << 20
         assert stream.totals() == totals_of(stream.fed)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_state import live_view
 from tests.support.provider.provider_inputs import EventShape, write_batches
 from tests.support.provider.provider_jobs import COWSTATE, Job, ProviderRun
+from tests.support.tables.table_jobs import Changes
 
 pytestmark = pytest.mark.spark
 
@@ -125,35 +125,22 @@ def test_a_stream_has_the_state_and_then_what_each_batch_changes(
     shutil.copytree(whole, growing)
     for batch in range(2, BATCHES + 1):
         (growing / "commits" / str(batch)).unlink()
-    batches: list[DataFrame] = []
+    changes = Changes(spark, str(growing), tmp_path / "follower")
 
-    def follow() -> None:
-        changes = spark.readStream.format("cowstate").option("readChangeFeed", "true")
-        query = (
-            changes.load(str(growing))
-            .writeStream.foreachBatch(
-                lambda rows, _: batches.append(spark.createDataFrame(rows.collect(), rows.schema))
-            )
-            .option("checkpointLocation", str(tmp_path / "follower"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+    def follow() -> list[DataFrame]:
+        return [spark.createDataFrame(rows, changes.frame().schema) for rows in changes.run()]
 
-    follow()
-    (snapshot,) = batches
+    (snapshot,) = follow()
     assert {row[0] for row in snapshot.select("_change_type").collect()} == {"insert"}
     assert_same_rows(
         snapshot.select("window", "key", "count", "sum"), statestore(windows, batchId=1)
     )
-    follow()
-    assert len(batches) == 1
+    assert follow() == []
     for batch in range(2, BATCHES + 1):
         shutil.copy2(whole / "commits" / str(batch), growing / "commits" / str(batch))
-    follow()
-    _, changes = batches
+    (later,) = follow()
     expected = read(windows, readChangeFeed=True, startingVersion=2, endingVersion=BATCHES)
-    assert_same_rows(changes.drop("_commit_timestamp"), expected.drop("_commit_timestamp"))
+    assert_same_rows(later.drop("_commit_timestamp"), expected.drop("_commit_timestamp"))
 
 
 def test_a_live_view_follows_a_query(windows: ProviderRun) -> None:
@@ -171,35 +158,3 @@ def test_a_live_view_follows_a_query(windows: ProviderRun) -> None:
 
 def _utc(moment: Any) -> Any:
     return moment.astimezone()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"operatorId": 7}, r"no store 'default' of operator 7\. Its stores are operator 0: def"),
-        ({"joinSide": "left"}, r"no store 'left-keyWithIndexToValue' of operator 0"),
-        ({"stateVarName": "count"}, r"no state 'count'. Leave stateVarName out"),
-        ({"versionAsOf": 99}, r"version 99 .* is not written yet; it holds versions 0 to "),
-    ],
-)
-def test_a_wrong_choice_is_refused_with_the_way_out(
-    windows: ProviderRun, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(PySparkException, match=message):
-        read(windows, **options).collect()
-
-
-@pytest.fixture
-def damaged(windows: ProviderRun, tmp_path: Path) -> ProviderRun:
-    shutil.copytree(windows.folder, tmp_path / "run")
-    return ProviderRun(windows.spark, windows.job, COWSTATE, tmp_path / "run")
-
-
-def test_a_damaged_changelog_is_an_error_that_names_it(damaged: ProviderRun) -> None:
-    changelog = next((damaged.checkpoint / "state/0/1").glob(f"{2:019}-*.changelog.arrow"))
-    content = bytearray(changelog.read_bytes())
-    content[len(content) // 2] ^= 1
-    changelog.write_bytes(content)
-    with pytest.raises(PySparkException, match=rf"{changelog.name} in .* is damaged"):
-        read(damaged).collect()
-    assert_same_rows(read(damaged, versionAsOf=0), statestore(damaged, batchId=0))

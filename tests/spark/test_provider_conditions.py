@@ -6,24 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
+from tests.support.provider.provider_jvm import START, ProviderJvm, Tasks, Value, key_bytes
 
 pytestmark = pytest.mark.spark
 
-# The rows of scripts are bytes with their seed, not values of a schema.
-START = (
-    "start stateStore.coordinatorReportSnapshotUploadLag=false "
-    "stateStore.formatValidation.enabled=false"
-)
 BATCH = ["begin", "put 1 1:7", "put 2 2:8", "commit"]
 LOAD, COMMIT = "CANNOT_LOAD_STATE_STORE", "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT"
 MISSING = f"{LOAD}.CANNOT_READ_STREAMING_STATE_FILE"
 UNCATEGORIZED = f"{LOAD}.UNCATEGORIZED"
 STATE = Path("0/0")
-
-
-def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    return provider_jvm.results("ProviderScript", root, *lines)
 
 
 def cut_the_file(root: Path) -> None:
@@ -34,54 +25,48 @@ def cut_the_file(root: Path) -> None:
 class TestLoading:
     @pytest.mark.parametrize("line", ["begin 2", "get 2 1", "replay 1 2", "changes 1 2"])
     def test_a_version_without_a_file_has_the_condition_of_a_missing_file(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, line: str
+        self, tasks: Tasks, line: str
     ) -> None:
-        *_, error, message = run(provider_jvm, tmp_path, START, *BATCH, line, f"message {line}")
+        *_, error, message = tasks(START, *BATCH, line, f"message {line}")
         assert error == f"error {MISSING} by CowStateMissingException"
         assert message.startswith(f"[{MISSING}] The state of version 2 does not exist in file:")
         assert "restart the query from batch 1 or an earlier one" in message
 
     @pytest.mark.parametrize("line", ["begin 1", "get 1 1", "changes 1 1"])
     def test_a_damaged_file_has_a_condition_of_loading_and_our_message(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, line: str
+        self, tasks: Tasks, tmp_path: Path, line: str
     ) -> None:
-        run(provider_jvm, tmp_path, START, *BATCH)
+        tasks(START, *BATCH)
         cut_the_file(tmp_path)
-        *_, error, message = run(provider_jvm, tmp_path, START, line, f"message {line}")
+        *_, error, message = tasks(START, line, f"message {line}")
         assert error == f"error {UNCATEGORIZED} by CowStateCorruptException"
         assert message.startswith(f"[{UNCATEGORIZED}] file:")
         assert "changelog.arrow is damaged: it does not end with ARROW1" in message
 
     @pytest.mark.parametrize("line", ["begin -1", "get -1 1", "replay 1 -1", "changes 1 -1"])
     def test_a_negative_version_is_answered_as_by_sparks_providers(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, line: str
+        self, tasks: Tasks, line: str
     ) -> None:
-        *_, error, message = run(provider_jvm, tmp_path, START, line, f"message {line}")
+        *_, error, message = tasks(START, line, f"message {line}")
         assert error == f"error {LOAD}.UNEXPECTED_VERSION"
         assert "Version cannot be -1 because it is less than 0" in message
         assert "adopt" not in message
 
-    def test_rows_that_do_not_fit_the_schema_keep_sparks_condition(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
+    def test_rows_that_do_not_fit_the_schema_keep_sparks_condition(self, tasks: Tasks) -> None:
         """Format validation is on by default, and the rows of scripts fail the validation."""
         validating = "start stateStore.coordinatorReportSnapshotUploadLag=false"
-        assert run(provider_jvm, tmp_path, START, *BATCH, validating, "get 1 1")[-1] == (
+        assert tasks(START, *BATCH, validating, "get 1 1")[-1] == (
             f"error {LOAD}.VALUE_ROW_FORMAT_VALIDATION_FAILURE"
         )
 
-    def test_scans_of_ranges_are_refused_in_sparks_words(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
-        (message,) = run(provider_jvm, tmp_path, "message start-range-scan")
+    def test_scans_of_ranges_are_refused_in_sparks_words(self, tasks: Tasks) -> None:
+        (message,) = tasks("message start-range-scan")
         assert message.startswith("[STATE_STORE_UNSUPPORTED_OPERATION] Range scan operation")
         assert "CowStateStoreProvider" in message
 
-    def test_a_store_in_use_has_a_condition_too(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
+    def test_a_store_in_use_has_a_condition_too(self, tasks: Tasks) -> None:
         """The task would wait for itself, so the store fails instead."""
-        assert run(provider_jvm, tmp_path, START, "begin 0", "begin 0")[-1] == (
+        assert tasks(START, "begin 0", "begin 0")[-1] == (
             f"error {UNCATEGORIZED} by CowStateBusyException"
         )
 
@@ -94,20 +79,16 @@ class TestLoading:
 
 class TestCommitting:
     def test_a_commit_that_fails_has_sparks_condition_and_says_whose_and_why(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, tasks: Tasks
     ) -> None:
         lines = [START, *BATCH[:-1], "break files", "message commit"]
-        message = run(provider_jvm, tmp_path, *lines)[-1]
+        message = tasks(*lines)[-1]
         assert message.startswith(f"[{COMMIT}] Error writing state store files for provider Cow")
         assert "operatorId=0, partitionId=0" in message
         assert message.endswith("commit failed")
 
-    def test_a_batch_is_not_committed_twice(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
-        *_, again, entries = run(
-            provider_jvm, tmp_path, START, *BATCH, "message commit", "entries 1"
-        )
+    def test_a_batch_is_not_committed_twice(self, tasks: Tasks) -> None:
+        *_, again, entries = tasks(START, *BATCH, "message commit", "entries 1")
         assert f"[{COMMIT}]" in again
         assert again.endswith("Cannot commit after already committed or aborted")
         assert entries == "1=1:7 2=2:8"
@@ -115,64 +96,58 @@ class TestCommitting:
 
 class TestGettingSeveralKeys:
     def test_values_come_in_the_order_of_the_keys_and_null_for_those_that_are_absent(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, tasks: Tasks
     ) -> None:
         asked = ["multi-get 2,5,1,2", "multi-get -", "commit", "multi-get 1 3,2,1"]
         lines = [START, *BATCH[:-1], *asked]
-        values, none, _, read = run(provider_jvm, tmp_path, *lines)[-4:]
+        values, none, _, read = tasks(*lines)[-4:]
         assert values == "2:8 - 1:7 2:8"
         assert none == ""
         assert read == "- 2:8 1:7"
 
-    def test_another_column_family_is_refused_even_for_no_keys(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
-        error = run(provider_jvm, tmp_path, START, "begin", "multi-get-of-family other")[-1]
+    def test_another_column_family_is_refused_even_for_no_keys(self, tasks: Tasks) -> None:
+        error = tasks(START, "begin", "multi-get-of-family other")[-1]
         assert error.startswith("error UNSUPPORTED_FEATURE")
 
 
 class TestMetrics:
     @pytest.mark.parametrize(("begin", "count"), [("begin", "0"), ("begin-forced", "1")])
-    def test_a_forced_snapshot_is_counted(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, begin: str, count: str
-    ) -> None:
+    def test_a_forced_snapshot_is_counted(self, tasks: Tasks, begin: str, count: str) -> None:
         lines = [START, begin, "put 1 1:7", "commit", "metric forceSnapshotCount", "files snapshot"]
-        assert run(provider_jvm, tmp_path, *lines)[-2:] == [count, count]
+        assert tasks(*lines)[-2:] == [count, count]
 
     @pytest.mark.parametrize(("begin", "count"), [("begin", 0), ("begin-forced", 1)])
     def test_maintenance_and_no_batch_puts_a_forced_snapshot_into_an_object_store(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, begin: str, count: int
+        self, tasks: Tasks, tmp_path: Path, begin: str, count: int
     ) -> None:
         """Maintenance writes the forced snapshot although no snapshot is due; the next batch need
         not wait."""
         (tmp_path / "metadata").write_text('{"id":"query"}')
         start = f"{START} stateStore.cowstate.store={tmp_path / 'store'}"
         batch = [f"{start} stateStore.minDeltasForSnapshot=1000", begin, "put 1 1:7", "commit"]
-        assert run(provider_jvm, tmp_path, *batch, "metric forceSnapshotCount")[-1] == "0"
+        assert tasks(*batch, "metric forceSnapshotCount")[-1] == "0"
         assert not [*tmp_path.rglob("*.snapshot.arrow")]
-        run(provider_jvm, tmp_path, *batch, "begin", "write-if-due", "abort")
+        tasks(*batch, "begin", "write-if-due", "abort")
         assert len([*tmp_path.rglob("*.snapshot.arrow")]) == count
 
     def test_versions_that_are_held_in_memory_are_counted_and_those_that_are_not(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, tasks: Tasks
     ) -> None:
         held, missed = "metric loadedMapCacheHitCount", "metric loadedMapCacheMissCount"
         lines = [START, "begin", held, missed, "put 1 1:7", "commit", "begin", "commit", held]
-        assert run(provider_jvm, tmp_path, *lines) == ["", "", "0", "0", "", "", "", "", "1"]
-        assert run(provider_jvm, tmp_path, START, "begin 2", held, missed)[2:] == ["0", "1"]
+        assert tasks(*lines) == ["", "", "0", "0", "", "", "", "", "1"]
+        assert tasks(START, "begin 2", held, missed)[2:] == ["0", "1"]
 
-    def test_the_size_of_the_newest_version_is_that_of_its_rows(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
+    def test_the_size_of_the_newest_version_is_that_of_its_rows(self, tasks: Tasks) -> None:
         size = "metric stateOnCurrentVersionSizeBytes"
         lines = [START, "begin", size, "put 1 1:7", size, "remove 1", size]
         rows = len(key_bytes(1)) + len(Value(1, 7).to_bytes())
-        assert run(provider_jvm, tmp_path, *lines)[2::2] == ["0", str(rows), "0"]
+        assert tasks(*lines)[2::2] == ["0", str(rows), "0"]
 
     def test_a_snapshot_that_was_passed_over_is_counted_in_the_batch_that_restored(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, tasks: Tasks
     ) -> None:
         repaired = "metric numSnapshotsAutoRepaired"
-        run(provider_jvm, tmp_path, START, "begin-forced", "put 1 1:7", "commit", "damage snapshot")
+        tasks(START, "begin-forced", "put 1 1:7", "commit", "damage snapshot")
         lines = [START, "begin 1", "entries", repaired, "commit", "begin", repaired]
-        assert run(provider_jvm, tmp_path, *lines)[2:] == ["1=1:7", "1", "", "", "0"]
+        assert tasks(*lines)[2:] == ["1=1:7", "1", "", "", "0"]

@@ -79,20 +79,6 @@ def stream_state(stream: Stream) -> DataFrame:
     return stream.spark.read.format("statestore").load(str(stream.checkpoint))
 
 
-@pytest.mark.parametrize("how", ["full_outer", "left_semi"])
-def test_a_join_is_given_each_key_with_old_values_once(
-    spark: SparkSession, tmp_path: Path, how: str
-) -> None:
-    stream = stream_of_moments(spark, tmp_path)
-    query = stream.run(joined(stream, how), output_mode="append")
-    # The last batch has no input.
-    *_, before, after = (b["stateOperators"][0]["numRowsTotal"] for b in query.recentProgress)
-    # A semi join keeps no matched rows of the left side.
-    sides = 1 if how == "left_semi" else 2
-    assert before - after == sides * 400
-    assert metrics_of(last_plan(query), "StateOfJoin", "numOldRows") == [sides * 40]
-
-
 @pytest.mark.parametrize(
     ("how", "settings"),
     [

@@ -7,29 +7,23 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.files.document import Source
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_checkpoint import (
     committed_batches,
     read_changes,
     read_state,
 )
-from checkpoint_store.provider.provider_file import decode_provider_file
-from checkpoint_store.provider.provider_file_names import parse_provider_file
-from tests.support.provider.adoption_jobs import joined
+from tests.support.provider.adoption_jobs import SNAPSHOTS, joined
 from tests.support.provider.provider_histories import StoreHistory, change_feed
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider.provider_jobs import (
     COWSTATE,
     JOIN_STORES,
     STATE_STORE,
-    THROUGH_MANAGER,
     Fields,
     Job,
     Options,
@@ -43,12 +37,7 @@ pytestmark = pytest.mark.spark
 BATCHES = 3
 SHAPE = EventShape(rows=40, keys=12)
 DEFAULT = {"storeName": "default"}
-SNAPSHOTS = {
-    f"{STATE_STORE}.minDeltasForSnapshot": "1",
-    f"{STATE_STORE}.maintenanceInterval": "50ms",
-}
 MERGING = {
-    **THROUGH_MANAGER,
     **SNAPSHOTS,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.minBatchesToRetain": "4",
@@ -202,39 +191,3 @@ def test_a_query_whose_changelogs_were_merged_goes_on_from_them(
     groups = [(*row["key"].values(), *row["value"].values()) for row in state.to_pylist()]
     assert sorted(map(repr, groups)) == sorted(map(repr, expected))
     assert in_order(state.to_pylist()) == spark_state_of(run, DEFAULT, newest)
-
-
-def test_the_columns_have_the_types_of_the_query(finished: Finished) -> None:
-    run = finished("many types", "lz4")
-    state = read_state(open_object_store(str(run.checkpoint)), 0)
-    by_spark = run.read_state({"batchId": "0"}).toArrow()
-    key, value = (state.schema.field(name).type for name in ("key", "value"))
-    assert key.field("nested").type.field("names").type.value_type == pa.string()
-    assert key.field("big").type == pa.decimal128(25, 3)
-    assert [field.name for field in value] == [field.name for field in by_spark["value"].type]
-    for ours, its in zip(
-        [*key, *value], [*by_spark["key"].type, *by_spark["value"].type], strict=True
-    ):
-        if not pa.types.is_nested(ours.type):
-            assert ours.type == its.type
-
-
-def test_no_byte_of_a_file_changes_into_another_row(finished: Finished) -> None:
-    run = finished("many types", "lz4")
-    path = min(
-        run.checkpoint.glob("state/0/*/*.changelog.arrow"), key=lambda file: file.stat().st_size
-    )
-    name = parse_provider_file(path.name)
-    assert name is not None
-    source = Source(run.checkpoint.as_uri(), path.name)
-    data = path.read_bytes()
-    whole = decode_provider_file(data, name, source).batches
-    refused = 0
-    for place in range(0, len(data), 5):
-        damaged = bytearray(data)
-        damaged[place] ^= 1 << place % 8
-        try:
-            assert decode_provider_file(bytes(damaged), name, source).batches == whole
-        except CorruptObjectError:
-            refused += 1
-    assert refused > len(data) // 5 * 0.8

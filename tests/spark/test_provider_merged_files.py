@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Value, shown
+from tests.support.provider.provider_jvm import START, Tasks, Value, shown
 
 pytestmark = pytest.mark.spark
 
@@ -15,15 +14,7 @@ KEYS = 6000
 BATCHES = 150
 RETAINED = 10
 WIDTH = 64
-# The rows of scripts are bytes with their seed, not values of a schema.
-SETTINGS = " ".join(
-    [
-        "stateStore.coordinatorReportSnapshotUploadLag=false",
-        "stateStore.formatValidation.enabled=false",
-        f"minBatchesToRetain={RETAINED}",
-        "stateStore.minDeltasForSnapshot=1",
-    ]
-)
+SETTINGS = f"minBatchesToRetain={RETAINED} stateStore.minDeltasForSnapshot=1"
 State = dict[int, Value]
 
 
@@ -34,7 +25,7 @@ class Store:
         self.chance = random.Random(4)
         state = {number: Value(20, number) for number in range(KEYS)}
         puts = [f"put {number} {value}" for number, value in state.items()]
-        self.lines = [f"start {SETTINGS} {settings}", "begin", *puts, "commit", "maintain"]
+        self.lines = [f"{START} {SETTINGS} {settings}", "begin", *puts, "commit", "maintain"]
         self.states: list[State] = [{}, state]
         self.changes: list[dict[int, Value | None]] = [{}, {}]
 
@@ -58,10 +49,10 @@ class Store:
         for _ in range(count):
             self.batch(maintains)
 
-    def run(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    def run(self, tasks: Tasks, *lines: str) -> list[str]:
         """Run the batches and then these lines. Return the results of these lines; no result is an
         error."""
-        results = provider_jvm.results("ProviderScript", root, *self.lines, *lines)
+        results = tasks(*self.lines, *lines)
         assert not [result for result in results if result.startswith("error")]
         return results[len(self.lines) :]
 
@@ -76,15 +67,13 @@ class Store:
         return sorted(f"{version - 1}:{number}={value or '-'}" for number, value in changes)
 
 
-def test_every_retained_version_is_there_and_has_its_changes(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_every_retained_version_is_there_and_has_its_changes(tasks: Tasks) -> None:
     store = Store()
     store.batches(BATCHES)
     versions = store.retained()
     asked = [f"entries {version}" for version in versions]
     changes = [f"changes {version} {version}" for version in versions[1:]]
-    *answers, names = store.run(provider_jvm, tmp_path, store.lines[0], *asked, *changes, "names")
+    *answers, names = store.run(tasks, store.lines[0], *asked, *changes, "names")
     states, feeds = answers[1 : 1 + len(versions)], answers[1 + len(versions) :]
     assert states == [shown(store.states[version]) for version in versions]
     assert [sorted(feed.split()) for feed in feeds] == [
@@ -95,9 +84,7 @@ def test_every_retained_version_is_there_and_has_its_changes(
     assert kinds.count("changelog") <= WIDTH + RETAINED
 
 
-def test_versions_that_are_undone_in_memory_are_not_merged(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_versions_that_are_undone_in_memory_are_not_merged(tasks: Tasks) -> None:
     """A batch that runs again replaces a batch whose changelog exists."""
     store = Store()
     for _ in range(BATCHES):
@@ -105,64 +92,58 @@ def test_versions_that_are_undone_in_memory_are_not_merged(
         again = len(store.states) - 2
         store.lines += [f"begin {again}", *store.lines[-4:]]
     newest = len(store.states) - 1
-    _, entries = store.run(provider_jvm, tmp_path, store.lines[0], f"entries {newest}")
+    _, entries = store.run(tasks, store.lines[0], f"entries {newest}")
     assert entries == shown(store.states[newest])
 
 
-def test_changelogs_are_not_merged_without_memory_for_their_rows(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_changelogs_are_not_merged_without_memory_for_their_rows(tasks: Tasks) -> None:
     store = Store()
     store.batches(BATCHES, maintains=False)
     lines = ["fill-memory", "write-if-due", "files merged", "charged"]
     lines += ["empty-memory", "charged", "write-if-due", "files merged", "charged"]
-    _, _, merged, _, _, charged, _, later, after = store.run(provider_jvm, tmp_path, *lines)
+    _, _, merged, _, _, charged, _, later, after = store.run(tasks, *lines)
     assert merged == "0"
     assert int(later) > 0
     assert after == charged
 
 
-def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(tasks: Tasks) -> None:
     store = Store()
     store.batches(BATCHES, maintains=False)
     newest = len(store.states) - 1
     lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"]]
     lines += ["files merged", "damage merged", store.lines[0], f"entries {newest}"]
-    *_, files, _, _, entries = store.run(provider_jvm, tmp_path, *lines)
+    *_, files, _, _, entries = store.run(tasks, *lines)
     assert int(files) == 1
     assert entries == shown(store.states[newest])
 
 
 def test_a_merged_file_is_read_before_the_changelogs_that_it_stands_for_are_deleted(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    tasks: Tasks,
 ) -> None:
     store = Store()
     store.batches(BATCHES, maintains=False)
     changelogs = BATCHES + 2
     lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"], "files merged"]
     lines += ["damage merged", "clean", "files changelog"]
-    *_, merged, _, _, left = store.run(provider_jvm, tmp_path, *lines)
+    *_, merged, _, _, left = store.run(tasks, *lines)
     assert (int(merged), int(left)) == (1, changelogs)
 
 
-def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(tasks: Tasks) -> None:
     store = Store()
     store.batches(BATCHES)
     newest = len(store.states) - 1
     lines = [*store.lines, "damage merged", store.lines[0], f"message entries {newest}"]
-    told = provider_jvm.results("ProviderScript", tmp_path, *lines)[-1]
+    told = tasks(*lines)[-1]
     assert "whose files are missing" in told
     assert ".merged.arrow is damaged and was passed over" in told
 
 
-def test_merged_rows_keep_their_checksums(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+def test_merged_rows_keep_their_checksums(tasks: Tasks) -> None:
     on = "stateStore.rowChecksum.enabled=true stateStore.rowChecksum.readVerificationRatio=1"
     store = Store(on)
     store.batches(BATCHES)
     newest = len(store.states) - 1
-    _, entries = store.run(provider_jvm, tmp_path, store.lines[0], f"entries {newest}")
+    _, entries = store.run(tasks, store.lines[0], f"entries {newest}")
     assert entries == shown(store.states[newest])

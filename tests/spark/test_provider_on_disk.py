@@ -20,44 +20,28 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Row, Stream, random_rows, totals_of
-from tests.support.provider.provider_jobs import configured, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm, Script
+from tests.support.provider.provider_jobs import (
+    STATE_STORE,
+    Options,
+    configured,
+    maintenance_of,
+)
+from tests.support.provider.provider_jvm import START, ProviderJvm, Script
 from tests.support.provider.state_directories import Directory
 
 pytestmark = pytest.mark.spark
-STATE_STORE = "spark.sql.streaming.stateStore"
 BACKEND = f"{STATE_STORE}.cowstate.backend"
 LOCAL_DIRECTORY = f"{STATE_STORE}.cowstate.localDirectory"
 MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
 
 
-class Query:
-    """A count and a sum by key, started anew for each call, over all files fed so far."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark = spark
-        self.stream = Stream(spark, folder, settings={})
-        self.fed: list[Row] = []
-
-    def feed(self, *batches: list[Row]) -> None:
-        for rows in batches:
-            self.stream.feed(rows)
-            self.fed += rows
-
-    def run(self, settings: dict[str, str]) -> StreamingQuery:
-        provider = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
-        with configured(self._spark, provider | settings), maintenance_of(self._spark):
-            query: StreamingQuery = self.stream.run(totals(self.stream))
-            return query
-
-    def assert_exact(self) -> None:
-        """Assert that the last output of each key equals a batch computation of all rows."""
-        assert self.stream.totals() == totals_of(self.fed)
-
-
-@pytest.fixture
-def query(spark: SparkSession, tmp_path: Path) -> Query:
-    return Query(spark, tmp_path)
+def run(stream: Stream, settings: Options) -> StreamingQuery:
+    """Run a count and a sum by key over all files fed so far."""
+    provider = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
+    stream.settings = {**provider, **settings}
+    with maintenance_of(stream.spark):
+        query: StreamingQuery = stream.run(totals(stream))
+        return query
 
 
 def metrics_of(query: StreamingQuery) -> dict[str, Any]:
@@ -72,47 +56,35 @@ def wide_rows(seed: int, keys: int) -> list[Row]:
     return [(f"{key:0200d}", chance.randrange(100)) for key in range(keys)]
 
 
-def test_a_query_changes_its_backend_at_every_start(query: Query) -> None:
+def test_a_query_changes_its_backend_at_every_start(stream: Stream) -> None:
     for number, backend in enumerate(["heap", "disk", "DISK", "heap", "disk"]):
-        query.feed(*(random_rows(10 * number + place, count=200, keys=90) for place in range(3)))
-        metrics = metrics_of(query.run({BACKEND: backend}))
+        for place in range(3):
+            stream.feed(random_rows(10 * number + place, count=200, keys=90))
+        metrics = metrics_of(run(stream, {BACKEND: backend}))
         assert (metrics["cowstateMappedBytes"] > 0) == (backend != "heap")
-        query.assert_exact()
+        assert stream.totals() == totals_of(stream.fed)
 
 
-def test_a_state_on_disk_needs_no_room_in_the_heap(query: Query) -> None:
-    query.feed(wide_rows(1, 20_000), wide_rows(2, 20_000), wide_rows(3, 20_000))
+def test_a_state_on_disk_needs_no_room_in_the_heap(stream: Stream) -> None:
+    for seed in (1, 2, 3):
+        stream.feed(wide_rows(seed, 20_000))
     settings = {MAX_MEMORY: "1", f"{STATE_STORE}.minDeltasForSnapshot": "2"}
     with pytest.raises(StreamingQueryException, match=f"Set {BACKEND} to disk"):
-        query.run(settings)
-    metrics = metrics_of(query.run({**settings, BACKEND: "disk"}))
-    query.assert_exact()
+        run(stream, settings)
+    metrics = metrics_of(run(stream, {**settings, BACKEND: "disk"}))
+    assert stream.totals() == totals_of(stream.fed)
     assert metrics["memory"] < 1 << 20 < 5 << 20 < metrics["cowstateMappedBytes"]
-
-
-def test_snapshots_are_written_from_a_state_on_disk_while_batches_go_on(query: Query) -> None:
-    settings = {BACKEND: "disk", f"{STATE_STORE}.minDeltasForSnapshot": "1"}
-    for start in range(2):
-        query.feed(*(random_rows(10 * start + place, count=300, keys=60) for place in range(8)))
-        query.run({**settings, f"{STATE_STORE}.maintenanceInterval": "20ms"})
-        query.assert_exact()
-    assert [*query.stream.checkpoint.glob("state/0/*/*.snapshot.arrow")]
 
 
 def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is_gone(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
-    script = Script()
-    on_disk = "stateStore.cowstate.backend=disk stateStore.formatValidation.enabled=false"
-    for line in [f"start {on_disk}", "begin", "put 1-2000 9:1", "commit", "begin", "put 7 9:2"]:
-        script.add(line, "")
-    script.add("get 7", "9:2")
-    script.add(f"start {on_disk}", "")  # unloads the earlier provider
+    start = f"{START} stateStore.cowstate.backend=disk"
+    script = Script().then(start, "begin", "put 1-2000 9:1", "commit", "begin", "put 7 9:2")
+    script.then("get 7 -> 9:2", start)  # unloads the earlier provider
     for line in ["get 7", "put 8 9:3", "remove 9", "entries"]:
         script.add(line, "error CowStateException")
-    script.add("abort", "")
-    script.add("begin", "")
-    script.add("get 7", "9:1")
+    script.then("abort", "begin", "get 7 -> 9:1")
     script.run_on(provider_jvm.new("ProviderScript", str(tmp_path)))
 
 
@@ -123,14 +95,14 @@ def mapped_files(spark: SparkSession, directory: Path) -> int:
 
 
 def test_memory_is_given_back_with_the_store(
-    spark: SparkSession, query: Query, tmp_path: Path
+    spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
     local = tmp_path / "local"
     local.mkdir()
-    query.feed(wide_rows(seed=4, keys=500))
+    stream.feed(wide_rows(seed=4, keys=500))
     settings = {PROVIDER_KEY: PROVIDER_CLASS, BACKEND: "disk", LOCAL_DIRECTORY: str(local)}
     with configured(spark, settings), maintenance_of(spark):
-        query.stream.run(totals(query.stream))
+        stream.run(totals(stream))
         assert mapped_files(spark, local) > 0
     assert mapped_files(spark, local) == 0
     assert [*local.iterdir()] == []
@@ -147,11 +119,11 @@ def test_files_of_a_process_that_was_killed_right_after_making_them_are_deleted(
         file.touch()
     for file in (old, other):
         os.utime(file, (time.time() - 7200, time.time() - 7200))
-    script = Script()
-    directory = f"stateStore.cowstate.localDirectory={tmp_path}"
-    for line in [f"start stateStore.cowstate.backend=disk {directory}", "begin", "abort"]:
-        script.add(line, "")
-    script.run_on(provider_jvm.new("ProviderScript", str(tmp_path / "state")))
+    start = (
+        f"{START} stateStore.cowstate.backend=disk stateStore.cowstate.localDirectory={tmp_path}"
+    )
+    lines = [start, "begin", "abort"]
+    assert provider_jvm.results("ProviderScript", tmp_path / "state", *lines) == ["", "", ""]
     assert [old.exists(), new.exists(), other.exists()] == [False, True, True]
 
 
@@ -173,18 +145,18 @@ def files_of_at_most(spark: SparkSession, most_bytes: int) -> Iterator[None]:
         resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_fails_the_batch_and_loses_nothing(spark: SparkSession, query: Query) -> None:
-    query.feed(wide_rows(1, 5_000))
+def test_a_full_disk_fails_the_batch_and_loses_nothing(spark: SparkSession, stream: Stream) -> None:
+    stream.feed(wide_rows(1, 5_000))
     on_disk = {BACKEND: "disk"}
-    query.run(on_disk)
-    query.feed(wide_rows(2, 40_000))
+    run(stream, on_disk)
+    stream.feed(wide_rows(2, 40_000))
     with (
         files_of_at_most(spark, 3 << 20),
         pytest.raises(StreamingQueryException, match="the state before it is in the checkpoint"),
     ):
-        query.run(on_disk)
-    query.run(on_disk)
-    query.assert_exact()
+        run(stream, on_disk)
+    run(stream, on_disk)
+    assert stream.totals() == totals_of(stream.fed)
 
 
 def test_a_file_for_an_object_store_that_the_disk_has_no_room_for_is_named_with_the_way_out(
@@ -211,12 +183,9 @@ def test_a_local_directory_that_cannot_be_used_is_named_with_the_way_out_that_fi
     provider_jvm: ProviderJvm, tmp_path: Path, directory: str, way_out: str
 ) -> None:
     (tmp_path / "file").touch()
-    start = (
-        "start stateStore.formatValidation.enabled=false stateStore.cowstate.backend=disk "
-        f"stateStore.cowstate.localDirectory={tmp_path / directory}"
-    )
-    lines = [start, "message begin 0"]
-    told = provider_jvm.new("ProviderScript", str(tmp_path / "state")).run("\n".join(lines))
+    place = f"stateStore.cowstate.localDirectory={tmp_path / directory}"
+    lines = [f"{START} stateStore.cowstate.backend=disk {place}", "message begin 0"]
+    *_, told = provider_jvm.results("ProviderScript", tmp_path / "state", *lines)
     assert f"cannot be kept in {tmp_path / directory}" in told
     assert way_out in told
 
@@ -226,17 +195,13 @@ def test_a_batch_is_undone_in_a_thread_that_is_interrupted(
 ) -> None:
     """Spark interrupts a killed task. Undo and compaction need more room on the disk."""
     numbers = ",".join(map(str, range(3000)))
-    script = Script()
-    script.add("begin head", ";0")
-    script.add(f"puts {numbers} 60:1", ";3000")
-    script.add("commit 1/a", ";3000")
-    script.add("begin head", ";3000")
-    script.add(f"puts {numbers} 61:2", ";3000")
-    script.add("interrupted abort", ";3000")
-    script.add("begin head", ";3000")
-    script.add(f"interrupted puts {numbers} 62:3", ";3000")
-    script.add("interrupted compact", ";3000")
-    script.add("interrupted abort", ";3000")
+    script = Script().then("begin head -> ;0")
+    for line in (
+        *(f"puts {numbers} 60:1", "commit 1/a", "begin head", f"puts {numbers} 61:2"),
+        *("interrupted abort", "begin head", f"interrupted puts {numbers} 62:3"),
+        *("interrupted compact", "interrupted abort"),
+    ):
+        script.add(line, ";3000")
     for number in (0, 7, 2999):
         script.add(f"get {number}", "60:1;3000")
     script.run_on(provider_jvm.new("VersionsScript", False, 2, 0, str(tmp_path)))

@@ -160,13 +160,6 @@ def test_a_state_is_read_from_a_snapshot_and_the_changes_after_it(
             assert replayed == [e for e in states[batch] if e.partition == partition]
 
 
-def test_checkpoint_format_2_changes_neither_rows_nor_state(trials: Trials) -> None:
-    name = "left outer join"
-    cowstate = trials.begin(name, COWSTATE, {f"{STATE_STORE}.checkpointFormatVersion": "2"})
-    assert_history_is(trials.run_beside_built_in(name, cowstate), cowstate)
-    assert "stateUniqueIds" in (cowstate.checkpoint / "commits" / "0").read_text()
-
-
 @pytest.mark.parametrize("name", ["aggregation, update", "full outer join"])
 def test_each_action_on_a_batch_computes_the_same_rows_from_the_same_state(
     trials: Trials, name: str

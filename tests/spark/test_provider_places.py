@@ -14,16 +14,11 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
-from tests.support.provider.provider_jvm import ProviderJvm
+from tests.support.provider.provider_jvm import START, ProviderJvm
 from tests.support.stores.misbehaving_gateway import end_gateways, gateways_below
 
 pytestmark = pytest.mark.spark
 
-# The rows of scripts are bytes with their seed, not values of a schema.
-BASE = (
-    "stateStore.coordinatorReportSnapshotUploadLag=false stateStore.formatValidation.enabled=false"
-)
-START = f"start {BASE}"
 REFUSED = "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by CowStatePlaceException"
 FENCED = "CowStateFencedException"
 QUERY = "the-query"
@@ -428,8 +423,6 @@ class TestWhoMayWrite:
 class TestFilesInTheStore:
     """The rules for files in a store are the rules for files in a checkpoint."""
 
-    SNAPSHOTS = "minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
-
     def newest(self, checkpoint: Checkpoint, kind: str) -> Path:
         files = (checkpoint.store / QUERY / "state" / "0" / "0").glob(f"*.{kind}.arrow")
         return max(files, key=lambda path: path.name)
@@ -442,14 +435,6 @@ class TestFilesInTheStore:
         told = checkpoint.message(START, "entries 2")
         assert f"does not exist in file://{checkpoint.store}/{QUERY}/state/0/0" in told
         assert "restart the query from batch 1" in told
-
-    def test_what_no_retained_version_needs_is_deleted(self, checkpoint: Checkpoint) -> None:
-        start = f"{checkpoint.start} {self.SNAPSHOTS}"
-        batches = [line for n in range(8) for line in (*batch(n, n % 3, n + 1), "write-if-due")]
-        checkpoint.run(start, *batches, "clean")
-        versions = [int(Path(name).name[:19]) for name in checkpoint.files()]
-        assert min(versions) > 2
-        assert checkpoint.run(START, "entries 8")[-1] == "0=1:7 1=1:8 2=1:6"
 
     def test_what_killed_writers_have_begun_is_deleted_after_a_day(
         self, checkpoint: Checkpoint

@@ -25,16 +25,11 @@ from checkpoint_store.provider.provider_checkpoint import (
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.provider_jobs import STATE_STORE, configured, maintenance_of
-from tests.support.provider.provider_jvm import ProviderJvm
+from tests.support.provider.provider_jvm import START, ProviderJvm, Tasks
 
 pytestmark = pytest.mark.spark
 
 FSYNC = f"{STATE_STORE}.cowstate.fsync"
-# The rows of scripts are bytes with their seed, not values of a schema.
-START = (
-    "start stateStore.coordinatorReportSnapshotUploadLag=false "
-    "stateStore.formatValidation.enabled=false"
-)
 UNSYNCED = "stateStore.cowstate.fsync=false"
 STATE = Path("0/0")
 Harm = Callable[[Path], object]
@@ -43,10 +38,6 @@ HARMS: dict[str, Harm] = {
     "cut": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
 }
 harms = pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-
-
-def script(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    return provider_jvm.results("ProviderScript", root, *lines)
 
 
 def batch(version: int, number: int, seed: int) -> list[str]:
@@ -71,10 +62,10 @@ class SyncWatch:
 
 class TestWhatIsForcedToTheDisk:
     def test_a_commit_forces_its_file_and_then_the_directory_and_those_above_once(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, tasks: Tasks, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
         watch = SyncWatch(provider_jvm)
-        script(provider_jvm, tmp_path, START, *batch(0, 1, 1), *batch(1, 1, 2))
+        tasks(START, *batch(0, 1, 1), *batch(1, 1, 2))
         first, second = state_files(tmp_path, "*.changelog.arrow")
         directory = tmp_path / STATE
         forced = watch.end()
@@ -82,11 +73,11 @@ class TestWhatIsForcedToTheDisk:
         assert forced[-2:] == [second, directory]
 
     def test_without_fsync_it_forces_nothing_but_what_others_are_deleted_for(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
+        self, tasks: Tasks, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
         watch = SyncWatch(provider_jvm)
         start = f"{START} {UNSYNCED} stateStore.minDeltasForSnapshot=1"
-        script(provider_jvm, tmp_path, start, *batch(0, 1, 1), *batch(1, 1, 2), "maintain")
+        tasks(start, *batch(0, 1, 1), *batch(1, 1, 2), "maintain")
         forced = {path for path in watch.end() if path.suffix == ".arrow"}
         assert forced == {*state_files(tmp_path, "*.snapshot.arrow")}
         assert len(forced) == 1
@@ -105,7 +96,7 @@ class TestWhatIsForcedToTheDisk:
         checkpoint = tmp_path / "checkpoint"
         watch = SyncWatch(provider_jvm)
         start = f"{START} stateStore.cowstate.store={tmp_path}/store"
-        script(provider_jvm, checkpoint / "state", start, "begin 0")
+        provider_jvm.results("ProviderScript", checkpoint / "state", start, "begin 0")
         (note,) = checkpoint.glob("state/cowstate-runs/[0-9a-f]*")
         forced = watch.end()
         for file in (checkpoint / "state" / "cowstate-store.json", note):
@@ -114,27 +105,27 @@ class TestWhatIsForcedToTheDisk:
             above = [file.parent, file.parent.parent, file.parent.parent.parent]
             assert forced[begin + 2 : begin + 5] == above
 
-    def test_a_wrong_value_is_refused(self, provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+    def test_a_wrong_value_is_refused(self, tasks: Tasks) -> None:
         with pytest.raises(Exception, match=r"cowstate\.fsync is 'yes'; allowed are true and fals"):
-            script(provider_jvm, tmp_path, f"{START} stateStore.cowstate.fsync=yes")
+            tasks(f"{START} stateStore.cowstate.fsync=yes")
 
 
 class TestABatchThatWasNotCommitted:
     """The changelog of the batch was not on the disk, and Spark asks for the version before."""
 
-    def lines(self, provider_jvm: ProviderJvm, root: Path, harm: Harm) -> None:
+    def lines(self, tasks: Tasks, root: Path, harm: Harm) -> None:
         start = f"{START} stateStore.minDeltasForSnapshot=1"
-        script(provider_jvm, root, start, *batch(0, 1, 1), "maintain", *batch(1, 2, 2))
+        tasks(start, *batch(0, 1, 1), "maintain", *batch(1, 2, 2))
         (newest,) = state_files(root, f"{2:019}-*.changelog.arrow")
         harm(newest)
 
     @harms
     def test_runs_again_and_its_new_changes_count(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+        self, tasks: Tasks, tmp_path: Path, harm: Harm
     ) -> None:
-        self.lines(provider_jvm, tmp_path, harm)
+        self.lines(tasks, tmp_path, harm)
         again = [*batch(1, 3, 3), "maintain", START, "entries 2", "changes 1 2", "entries 1"]
-        results = script(provider_jvm, tmp_path, START, *again)
+        results = tasks(START, *again)
         assert results[-3:] == ["1=1:1 3=1:3", "0:1=1:1 1:3=1:3", "1=1:1"]
         generations = [
             int(file.name[20:30]) for file in state_files(tmp_path, f"{2:019}-*.changelog.arrow")
@@ -142,15 +133,13 @@ class TestABatchThatWasNotCommitted:
         assert generations == [1, 2]
 
     @harms
-    def test_is_cleaned_with_its_version(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
-    ) -> None:
-        self.lines(provider_jvm, tmp_path, harm)
+    def test_is_cleaned_with_its_version(self, tasks: Tasks, tmp_path: Path, harm: Harm) -> None:
+        self.lines(tasks, tmp_path, harm)
         start = f"{START} stateStore.minDeltasForSnapshot=1 minBatchesToRetain=1"
         batches = [
             line for version in range(1, 12) for line in (*batch(version, 4, version), "maintain")
         ]
-        results = script(provider_jvm, tmp_path, start, *batches, START, "entries 12")
+        results = tasks(start, *batches, START, "entries 12")
         assert results[-1] == "1=1:1 4=1:11"
         assert min(int(file.name[:19]) for file in state_files(tmp_path)) > 2
 
@@ -162,41 +151,39 @@ class TestFilesThatStandForOthers:
 
     @harms
     def test_a_snapshot_that_was_cut_is_none_of_those_that_are_kept(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+        self, tasks: Tasks, tmp_path: Path, harm: Harm
     ) -> None:
         keys = [f"put 1-40 2:{seed}" for seed in range(2)]
         start = [self.SNAPSHOTS, "begin 0", keys[0], "commit", "maintain"]
-        script(provider_jvm, tmp_path, *start, "begin 1", keys[1], "commit", "begin 2", "commit")
+        tasks(*start, "begin 1", keys[1], "commit", "begin 2", "commit")
         forced = ["begin-forced", "commit"]
-        script(provider_jvm, tmp_path, self.SNAPSHOTS, "begin 3", "commit", *forced)
+        tasks(self.SNAPSHOTS, "begin 3", "commit", *forced)
         harm(state_files(tmp_path, "*.snapshot.arrow")[-1])
         more = [line for version in range(5, 9) for line in (f"begin {version}", "commit")]
         lines = [self.SNAPSHOTS, *more, *forced, "begin 10", "commit", "begin 11", "commit"]
-        results = script(provider_jvm, tmp_path, *lines, "maintain", "names")
+        results = tasks(*lines, "maintain", "names")
         kept = [name for name in results[-1].split() if ".snapshot." in name]
         whole = [name for name in kept if (tmp_path / STATE / name).stat().st_size > 500]
         assert len(whole) >= 2
         newest = state_files(tmp_path, "*.snapshot.arrow")[-1]
         harm(newest)
-        entries = script(provider_jvm, tmp_path, self.SNAPSHOTS, "entries 12")[-1]
+        entries = tasks(self.SNAPSHOTS, "entries 12")[-1]
         assert entries == " ".join(sorted(f"{number}=2:1" for number in range(1, 41)))
 
     @harms
     def test_changelogs_stay_whose_merged_file_was_cut(
-        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+        self, tasks: Tasks, tmp_path: Path, harm: Harm
     ) -> None:
         retained = f"{START} minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
         puts = [f"put {number} 20:{number}" for number in range(6000)]
         large = ["begin 0", *puts, "commit", "maintain"]
         small = [line for version in range(1, 70) for line in batch(version, version, version)]
-        script(provider_jvm, tmp_path, retained, *large, *small, "write-if-due")
+        tasks(retained, *large, *small, "write-if-due")
         (merged,) = state_files(tmp_path, "*.merged.arrow")
         harm(merged)
         more = [line for version in range(70, 80) for line in batch(version, version, version)]
-        script(provider_jvm, tmp_path, retained, *more, "clean")
-        *_, first, last, old = script(
-            provider_jvm, tmp_path, START, "get 80 1", "get 80 79", "get 80 5999"
-        )
+        tasks(retained, *more, "clean")
+        *_, first, last, old = tasks(START, "get 80 1", "get 80 79", "get 80 5999")
         assert (first, last, old) == ("1:1", "1:79", "20:5999")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -19,12 +18,12 @@ from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     JOIN,
+    SNAPSHOTS,
     joined,
-    sessions,
-    set_in_log,
     total,
     windows,
 )
+from tests.support.provider.provider_file_bytes import footer_of, sealed
 from tests.support.provider.provider_histories import History, assert_history_is
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
 from tests.support.provider.provider_jobs import (
@@ -40,7 +39,7 @@ from tests.support.provider.provider_jobs import (
     maintenance_of,
     run_together,
 )
-from tests.support.provider.provider_jvm import ProviderJvm
+from tests.support.provider.provider_jvm import START, Tasks
 
 pytestmark = pytest.mark.spark
 
@@ -48,10 +47,6 @@ ENABLED = f"{STATE_STORE}.rowChecksum.enabled"
 FILE_CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 ON = {ENABLED: "true", f"{STATE_STORE}.rowChecksum.readVerificationRatio": "1"}
 ON_DISK = {f"{STATE_STORE}.cowstate.backend": "disk"}
-SNAPSHOTS = {
-    f"{STATE_STORE}.minDeltasForSnapshot": "1",
-    f"{STATE_STORE}.maintenanceInterval": "50ms",
-}
 SHAPE = EventShape(rows=80, keys=25)
 SEGMENTS = (slice(2), slice(2, 3), slice(3, 4))
 """The batches that each run of a query gets."""
@@ -61,10 +56,8 @@ CHANGED_ROW = (
 )
 
 
-SESSIONS = "session windows"
 JOBS = {
     AGGREGATION: Job(windows),
-    SESSIONS: Job(sessions),
     JOIN: Job(joined, stores=JOIN_STORES),
 }
 Inputs = tuple[list[Path], list[Path]]
@@ -136,39 +129,17 @@ def test_a_restart_with_another_setting_goes_by_that_of_the_offset_log(
     assert columns_of(state_files(run.checkpoint)) == {3}
 
 
-def test_files_with_and_without_checksums_make_up_one_checkpoint(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
-) -> None:
-    run = ProviderRun(spark, JOBS[SESSIONS], COWSTATE, tmp_path / "cowstate", SNAPSHOTS)
-    first, *others = in_segments(inputs)
-    with maintenance_of(spark):
-        run.run(*first)
-        for files, setting in zip(others, ("true", "false"), strict=True):
-            for entry in (run.checkpoint / "offsets").glob("[0-9]*"):
-                set_in_log(entry, ENABLED, setting)
-            run.run(*files)
-    assert_history_is(expected(SESSIONS), run)
-    assert columns_of(state_files(run.checkpoint, "changelog")) == {2, 3}
-
-
 def with_another_row(data: bytes, value: bytes) -> bytes:
     """A state file of one record batch with a changed byte in this value, and new sums."""
     changed = bytearray(data)
     assert data.count(value) == 1
     changed[data.index(value) + 8] ^= 1
-    (footer_bytes,) = struct.unpack("<i", data[-10:-6])
-    footer = len(data) - 10 - footer_bytes
-    (schema_bytes,) = struct.unpack("<i", data[12:16])
-    batch = slice(16 + schema_bytes, footer - 8)
-    renewed = bytes(changed[footer:-10]).replace(
-        b"%08x" % zlib.crc32(data[batch]), b"%08x" % zlib.crc32(changed[batch])
-    )
-    metadata = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
-    stored = metadata[b"cowstate.footer_crc32"]
-    before, after = renewed.split(stored)
-    seal = b"%08x" % zlib.crc32(before + b"0" * 8 + after)
-    changed[footer:-10] = before + seal + after
-    return bytes(changed)
+    begin, footer = footer_of(data)
+    (block,) = footer.blocks
+    summed = b"%08x" % zlib.crc32(changed[block.offset : block.offset + block.length])
+    place = begin + footer.value_places["cowstate.batch_crc32"]
+    changed[place : place + len(summed)] = summed
+    return sealed(bytes(changed))
 
 
 def damage_a_row(path: Path) -> None:
@@ -196,39 +167,36 @@ def test_a_row_that_changed_in_a_file_is_found_though_the_file_has_new_sums(
     assert f"events={3 * SHAPE.rows}," in row
 
 
-START = (
-    "start stateStore.rowChecksum.enabled=true stateStore.formatValidation.enabled=false "
-    "stateStore.coordinatorReportSnapshotUploadLag=false"
-)
+CHECKED = f"{START} stateStore.rowChecksum.enabled=true"
 FAILED_TO_LOAD = (
     "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
 )
 
 
 def test_the_cause_of_such_an_error_is_sparks_own_and_names_the_store(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    tasks: Tasks, tmp_path: Path
 ) -> None:
-    lines = [START, "begin", "put 1 2:81985529216486895", "commit"]
-    provider_jvm.results("ProviderScript", tmp_path, *lines)
+    lines = [CHECKED, "begin", "put 1 2:81985529216486895", "commit"]
+    tasks(*lines)
     (changelog,) = (tmp_path / "0/0").glob("*.changelog.arrow")
     damage_a_row(changelog)
-    script = [START, "get 1 1", "message get 1 1"]
-    *_, error, message = provider_jvm.results("ProviderScript", tmp_path, *script)
+    script = [CHECKED, "get 1 1", "message get 1 1"]
+    *_, error, message = tasks(*script)
     assert error == FAILED_TO_LOAD
     assert f"{changelog.name} is damaged: record batch 0: a row's checksum differs" in message
     assert "StateStoreId[ operatorId=0, partitionId=0, storeName=default ]" in message
 
 
 def test_such_an_error_tells_of_the_snapshot_that_was_passed_over_before(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    tasks: Tasks, tmp_path: Path
 ) -> None:
-    lines = [START, "begin-forced", "put 1 2:81985529216486895", "commit"]
-    provider_jvm.results("ProviderScript", tmp_path, *lines)
+    lines = [CHECKED, "begin-forced", "put 1 2:81985529216486895", "commit"]
+    tasks(*lines)
     paths = list((tmp_path / "0/0").glob("*.arrow"))
     assert len(paths) == 2
     for path in paths:
         damage_a_row(path)
-    *_, error = provider_jvm.results("ProviderScript", tmp_path, START, "get 1 1")
+    *_, error = tasks(CHECKED, "get 1 1")
     assert error == f"{FAILED_TO_LOAD}, suppressed CowStateCorruptException"
 
 

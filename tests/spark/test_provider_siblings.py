@@ -3,6 +3,7 @@ attempt."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
 from checkpoint_store.provider.query_partitions import QueryPartitions
-from tests.support.provider.provider_jvm import STEP, ProviderJvm, Value, shown
+from tests.support.provider.provider_jvm import STEP, ProviderJvm, Tasks, Value, shown
 
 pytestmark = pytest.mark.spark
+SCRIPT = "StoresOfTaskScript"
 SIDES = ("left", "right")
 STORES_OF_JOIN = [
     f"0/{side}-{store}" for side in SIDES for store in ("keyToNumValues", "keyWithIndexToValue")
@@ -20,8 +22,9 @@ STORES_OF_JOIN = [
 VALUE = Value(3, 7)
 
 
-def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
-    return provider_jvm.results("StoresOfTaskScript", root, *lines)
+@pytest.fixture
+def run(provider_jvm: ProviderJvm, tmp_path: Path) -> Tasks:
+    return partial(provider_jvm.results, SCRIPT, tmp_path)
 
 
 def written(partition: int, *names: str) -> list[str]:
@@ -31,12 +34,8 @@ def written(partition: int, *names: str) -> list[str]:
     return [*(f"begin {store} 0" for store in stores), *puts]
 
 
-def test_a_store_writes_its_file_when_the_first_of_the_operator_commits(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_store_writes_its_file_when_the_first_of_the_operator_commits(run: Tasks) -> None:
     results = run(
-        provider_jvm,
-        tmp_path,
         *written(0, *SIDES),
         *("commit 0/left", "put 0/right 5 1:1", "wait 0/right", "commit 0/right", "end"),
         *("begin 0/right 1", "entries 0/right"),
@@ -46,28 +45,20 @@ def test_a_store_writes_its_file_when_the_first_of_the_operator_commits(
     assert results[10] == shown({1: VALUE})
 
 
-def test_a_store_that_has_written_its_file_may_be_aborted(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_store_that_has_written_its_file_may_be_aborted(run: Tasks) -> None:
     results = run(
-        provider_jvm,
-        tmp_path,
         *written(0, *SIDES),
         *("commit 0/left", "abort 0/right", "begin 0/right 0", "entries 0/right"),
         *(f"put 0/right 0 {VALUE}", "commit 0/right", "end"),
     )
     assert results[4:] == ["1", "", "", "", "", "1", ""]
     # The first file is like the file of a killed task. The second file counts.
-    assert run(provider_jvm, tmp_path, "begin 0/right 1", "entries 0/right")[1] == shown({0: VALUE})
+    assert run("begin 0/right 1", "entries 0/right")[1] == shown({0: VALUE})
 
 
-def test_stores_of_other_partitions_of_the_task_go_on(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_stores_of_other_partitions_of_the_task_go_on(run: Tasks) -> None:
     """A task that reads several partitions may have several partitions open."""
     results = run(
-        provider_jvm,
-        tmp_path,
         *written(0, *SIDES),
         *written(1, "left"),
         *("commit 1/left", "put 0/left 9 1:1", "put 0/right 9 1:1"),
@@ -76,13 +67,9 @@ def test_stores_of_other_partitions_of_the_task_go_on(
     assert results[6:] == ["1", "", "", "1", "1"]
 
 
-def test_a_store_reports_the_keys_that_it_committed(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_store_reports_the_keys_that_it_committed(run: Tasks) -> None:
     """Two jobs may run a batch at the same time. Spark asks for metrics after the commit."""
     results = run(
-        provider_jvm,
-        tmp_path,
         *written(0, "left"),
         *("commit 0/left", "keep 0/left first", "begin 0/left 0"),
         *("put 0/left 8 1:1", "put 0/left 9 1:1", "keys first", "keys 0/left"),
@@ -91,19 +78,17 @@ def test_a_store_reports_the_keys_that_it_committed(
 
 
 def test_a_file_that_could_not_be_written_fails_the_commit_of_its_store(
-    provider_jvm: ProviderJvm, tmp_path: Path
+    run: Tasks, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "0" / "0" / "right"
     blocked.parent.mkdir(parents=True)
     blocked.write_text("not a directory")
-    results = run(
-        provider_jvm, tmp_path, *written(0, *SIDES), "commit 0/left", "commit 0/right", "end"
-    )
+    results = run(*written(0, *SIDES), "commit 0/left", "commit 0/right", "end")
     assert results[4] == "1"
     assert str(blocked) in results[5]
     blocked.unlink()
     lines = [*written(0, "right"), "commit 0/right", "end", "begin 0/right 1", "entries 0/right"]
-    assert run(provider_jvm, tmp_path, *lines)[-1] == shown({0: VALUE})
+    assert run(*lines)[-1] == shown({0: VALUE})
 
 
 def test_a_commit_waits_for_what_was_begun_ahead(provider_jvm: ProviderJvm) -> None:
@@ -126,27 +111,23 @@ def test_a_task_that_is_killed_waits_no_longer(provider_jvm: ProviderJvm) -> Non
     assert result == "waited no longer interrupted ended cancelled"
 
 
-def attempts_of(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+def attempts_of(run: Tasks, *lines: str) -> list[str]:
     """The generation and unique of each changelog of both sides, after the lines."""
-    results = run(provider_jvm, root, *lines, *(f"attempts 0/{side}" for side in SIDES))
+    results = run(*lines, *(f"attempts 0/{side}" for side in SIDES))
     assert not [result for result in results if result.startswith("error")]
     return results[-2:]
 
 
-def test_a_task_gives_the_stores_of_an_operator_one_unique(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_task_gives_the_stores_of_an_operator_one_unique(run: Tasks) -> None:
     first, second = ([*written(0, *SIDES), *(f"commit 0/{side}" for side in SIDES)],) * 2
-    left, right = attempts_of(provider_jvm, tmp_path, *first, "end", "task 1", *second)
+    left, right = attempts_of(run, *first, "end", "task 1", *second)
     assert left == right
     assert len({attempt.split("-")[1] for attempt in left.split()}) == 2
 
 
-def test_a_task_that_writes_a_store_once_more_takes_another_unique(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_a_task_that_writes_a_store_once_more_takes_another_unique(run: Tasks) -> None:
     again = [*written(0, *SIDES), *(f"commit 0/{side}" for side in SIDES)] * 2
-    left, right = attempts_of(provider_jvm, tmp_path, *again)
+    left, right = attempts_of(run, *again)
     assert left == right
     assert len({attempt.split("-")[1] for attempt in left.split()}) == 2
 
@@ -162,7 +143,7 @@ def test_the_same_one_of_two_attempts_counts_in_each_store(
         lines = [*first, "commit 0/left", "task 1", *second, "commit 0/left", "commit 0/right"]
         lines += ["task 2", *(f"begin 0/{side} 1" for side in SIDES)]
         lines += [f"entries 0/{side}" for side in SIDES]
-        results = run(provider_jvm, root, *lines)
+        results = provider_jvm.results(SCRIPT, root, *lines)
         assert results[-2] == results[-1] != ""
 
 
@@ -181,9 +162,9 @@ def committed(stores: list[str]) -> list[str]:
     return [f"commit {store}" for store in stores]
 
 
-def rows_of_join(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+def rows_of_join(run: Tasks, *lines: str) -> list[str]:
     """The rows of the four stores after the lines, whose last task has begun all four stores."""
-    results = run(provider_jvm, root, *lines, *(f"entries {store}" for store in STORES_OF_JOIN))
+    results = run(*lines, *(f"entries {store}" for store in STORES_OF_JOIN))
     assert not [result for result in results if result.startswith("error")]
     return results[-4:]
 
@@ -212,12 +193,12 @@ def leave_of_attempt(root: Path, attempt: str, stores: list[str]) -> None:
             path.unlink()
 
 
-def two_attempts(provider_jvm: ProviderJvm, root: Path) -> list[str]:
+def two_attempts(run: Tasks, root: Path) -> list[str]:
     """Run two attempts at a version, of KILLED and SUCCESSOR, that have not seen each other."""
     lines = [*begun_join(0), *put_in_join(KILLED), "task 1", *begun_join(0)]
     lines += [*put_in_join(SUCCESSOR), *committed(STORES_OF_JOIN), "end"]
     lines += [f"attempts {STORES_OF_JOIN[0]}", "task 0", *committed(STORES_OF_JOIN), "end"]
-    results = run(provider_jvm, root, *lines)
+    results = run(*lines)
     assert not [result for result in results if result.startswith("error")]
     successor = results[-7].split("-")[1]
     (killed,) = set(attempts_in(root, STORES_OF_JOIN[0])) - {successor}
@@ -231,9 +212,10 @@ def test_an_attempt_that_was_killed_in_the_middle_counts_in_no_store_of_a_join(
     greater_was_killed = set()
     for number in range(40):
         root = tmp_path / str(number) / "state"
-        killed, successor = two_attempts(provider_jvm, root)
+        run = partial(provider_jvm.results, SCRIPT, root)
+        killed, successor = two_attempts(run, root)
         leave_of_attempt(root, killed, STORES_OF_JOIN[: 1 + number % 3])
-        assert rows_of_join(provider_jvm, root, *begun_join(1)) == [shown({1: SUCCESSOR})] * 4
+        assert rows_of_join(run, *begun_join(1)) == [shown({1: SUCCESSOR})] * 4
         values = {value_without_spark(root, store) for store in STORES_OF_JOIN}
         assert values == {SUCCESSOR.seed + STEP}
         greater_was_killed.add(killed > successor)
@@ -242,25 +224,21 @@ def test_an_attempt_that_was_killed_in_the_middle_counts_in_no_store_of_a_join(
     assert greater_was_killed == {True, False}
 
 
-def test_what_a_killed_attempt_left_in_memory_counts_in_no_store_of_a_join(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_what_a_killed_attempt_left_in_memory_counts_in_no_store_of_a_join(run: Tasks) -> None:
     """The executor of the killed attempt runs the next batch, after another executor repeated the
     batch."""
     lines = [*begun_join(0), *put_in_join(KILLED), *committed(STORES_OF_JOIN[:2]), "end"]
     lines += ["task 1", *begun_join(0), *put_in_join(SUCCESSOR), *committed(STORES_OF_JOIN), "end"]
-    rows = rows_of_join(provider_jvm, tmp_path, *lines, "task 0", *begun_join(1))
+    rows = rows_of_join(run, *lines, "task 0", *begun_join(1))
     assert rows == [shown({1: SUCCESSOR})] * 4
 
 
-def test_stores_of_a_join_of_different_attempts_are_an_error(
-    provider_jvm: ProviderJvm, tmp_path: Path
-) -> None:
+def test_stores_of_a_join_of_different_attempts_are_an_error(run: Tasks, tmp_path: Path) -> None:
     """A user has deleted files: each attempt is in two stores only."""
-    attempts = two_attempts(provider_jvm, tmp_path)
+    attempts = two_attempts(run, tmp_path)
     leave_of_attempt(tmp_path, attempts[0], STORES_OF_JOIN[::2])
     leave_of_attempt(tmp_path, attempts[1], STORES_OF_JOIN[1::2])
-    results = run(provider_jvm, tmp_path, *begun_join(1))
+    results = run(*begun_join(1))
     assert f"of attempt {attempts[1]}, and another store of the same join" in results[1]
     assert f"that of attempt {attempts[0]}" in results[1]
     assert "restart the query from batch 0" in results[1]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, zip_longest
 from pathlib import Path
@@ -36,17 +37,12 @@ from tests.support.processors.kept_contents import (
     timers_in_checkpoint,
     timers_in_store,
 )
-from tests.support.processors.processors import TOTALS_SCHEMA
-from tests.support.processors.processors_in_order import (
-    ScriptedInOrder,
-    Sessions,
-)
-from tests.support.processors.random_runs import DELAY_MS, Batch, Timeline
 from tests.support.processors.scripted_processor import (
     OUTPUT,
     STATES,
     KeptState,
     Output,
+    ScriptedInOrder,
     random_script,
     watermark,
     year_2100,
@@ -58,12 +54,16 @@ pytestmark = pytest.mark.spark
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20))]
 LINES = 97
+"""The number of row values with the same event time."""
+KEYS = [None, "", "ä", *(f"key{number}" for number in range(37))]
+DELAY_MS = 5
 LONGEST = 6
 TIMERS = {"EventTime": "$eventTimers", "ProcessingTime": "$procTimers"}
 NOW_MS = 1_700_000_000_000
 INSTANT_MS, DAY_MS = 1, 86_400_000
 
 ByKey = dict[str | None, list[Output]]
+Input = tuple[str | None, int]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,15 +74,55 @@ def few_warnings(spark: SparkSession) -> Iterator[None]:
     spark.sparkContext.setLogLevel("WARN")
 
 
-class Job(NamedTuple):
-    """The time mode, the output, and the number of row values with the same event time."""
-
-    mode: str
-    output: str = OUTPUT
-    lines: int = LINES
+Operator = Callable[[Any, StatefulProcessor, str], DataFrame]
 
 
-Operator = Callable[[Any, StatefulProcessor, Job], DataFrame]
+@dataclass(frozen=True)
+class Batch:
+    """The rows of a batch. Spark drops the rows in `late`. `watermark_ms`: the batch's
+    watermark."""
+
+    watermark_ms: int
+    rows: list[Input]
+    late: list[Input]
+
+
+@dataclass
+class Timeline:
+    """Random batches of rows (key, value), the same for all engines.
+
+    A row's event time is its value divided by LINES. The watermark is DELAY_MS behind the latest
+    event time. Each row is either after the watermark of its batch, or not after the watermark of
+    the batch before. A row between both watermarks would be late only if the batch before had no
+    rows, and engines differ in when they run such empty batches.
+    """
+
+    chance: random.Random
+    watermark_ms: int = 0
+    before_ms: int = 0
+    latest_ms: int = 0
+
+    def batch(self) -> Batch:
+        """The next batch."""
+        chance = self.chance
+        keys = chance.sample(KEYS, chance.randint(len(KEYS) // 2, len(KEYS)))
+        rows = [
+            self._row(key, self.watermark_ms + chance.randint(1, 20))
+            for key in keys
+            for _ in range(chance.randint(1, 3))
+        ]
+        late = [
+            self._row(key, chance.randint(0, self.before_ms))
+            for key in chance.sample(KEYS, len(KEYS) // 4)
+        ]
+        batch = Batch(self.watermark_ms, rows, late if self.before_ms else [])
+        self.latest_ms = max(self.latest_ms, *(value // LINES for _, value in rows))
+        self.before_ms = self.watermark_ms
+        self.watermark_ms = max(self.watermark_ms, self.latest_ms - DELAY_MS)
+        return batch
+
+    def _row(self, key: str | None, at_ms: int) -> Input:
+        return key, at_ms * LINES + self.chance.randrange(LINES)
 
 
 class Query(TimedStream):
@@ -96,9 +136,9 @@ class Query(TimedStream):
         self._moves = cycle((True, True, False))
         self.last_epoch = -1
 
-    def start(self, processor: StatefulProcessor, job: Job, parallelism: int) -> None:
+    def start(self, processor: StatefulProcessor, mode: str, parallelism: int) -> None:
         """Run until all rows are processed, or fail."""
-        at = F.timestamp_millis(F.expr(f"value div {job.lines}"))
+        at = F.timestamp_millis(F.expr(f"value div {LINES}"))
         rows = self.source().withColumn("at", at).withWatermark("at", f"{DELAY_MS} milliseconds")
         backend = next(self._backends)
         if self._operator is on_cowstate and next(self._moves):
@@ -110,7 +150,7 @@ class Query(TimedStream):
             "spark.cowstate.minEpochsForSnapshot": "2",
         }
         with configured(self.spark, settings):
-            self.run(self._operator(rows.groupBy("key"), processor, job))
+            self.run(self._operator(rows.groupBy("key"), processor, mode))
 
     def move_state(self) -> None:
         """Replace the store with a store made from a savepoint."""
@@ -139,13 +179,13 @@ class Query(TimedStream):
         return taken
 
 
-def on_spark(grouped: Any, processor: StatefulProcessor, job: Job) -> DataFrame:
-    output: DataFrame = grouped.transformWithState(processor, job.output, "update", job.mode)
+def on_spark(grouped: Any, processor: StatefulProcessor, mode: str) -> DataFrame:
+    output: DataFrame = grouped.transformWithState(processor, OUTPUT, "update", mode)
     return output
 
 
-def on_cowstate(grouped: Any, processor: StatefulProcessor, job: Job) -> DataFrame:
-    return spark_state.transform_with_state(grouped, processor, job.output, "update", job.mode)
+def on_cowstate(grouped: Any, processor: StatefulProcessor, mode: str) -> DataFrame:
+    return spark_state.transform_with_state(grouped, processor, OUTPUT, "update", mode)
 
 
 class Failure(NamedTuple):
@@ -170,11 +210,11 @@ class Engines:
     """
 
     def __init__(
-        self, spark: SparkSession, folder: Path, job: Job, processor: Callable[..., Any]
+        self, spark: SparkSession, folder: Path, mode: str, processor: Callable[..., Any]
     ) -> None:
-        self.job = job
+        self.mode = mode
         self.processor = processor
-        self.runner = TwsRunner(processor(), job.mode)
+        self.runner = TwsRunner(processor(), mode)
         self.theirs = Query(spark, folder / "spark", on_spark)
         self.ours = Query(spark, folder / "cowstate", on_cowstate)
         self.theirs.input = self.ours.input
@@ -191,8 +231,8 @@ class Engines:
             if failure is not None:
                 broken = self.processor(breaks_at=failure.at, **declared)
                 with pytest.raises(StreamingQueryException, match="BrokenOffError"):
-                    query.start(broken, self.job, failure.parallelism)
-            query.start(self.processor(**declared), self.job, parallelism)
+                    query.start(broken, self.mode, failure.parallelism)
+            query.start(self.processor(**declared), self.mode, parallelism)
             wrong = {query.folder.name: differences(expected, query.taken_output())}
             assert wrong == {query.folder.name: []}
 
@@ -204,11 +244,11 @@ class Engines:
             expected = self.runner.state(state)
             assert in_checkpoint(spark, self.theirs.checkpoint, state) == expected
             assert in_store(store, state, epoch) == expected
-        if self.job.mode in TIMERS:
+        if self.mode in TIMERS:
             expected = self.runner.timers()
             assert expected
             assert timers_in_checkpoint(spark, self.theirs.checkpoint) == expected
-            assert timers_in_store(store, TIMERS[self.job.mode], epoch) == expected
+            assert timers_in_store(store, TIMERS[self.mode], epoch) == expected
 
 
 def differences(expected: list[list[Output]], yielded: list[list[Output]]) -> list[Any]:
@@ -231,7 +271,7 @@ def by_key(rows: Sequence[Output]) -> ByKey:
     return yielded
 
 
-def in_order(batch: Batch) -> list[tuple[str | None, int]]:
+def in_order(batch: Batch) -> list[Input]:
     return sorted(batch.rows, key=lambda row: row[1])
 
 
@@ -244,8 +284,8 @@ def test_in_event_time_all_three_yield_and_hold_the_same(
     extra = KeptState("extra", chance.choice(("value", "list", "map")))
     script = random_script(chance, LINES, LONGEST, (*STATES, extra))
     make = partial(ScriptedInOrder, script, watermark, states=STATES)
-    engines = Engines(spark, tmp_path, Job("EventTime"), make)
-    timeline = Timeline(chance, LINES)
+    engines = Engines(spark, tmp_path, "EventTime", make)
+    timeline = Timeline(chance)
     # A deleted state begins empty, with the same kind as before: Spark refuses a map after a value
     # or a list, and the reverse.
     for parallelism, fails_at, declared in (
@@ -281,8 +321,8 @@ def test_with_time_to_live_all_three_yield_and_hold_the_same(
     instants = [state for state in states if state.ttl_ms == INSTANT_MS]
     script = random_script(chance, LINES, LONGEST, states)
     make = partial(ScriptedInOrder, script, year_2100, states=states)
-    engines = Engines(spark, tmp_path, Job("ProcessingTime"), make)
-    timeline = Timeline(chance, LINES)
+    engines = Engines(spark, tmp_path, "ProcessingTime", make)
+    timeline = Timeline(chance)
     # With availableNow Spark's query would not end, and cowstate would run another batch for a
     # timer that a timer has registered for the past.
     engines.theirs.trigger = engines.ours.trigger = {"once": True}
@@ -294,17 +334,3 @@ def test_with_time_to_live_all_three_yield_and_hold_the_same(
         failure = random_failure(chance, expected, parallelism) if number == 2 else None
         engines.run(parallelism, expected, failure)
     engines.assert_same_contents(states)
-
-
-def test_of_sessions_by_hand_all_three_yield_and_hold_the_same(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    engines = Engines(spark, tmp_path, Job("EventTime", TOTALS_SCHEMA, lines=1), Sessions)
-    timeline = Timeline(random.Random(1), lines=1)
-    for parallelism, count in ((3, 2), (1, 1)):
-        batches = [timeline.batch() for _ in range(count)]
-        engines.ours.feed_all([batch.rows for batch in batches])
-        expected = [engines.runner.epoch(in_order(b), b.watermark_ms) for b in batches]
-        expected.append(engines.runner.epoch([], timeline.watermark_ms))
-        engines.run(parallelism, expected)
-    engines.assert_same_contents([KeptState("session", "value")])

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import spark_state
 from cowstate.cli.command_line import main
@@ -29,7 +28,6 @@ from tests.support.provider.provider_jobs import (
     Job,
     Options,
     ProviderRun,
-    configured,
     maintenance_of,
 )
 from tests.support.provider.provider_jvm import ProviderJvm
@@ -42,6 +40,7 @@ from tests.support.provider.rescaled_jobs import (
     rows_of_state,
 )
 from tests.support.provider.stopped_changes import StoppedError
+from tests.support.tables.table_jobs import Changes, applied, in_order
 
 pytestmark = pytest.mark.spark
 
@@ -199,26 +198,6 @@ class TestReaders:
     def test_operators_note_the_new_number(self, read_run: ProviderRun) -> None:
         assert noted_partitions(read_run) == [3]
 
-    def test_the_feed_of_cowstate_leads_from_the_first_state_to_the_last(
-        self, spark: SparkSession, read_run: ProviderRun
-    ) -> None:
-        feed = (
-            spark.read.format("cowstate")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", 0)
-            .option("numPartitions", 3)
-            .load(str(read_run.checkpoint))
-        )
-        kinds = {
-            row["_change_type"]: row["count"]
-            for row in feed.groupBy("_change_type").count().collect()
-        }
-        last = read_run.read_state({}).count()
-        assert kinds["insert"] == last
-        assert kinds["update_preimage"] == kinds["update_postimage"] > 0
-        changed = feed.filter("_change_type = 'update_postimage'").select("key", "_commit_version")
-        assert changed.distinct().count() == changed.count()
-
     def test_the_feed_of_spark_begins_with_the_first_batch_of_the_new_number(
         self, read_run: ProviderRun
     ) -> None:
@@ -238,38 +217,17 @@ def test_a_stream_and_a_live_view_follow_a_query_across_a_rescale(
     files = write_batches(tmp_path / "files", 5, 3, EventShape(rows=80, keys=40))
     run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", THROUGH_MANAGER)
     run.run(files[:1], [])
-    followed: dict[str, tuple[Any, ...]] = {}
-
-    def keep(batch: DataFrame, _: int) -> None:
-        changed = batch.filter("_change_type != 'update_preimage'")
-        for row in changed.drop("_commit_version", "_commit_timestamp").collect():
-            values = row.asDict()
-            kind = values.pop("_change_type")
-            key = repr(values.pop("key"))
-            followed[key] = (kind == "delete", *values.values())
-
-    def follow() -> None:
-        stream = spark.readStream.format("cowstate").option("readChangeFeed", "true")
-        query = (
-            stream.load(str(run.checkpoint))
-            .writeStream.foreachBatch(keep)
-            .option("checkpointLocation", str(tmp_path / "follower"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    with configured(spark, THROUGH_MANAGER), spark_state.live_view(str(run.checkpoint)) as view:
-        follow()
+    changes = Changes(spark, str(run.checkpoint), tmp_path / "follower")
+    with spark_state.live_view(str(run.checkpoint)) as view:
+        changes.run()
         for file, number in zip(files[1:], (5, 1), strict=True):
             rescaled(run.checkpoint, number)
             run.run([file], [])
-            follow()
+            changes.run()
             view.refresh()
             state = run.read_state({}).select("key.*", "value.*").collect()
-            expected = {repr(row.key): (False, *row[1:]) for row in state}
-            assert followed == expected
-            assert {repr(key): (False, *values.values()) for key, values in view} == expected
+            assert applied(changes.rows()) == in_order(state)
+            assert in_order((key, *values.values()) for key, values in view) == in_order(state)
 
 
 def test_a_rescale_is_undone_until_the_query_has_run(

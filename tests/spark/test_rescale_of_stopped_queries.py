@@ -25,8 +25,6 @@ from tests.support.provider.adoption_jobs import (
     contents,
     copied,
     damage,
-    rewrite,
-    set_in_log,
 )
 from tests.support.provider.provider_jobs import COWSTATE, THROUGH_MANAGER, maintenance_of
 from tests.support.provider.rescaled_jobs import rescale, rescaled, revert
@@ -42,16 +40,16 @@ def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
     """Build the checkpoint of a query that ran three batches; each test gets a copy."""
 
     @cache
-    def ran(name: str, snapshots: bool) -> Path:
+    def ran(snapshots: bool) -> Path:
         folder = tmp_path_factory.mktemp("stopped")
         settings = SNAPSHOTS if snapshots else THROUGH_MANAGER
-        query = Adopted.new(spark, name, COWSTATE, folder, settings)
+        query = Adopted.new(spark, AGGREGATION, COWSTATE, folder, settings)
         with maintenance_of(spark):
             query.go_on(3)
         return query.checkpoint
 
-    def copy(folder: Path, name: str = AGGREGATION, snapshots: bool = False) -> Path:
-        return copied(ran(name, snapshots), folder / "checkpoint")
+    def copy(folder: Path, snapshots: bool = False) -> Path:
+        return copied(ran(snapshots), folder / "checkpoint")
 
     return copy
 
@@ -109,17 +107,6 @@ class TestDryRun:
         ):
             assert part in text
 
-    def test_an_operator_with_one_partition_stays(
-        self, stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        checkpoint = stopped(tmp_path, "aggregation without a key")
-        assert rescale(checkpoint, 5) == 0
-        told = capsys.readouterr().out
-        assert "leave operator 0, stateStoreSave, as it is: it takes all rows in one" in told
-        rescaled(checkpoint, 5)
-        assert not [*checkpoint.glob("state/0/*/*.rescaled.arrow")]
-        assert "Partitions  2       5\n" in capsys.readouterr().out
-
 
 class TestRefusals:
     def test_no_number_and_a_number_too_many(
@@ -129,31 +116,6 @@ class TestRefusals:
         assert "--partitions is missing" in capsys.readouterr().err
         assert rescale(checkpoint, 3, "--revert") == 2
         assert "leave --partitions out" in capsys.readouterr().err
-
-    def test_what_is_no_checkpoint(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        refused(tmp_path, "is not a checkpoint", capsys)
-
-    def test_an_operator_that_spark_does_not_deal_out(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        noted = checkpoint / "state/0/_metadata/metadata"
-        rewrite(noted, lambda text: text.replace("stateStoreSave", "madeUpExec"))
-        message = "operator 0 of .*: Spark does not tell .* operator madeUpExec belongs"
-        refused(checkpoint, message, capsys)
-
-    def test_a_batch_that_may_be_running_is_refused_until_it_is_forced(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        forget_last_commit(checkpoint)
-        before = contents(checkpoint)
-        assert rescale(checkpoint, 5) == 0
-        assert "--apply would refuse, unless --force says" in capsys.readouterr().out
-        assert rescale(checkpoint, 5, "--apply") == 2
-        assert "is planned and not committed: the query may be" in capsys.readouterr().err
-        assert contents(checkpoint) == before
-        rescaled(checkpoint, 5)
 
     def test_rows_that_are_not_where_their_hash_puts_them(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
@@ -182,29 +144,6 @@ class TestRefusals:
         refused(checkpoint, message, capsys, dry=False)
 
 
-class TestFirstBatches:
-    @pytest.fixture
-    def first(self, checkpoint: Path) -> Path:
-        """A checkpoint whose first batch failed before any state was written."""
-        for file in [*checkpoint.glob("offsets/[1-9]*"), *checkpoint.glob("commits/[0-9]*")]:
-            delete(file)
-        for file in checkpoint.glob("state/0/[01]/*.arrow"):
-            file.unlink()
-        return checkpoint
-
-    def test_one_that_failed_before_all_partitions_were_there(self, first: Path) -> None:
-        set_in_log(first / "offsets" / "0", "spark.sql.shuffle.partitions", "4")
-        shutil.rmtree(first / "state/0/1")
-        rescaled(first, 5)
-        entry = json.loads((first / "offsets/0").read_text().split("\n")[1])
-        assert entry["conf"]["spark.sql.shuffle.partitions"] == "5"
-
-    def test_none_at_all(self, first: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        delete(first / "offsets/0")
-        message = "no batch yet: .*with the provider and the spark.sql.shuffle.partitions that you"
-        refused(first, message, capsys)
-
-
 class TestFilesThatAreGone:
     def test_the_changelog_of_the_last_batch(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
@@ -212,14 +151,6 @@ class TestFilesThatAreGone:
         for file in (checkpoint / "state/0/1").glob(f"{4:019}-*"):
             file.unlink()
         refused(checkpoint, "state/0/1: The state of version 4 does not exist", capsys, dry=False)
-
-    def test_a_changelog_on_the_way(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for file in (checkpoint / "state/0/1").glob(f"{2:019}-*"):
-            file.unlink()
-        message = "version 4 is built upon version 2 .* whose files are missing"
-        refused(checkpoint, message, capsys, dry=False)
 
     def test_the_schema(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
         delete(checkpoint / "state/0/0/_metadata/schema")

@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-import spark_state
 from spark_state.errors import CowstateError
 from tests.spark.test_state_reads import CHANGELOG, PROVIDER
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import ROCKSDB, configured
@@ -112,9 +112,8 @@ def checkpoints(
     }
     with configured(spark, settings):
         on_spark = ran(spark, root / "spark", request.param)
-        spark_state.enable(spark)
-        yield on_spark, ran(spark, root / "cowstate", request.param), request.param is not None
-    spark_state.disable(spark)
+        with streams.enabled(spark):
+            yield on_spark, ran(spark, root / "cowstate", request.param), request.param is not None
 
 
 def read(spark: SparkSession, checkpoint: Path, **options: str) -> DataFrame:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import spark_state
 from checkpoint_store.errors import UnsupportedFormatError
 from spark_state.errors import ConfigurationError
 from spark_state.spark.queries.query_starts import LOCATIONS_KEY, refuse_state_of_spark
+from tests.support.applications import streams
 from tests.support.provider.adopted_operators import AdoptedJob, EveryState
 from tests.support.provider.provider_jobs import configured
 
@@ -42,14 +42,11 @@ def test_they_are_refused_with_the_command_that_takes_the_state_over(
 ) -> None:
     session, path = stopped.spark, stopped.checkpoint
     root = {LOCATIONS_KEY: str(path.parent)} if "option" not in where else {}
-    spark_state.enable(session)
-    try:
+    with streams.enabled(session):
         writer = stopped.output().writeStream.format("noop").outputMode("update")
         message = rf"cowstate adopt {path} --apply"
         with configured(session, root), pytest.raises(ConfigurationError, match=message):
             STARTS[where](writer.trigger(availableNow=True), path)
-    finally:
-        spark_state.disable(session)
 
 
 def test_operators_that_a_later_spark_noted_are_refused_by_name(

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
 
-import spark_state
 from checkpoint_store.errors import VersionNotRetainedError
 from spark_state import ConfigurationError
 from tests.spark.test_time_modes import TimedStream
+from tests.support.applications import streams
 from tests.support.applications.existing_jobs import by_rows, last_seen
 from tests.support.applications.streams import Stream
 from tests.support.provider.provider_jobs import ROCKSDB, configured
@@ -66,10 +65,9 @@ def checkpoints(spark: SparkSession, tmp_path_factory: Any) -> Iterator[Checkpoi
     root = tmp_path_factory.mktemp("state-reads")
     with configured(spark, {PROVIDER: ROCKSDB, CHANGELOG: "true"}):
         on_spark = sums(spark, root / "spark"), with_timers(spark, root / "timed-spark")
-        spark_state.enable(spark)
-        ours = sums(spark, root / "ours"), with_timers(spark, root / "timed-ours")
-        yield Checkpoints(spark, on_spark[0], ours[0], on_spark[1], ours[1])
-    spark_state.disable(spark)
+        with streams.enabled(spark):
+            ours = sums(spark, root / "ours"), with_timers(spark, root / "timed-ours")
+            yield Checkpoints(spark, on_spark[0], ours[0], on_spark[1], ours[1])
 
 
 def read(checkpoints: Checkpoints, at: Path, options: dict[str, str]) -> DataFrame:
@@ -82,10 +80,7 @@ def all_but_partitions(df: DataFrame) -> list[str]:
 
 
 def types_of(df: DataFrame) -> list[tuple[str, str]]:
-    def plain(data_type: DataType) -> str:
-        return data_type.simpleString()
-
-    return [(field.name, plain(field.dataType)) for field in df.schema]
+    return [(field.name, field.dataType.simpleString()) for field in df.schema]
 
 
 @pytest.mark.parametrize("options", READS, ids=lambda options: "-".join(options.values()))
@@ -170,25 +165,6 @@ def test_a_session_that_is_not_enabled_asks_spark_only(checkpoints: Checkpoints)
     other = checkpoints.spark.newSession()
     at = str(checkpoints.on_cowstate)
     assert other.read.format("state-metadata").load(at).collect() == []
-
-
-def test_progress_has_the_operator_with_its_rows(enabled: SparkSession, stream: Stream) -> None:
-    stream.feed([("a", 1), ("b", 2), ("a", 3)])
-    with configured(enabled, {"spark.cowstate.parallelism": "2"}):
-        query = stream.run(by_rows(stream.source()))
-    progress = query.lastProgress
-    assert progress is not None
-    (operator,) = progress.stateOperators
-    assert (operator.operatorName, operator.numRowsTotal) == ("operator-0", 7)
-    assert (operator.numRowsUpdated, operator.numRowsRemoved) == (7, 0)
-    assert operator.numShufflePartitions == 2
-    assert operator.customMetrics["numValueStateVars"] == 1
-    assert operator.customMetrics["numListStateVars"] == 1
-    (recent,) = [progress.stateOperators for progress in query.recentProgress]
-    assert [operator.numRowsTotal for operator in recent] == [7]
-    spark_state.disable(enabled)
-    assert query.lastProgress is not None
-    assert query.lastProgress.stateOperators == []
 
 
 def test_the_progress_of_an_idle_query_shows_the_state_as_it_is(

@@ -11,44 +11,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
-from spark_state.errors import KeyGroupError
-from spark_state.key_group_assignment import KeyGroupAssignment
 from tests.support.processors.processors import Processor
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 
 pytestmark = pytest.mark.spark
-
-VALUES = [
-    (1, "x", (0.5, 1), 1_000),
-    (None, "x", (None, 2), None),
-    (2, None, None, 5_000),
-    None,
-    (1, "", (float("nan"), -3), 0),
-]
-
-
-@pytest.fixture
-def structs(spark: SparkSession) -> Any:
-    rows = [
-        Row(n=n, a=v and v[0], b=v and v[1], x=v and v[2] and v[2][0], y=v and v[2] and v[2][1],
-            ms=v and v[3], none=v is None, no_c=bool(v) and v[2] is None)
-        for n, v in enumerate(VALUES)
-    ]  # fmt: skip
-    flat = spark.createDataFrame(
-        rows, "n int, a int, b string, x double, y int, ms bigint, none boolean, no_c boolean"
-    )
-    inner = F.when(~F.col("no_c"), F.struct("x", F.col("y").cast("decimal(20,3)").alias("y")))
-    at = F.timestamp_millis("ms")
-    whole = F.struct("a", "b", inner.alias("c"), at.alias("d"))
-    return flat.select("n", F.when(~F.col("none"), whole).alias("key"))
-
-
-def test_the_hash_is_that_of_spark(structs: Any) -> None:
-    key_type = structs.schema["key"].dataType.jsonValue()
-    assignment = KeyGroupAssignment([key_type], 128)
-    hashed = structs.select("n", "key", F.xxhash64("key").alias("hash")).toArrow()
-    for row in hashed.to_pylist():
-        assert assignment.hash((row["key"],)) == row["hash"] % (1 << 64), row
 
 
 class CountsWindows(Processor):
@@ -118,13 +84,3 @@ def test_windows_are_keys_as_in_spark_s_own_operator(spark: SparkSession, tmp_pa
     assert held == last
     names = spark.read.format("cowstate").option("stateVarName", "names").load(str(url))
     assert names.count() == len(last)
-
-
-def test_a_struct_with_a_field_without_a_hash_is_refused(spark: SparkSession) -> None:
-    df = spark.range(1).select(F.struct(F.array(F.create_map("id", "id")).alias("a")).alias("s"))
-    with pytest.raises(
-        KeyGroupError, match="key column 's' of type struct<a:array<map<bigint,bigint>>> has no"
-    ):
-        spark_state.transform_with_state(
-            df.groupBy("s"), CountsWindows(), "key string, rows bigint", "update", "None"
-        )

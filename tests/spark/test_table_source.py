@@ -108,27 +108,6 @@ class TestVersions:
         assert_rows(read(spark, table, timestampAsOf=times[2] - 1), STATES[1])
         assert_rows(read(spark, table, timestampAsOf=times[2]), STATES[2])
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"versionAsOf": 4}, r"version 4 of .* is not written yet; it holds versions 0 to 3"),
-            ({"timestampAsOf": "1999-12-31"}, r"has no version of 1999-12-31 00:00:00"),
-            ({"timestampAsOf": "2999-12-31"}, r"2999-12-31 00:00:00.* is not known yet"),
-            ({"keys": "id"}, r"keys is an option of writes"),
-            ({"columns": "id,w"}, r"names 'w', which is not a column"),
-            ({"stateVarName": "other"}, r"there is no state 'other'"),
-        ],
-    )
-    def test_what_is_not_there_is_refused_with_what_is(
-        self, spark: SparkSession, table: str, options: dict[str, Any], message: str
-    ) -> None:
-        with pytest.raises(PySparkException, match=message):
-            read(spark, table, **options)
-
-    def test_a_path_without_store_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        with pytest.raises(PySparkException, match="is neither a table, nor the store of an op"):
-            read(spark, str(tmp_path))
-
 
 class TestChangeFeeds:
     def test_changes_between_versions_are_what_each_did_to_a_key(
@@ -178,7 +157,6 @@ class TestChangeFeeds:
         [
             ({}, r"readChangeFeed needs the first version of the feed"),
             ({"startingVersion": 4}, r"would begin with version 4, after its end, version 3"),
-            ({"startingVersion": 0, "endingVersion": 9}, r"version 9 of .* versions 0 to 3"),
         ],
     )
     def test_feeds_that_cannot_be_are_refused(
@@ -204,16 +182,6 @@ class TestColumns:
         feed = feed.option("readChangeFeed", "true").option("startingVersion", 3)
         assert_rows(feed.load(table), [(3, 2), (3, 5)])
 
-    @pytest.mark.parametrize(
-        ("schema", "message"),
-        [("nope bigint, id bigint", "has no column 'nope'"), ("v string", "v: string")],
-    )
-    def test_a_schema_that_the_table_does_not_have_is_refused(
-        self, spark: SparkSession, table: str, schema: str, message: str
-    ) -> None:
-        with pytest.raises(PySparkException, match=message):
-            spark.read.format("cowstate").schema(schema).load(table).collect()
-
     def test_columns_that_are_never_null_in_a_schema_of_ones_own_are_read(
         self, spark: SparkSession, table: str
     ) -> None:
@@ -232,32 +200,6 @@ class TestColumns:
 
 
 class TestFilters:
-    @pytest.mark.parametrize(
-        "condition",
-        [
-            "id = 7 and name = 'n7'",
-            "id in (3, 14, 400, 9999) and name in ('n3', 'n4')",
-            "id <=> 12 and name = 'n2'",
-            "id = 7",
-            "id = 7 and id = 8 and name = 'n7'",
-            "square = 49",
-            "not (id = 7 and name = 'n7') and id < 10",
-            "name < 'n2' and id >= 470",
-            "id > 20 and id < 10",
-        ],
-    )
-    def test_filters_leave_the_rows_that_they_ask_for(
-        self, spark: SparkSession, numbers: str, condition: str
-    ) -> None:
-        everything = spark.range(500).selectExpr(
-            "id", "concat('n', id % 10) as name", "id * id as square"
-        )
-        with configured(spark, {PUSHDOWN: "true"}):
-            filtered = read(spark, numbers, pushFilters=True).where(condition)
-            assert_df_equality(
-                filtered, everything.where(condition), ignore_nullable=True, ignore_row_order=True
-            )
-
     def test_a_lookup_of_one_key_plans_one_partition(
         self, spark: SparkSession, numbers: str, pushdown: bool
     ) -> None:

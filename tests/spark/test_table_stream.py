@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -111,50 +110,6 @@ class TestWhereItStarts:
         for row in changes.rows():
             assert row["_commit_timestamp"].timestamp() * 1000 == times[row["_commit_version"]]
 
-    def test_latest_means_what_comes_from_now_on(
-        self, url: str, changes_of: Callable[[str], Changes]
-    ) -> None:
-        changes = changes_of(url)
-        upsert(url, (1, 10))
-        assert changes.run(startingVersion="latest") == []
-        upsert(url, (2, 20))
-        assert shown(changes.run(startingVersion="latest")) == [[((2, 20), "insert", 1)]]
-
-    @pytest.mark.parametrize("option", ["startingVersion", "startingTimestamp"])
-    def test_a_starting_version_or_time_leaves_out_what_was_before(
-        self, table: str, changes_of: Callable[[str], Changes], option: str
-    ) -> None:
-        time = open_store(table).versions()[2].timestamp_ms
-        at = datetime.fromtimestamp(time / 1000, UTC).isoformat()
-        delivered = changes_of(table).run(**{option: 2 if option == "startingVersion" else at})
-        assert shown(delivered) == expected(CHANGES[2] + CHANGES[3])
-
-    def test_a_table_that_does_not_exist_yet_is_waited_for(
-        self, url: str, changes_of: Callable[[str], Changes]
-    ) -> None:
-        changes = changes_of(url)
-        schema = "id bigint, value bigint" + FEED_FIELDS
-        assert changes.run(schema) == []
-        upsert(url, (1, 10))
-        upsert(url, (2, 20))
-        assert shown(changes.run(schema)) == [[((1, 10), "insert", 1), ((2, 20), "insert", 1)]]
-
-
-class TestPreimages:
-    @pytest.mark.parametrize("cache", ["0", "64m"])
-    def test_batches_one_after_the_other_have_the_preimages_of_their_start(
-        self, url: str, changes_of: Callable[[str], Changes], cache: str
-    ) -> None:
-        changes = changes_of(url)
-        options = {"maxVersionsPerTrigger": 1, "startingVersion": 0, "stateCacheBytes": cache}
-        for turn in range(2):
-            upsert(url, (1, turn), (2 + turn, turn))
-            upsert(url, (2 + turn, None))
-            delivered = changes.run(**options)
-            assert len(delivered) == 2
-        rows = applied(changes.rows())
-        assert rows == [(1, 1)]
-
 
 class TestHowFarItGoes:
     @pytest.mark.parametrize(
@@ -176,12 +131,6 @@ class TestHowFarItGoes:
         delivered = changes_of(table).run(startingVersion=0, **limits)
         wanted = [[row for version in versions for row in CHANGES[version]] for versions in batches]
         assert shown(delivered) == expected(*wanted)
-
-    def test_partitions_have_each_change_once(
-        self, table: str, changes_of: Callable[[str], Changes]
-    ) -> None:
-        delivered = changes_of(table).run(startingVersion=1, numPartitions=5)
-        assert shown(delivered) == expected(CHANGES[1] + CHANGES[2] + CHANGES[3])
 
     def test_available_now_stops_at_what_was_there_when_it_started(
         self, spark: SparkSession, url: str, tmp_path: Path
@@ -278,19 +227,6 @@ class TestColumns:
         assert names == [narrow, narrow]
         write(spark.createDataFrame([(3, 30, "y")], wide.schema), url)
         assert shown(changes.run()) == [[((3, 30, "y"), "insert", 2)]]
-
-    def test_versions_before_a_column_was_added_have_nulls_in_it(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
-    ) -> None:
-        write(spark.createDataFrame([(1, 10)], "id bigint, value bigint"), url, keys="id")
-        wide = "id bigint, value bigint, s string, tags array<int>"
-        write(spark.createDataFrame([(1, 10, "new", [1])], wide), url, mergeSchema="true")
-        delivered = changes_of(url).run(startingVersion=0, maxVersionsPerTrigger=1)
-        later = [
-            ((1, 10, None, None), "update_preimage", 1),
-            ((1, 10, "new", [1]), "update_postimage", 1),
-        ]
-        assert shown(delivered) == expected([((1, 10, None, None), "insert", 0)], later)
 
     def test_a_schema_of_ones_own_takes_some_columns(
         self, table: str, changes_of: Callable[[str], Changes]

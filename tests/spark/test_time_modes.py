@@ -21,7 +21,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import Processor
-from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -110,14 +110,11 @@ def ours(df: DataFrame, time_mode: str, *keys: Any) -> DataFrame:
 
 def sparks(stream: TimedStream, output_of: Any, time_mode: str) -> tuple[Seen, dict[int, int]]:
     """The output of Spark's own operator on the same input, and the number of dropped rows."""
-    own = TimedStream(stream.spark, stream.folder / "spark")
-    own.input = stream.input
-    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
-        grouped = output_of(own)
-        query = own.run(grouped.transformWithState(SeesTimes(), SEEN, "update", time_mode))
+    call = SeesTimes(), SEEN, "update", time_mode
+    own = stream.on_spark(lambda own: output_of(own).transformWithState(*call))
     dropped = {
         p["batchId"]: p["stateOperators"][0]["numRowsDroppedByWatermark"]
-        for p in query.recentProgress
+        for p in own.query.recentProgress
     }
     return own.seen(), dropped
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor
 import spark_state
 from tests.spark.test_time_modes import TimedStream
 from tests.support.processors.processors import Processor
-from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -77,23 +77,16 @@ def output(stream: TimedStream, processor: StatefulProcessor, mode: str) -> Data
     return spark_state.transform_with_state(grouped, processor, FIRED, "update", mode)
 
 
-def in_spark(stream: TimedStream) -> TimedStream:
-    """Run Spark's own operator over the same input in event time, and return the stream."""
-    own = TimedStream(stream.spark, stream.folder / "spark")
-    own.input = stream.input
-    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
-        grouped = own.watermarked().groupBy("key")
-        own.run(grouped.transformWithState(EmitsWhenIdle(), FIRED, "update", "EventTime"))
-    return own
-
-
 def test_in_event_time_they_fire_in_the_batches_in_which_spark_s_own_fire(
     stream: TimedStream,
 ) -> None:
     stream.feed_all(BATCHES)
     with configured(stream.spark, {"spark.cowstate.parallelism": "3"}):
         stream.run(output(stream, EmitsWhenIdle(), "EventTime"))
-    expected = in_spark(stream)
+    call = EmitsWhenIdle(), FIRED, "update", "EventTime"
+    expected = stream.on_spark(
+        lambda own: own.watermarked().groupBy("key").transformWithState(*call)
+    )
     assert sorted(stream.kept()) == sorted(expected.kept())
     # The last timer fires in a batch without rows.
     assert max(epoch for epoch, *_ in stream.kept()) == len(BATCHES)

@@ -9,23 +9,11 @@ from tests.support.applications.streams import Stream, random_rows, totals_of
 pytestmark = pytest.mark.spark
 
 
-def test_totals_over_many_epochs_equal_the_batch_computation(stream: Stream) -> None:
-    for epoch in range(5):
-        stream.feed(random_rows(epoch, count=500, keys=100))
-    stream.run()
-    assert stream.totals() == totals_of(stream.fed)
-
-
-def test_a_restarted_query_goes_on_from_its_state(stream: Stream) -> None:
-    for epoch in range(4):
-        stream.feed(random_rows(epoch, count=200, keys=50))
+def test_totals_over_epochs_with_and_without_rows_and_restarts_equal_the_batch_computation(
+    stream: Stream,
+) -> None:
+    for counts in ((500, 0, 500), (200,), (0,), (200,)):
+        for count in counts:
+            stream.feed(random_rows(len(stream.fed), count, keys=100))
         stream.run()
     assert stream.totals() == totals_of(stream.fed)
-
-
-def test_an_epoch_without_rows_keeps_the_state(stream: Stream) -> None:
-    stream.feed([("a", 1), ("b", 2)])
-    stream.feed([])
-    stream.feed([("a", 3)])
-    stream.run()
-    assert stream.totals() == {"a": (2, 4), "b": (1, 2)}

@@ -8,9 +8,10 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +22,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import spark_state
 from checkpoint_store import open_store
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider.provider_jobs import THROUGH_MANAGER, Options, configured
+from tests.support.provider.provider_jobs import (
+    PROVIDER_KEY,
+    ROCKSDB,
+    THROUGH_MANAGER,
+    Options,
+    configured,
+)
 
 INPUT_SCHEMA = "key string, value bigint"
 Row = tuple[str, int]
@@ -51,6 +58,17 @@ def totals_of(rows: list[Row]) -> Totals:
     return {key: (count, sums[key]) for key, count in counts.items()}
 
 
+@contextmanager
+def enabled(spark: SparkSession) -> Iterator[SparkSession]:
+    """Enable the session during a `with` block."""
+    spark_state.enable(spark)
+    try:
+        yield spark
+    finally:
+        for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
+            spark.conf.unset(key)
+
+
 class Stream:
     """A query over files in a folder, one file per epoch. A query that starts again goes on.
 
@@ -72,6 +90,7 @@ class Stream:
         self.checkpoint = folder / "checkpoint"
         self.fed: list[Row] = []
         self.trigger: dict[str, Any] = {"availableNow": True}
+        self.query: Any = None
         self._files = 0
         self._newest = 0.0
 
@@ -131,6 +150,14 @@ class Stream:
         finally:
             query.stop()
         return query
+
+    def on_spark(self, output_of: Callable[[Self], DataFrame], output_mode: str = "update") -> Self:
+        """Run Spark's own operator over the same input, as another query."""
+        own = type(self)(self.spark, self.folder / "spark")
+        own.input = self.input
+        with configured(self.spark, {PROVIDER_KEY: ROCKSDB}):
+            own.query = own.run(output_of(own), output_mode=output_mode)
+        return own
 
     def committed(self) -> int:
         """The number of batches in Spark's commit log."""

@@ -302,4 +302,12 @@ class Scripted(StatefulProcessor):
         pass
 
 
+class ScriptedInOrder(Scripted):
+    """Scripted with the rows of a key sorted by value. A shuffle gives rows in any order."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        in_order = sorted(rows, key=lambda row: row.value)
+        return super().handleInputRows(key, iter(in_order), timerValues)
+
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

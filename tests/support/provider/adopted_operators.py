@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from cowstate.cli.command_line import main
+from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.provider.adoption_jobs import rewrite
 from tests.support.provider.provider_jobs import (
@@ -168,11 +169,8 @@ class AdoptedJob:
 
     def on_cowstate(self) -> None:
         self.stream.settings = THROUGH_MANAGER
-        spark_state.enable(self.spark)
-        try:
+        with streams.enabled(self.spark):
             self.stream.run(self.output())
-        finally:
-            spark_state.disable(self.spark)
 
     def copy(self, folder: Path) -> AdoptedJob:
         """A copy of the query with its own id, checkpoint and sink, and the same input."""

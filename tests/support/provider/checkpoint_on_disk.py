@@ -15,8 +15,6 @@ from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, ROCKSDB_CLASS
 from spark_state.spark.provider.query_checkpoint import PARTITIONS
 
-CHANGING = ("write_text", "copy", "move", "delete", "start_conversion", "start_rescaling")
-
 
 class FilesOnDisk(CheckpointFiles):
     """CheckpointFiles of a local folder. Jobs of the JVM end at once, and write a file for each

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +27,12 @@ SOURCES = Path(__file__).parent / "scala"
 BUILD = Path(__file__).resolve().parents[3] / "build"
 STEP = 0x9E3779B97F4A7C15
 WORD_BYTES = 8
+# The rows of scripts are bytes with their seed, not values of a schema.
+START = (
+    "start stateStore.coordinatorReportSnapshotUploadLag=false "
+    "stateStore.formatValidation.enabled=false"
+)
+Tasks = Callable[..., list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +184,12 @@ def _loaded(spark: SparkSession) -> ProviderJvm:
 def provider_jvm(spark: SparkSession) -> ProviderJvm:
     """The drivers of scripts, for modules that import this fixture."""
     return _loaded(spark)
+
+
+@pytest.fixture
+def tasks(provider_jvm: ProviderJvm, tmp_path: Path) -> Tasks:
+    """Run lines of `ProviderScript` with files in the test's folder, and return the results."""
+    return partial(provider_jvm.results, "ProviderScript", tmp_path)
 
 
 @pytest.fixture(params=["heap", "disk"])

@@ -93,7 +93,6 @@ class Upserts:
     options: Mapping[str, Any] = field(default_factory=lambda: {"keys": "id"})
     files_per_batch: int = 1
     table: str = ""
-    format: str = "cowstate"
     fed: list[Values] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -116,7 +115,7 @@ class Upserts:
     def start(self, checkpoint: Path | None = None, **options: Any) -> StreamingQuery:
         """Start a query over the files that exist now. `options` replace the options of this
         object."""
-        writer = self.source().writeStream.format(self.format).trigger(availableNow=True)
+        writer = self.source().writeStream.format("cowstate").trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         with configured(self.spark, THROUGH_MANAGER):
             return writer.options(**{**self.options, **options}).start(self.table)

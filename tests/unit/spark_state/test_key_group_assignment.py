@@ -114,3 +114,15 @@ def test_a_type_without_a_stable_hash_is_refused_by_name(type_name: str) -> None
 def test_a_value_of_another_type_is_refused_with_the_key() -> None:
     with pytest.raises(KeyGroupError, match=r"key \('a',\): 'a' cannot be hashed"):
         KeyGroupAssignment(["integer"], 128).key_group(("a",))
+
+
+def test_a_struct_is_hashed_as_its_fields_are_as_columns() -> None:
+    struct = {
+        "type": "struct",
+        "fields": [{"name": "n", "type": "integer"}, {"name": "text", "type": "string"}],
+    }
+    of_columns = KeyGroupAssignment(["integer", "string"], 128)
+    of_struct = KeyGroupAssignment([struct], 128)
+    for n, text in ((1, "x"), (None, "x"), (2, None)):
+        assert of_struct.hash(({"n": n, "text": text},)) == of_columns.hash((n, text))
+    assert of_struct.hash((None,)) == of_columns.hash((None, None))
