@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
@@ -39,10 +39,24 @@ from datasources.streams.channel_positions import (
 )
 from datasources.streams.lost_changes import ChangesLostError
 from datasources.streams.readable_changes import ReadableChanges, nearest_versions, readable_changes
-from datasources.streams.source_state import Part
 from datasources.streams.stream_offset import Offset, positions_in
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Read of some key groups: the state at version `end` if `is_snapshot`, else the changes after
+    version `start` (None: all changes) up to `end`. `partitions`: the number of the query's
+    partitions when the key groups were chosen; None if the number never changes. `ahead`: the
+    barriers of epochs that are not whole; see ChannelHistory."""
+
+    key_groups: KeyGroupRange
+    start: int | None
+    end: int
+    is_snapshot: bool
+    partitions: int | None = None
+    ahead: Ahead = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from datasources.streams.channel_history import ChannelHistory, barriers_ahead
@@ -149,13 +146,3 @@ def test_the_barrier_of_a_channel_is_read_once_by_all_parts_of_a_task(
         channel = ChannelHistory(history, ahead)
         assert [channel.at(version).info.version for version in (0, 1, 2)] == [0, 1, 2]
     assert len(objects.reads) == len(set(objects.reads)) == 3
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "store")
-    KeyedOperator(disk).run_subtask(0, 1, {4: 1}, None)
-    operator = OperatorHistory(disk, KEYED, None)
-    position = ChannelPosition(subtask=1, epoch=0, run=1, attempt=1, parallelism=2)
-    history = ChannelHistory(operator, barriers_ahead(operator, {1: position}, -1)[1])
-    other = pickle.loads(pickle.dumps(history))
-    assert rows_of(StateReader(other).read(0, KeyGroupRange(4, 7))) == [(4, 1)]
