@@ -80,7 +80,6 @@ class StreamBatch:
         positions = positions_in(self.end)
         wanted = self.stretches({subtask: positions[subtask] for subtask in ahead})
         changes = self._changes(wanted, ahead, versions)
-        self._tell_lost(changes.values())
         whole = {
             run for stretch in wanted if stretch.channel is None for run in changes[stretch].runs
         }
@@ -186,35 +185,27 @@ class StreamBatch:
     def _changes(
         self, wanted: Iterable[Stretch], ahead: Mapping[int, Ahead], versions: Sequence[int]
     ) -> dict[Stretch, ReadableChanges]:
-        """The readable changes of each stretch, in a history with these `versions`."""
+        """The readable changes of each stretch, in a history with these `versions`. Logs gaps, or
+        raises ChangesLostError."""
+        preimages = self.options.preimages
 
         # Most stretches differ only by their key groups.
         @cache
         def readable(start: int | None, end: int, channel: int | None) -> ReadableChanges:
-            barriers = {} if channel is None else ahead[channel]
-            return self._readable(start, end, barriers, versions)
+            history, there = self.history, versions
+            if channel is not None and ahead[channel]:
+                history = ChannelHistory(self._operator(), ahead[channel])
+                there = history.versions_with(versions)
+            changes = readable_changes(history, there, start, end, preimages=preimages)
+            if changes.gaps and self.options.fail_on_data_loss:
+                raise _lost(history, changes.gaps[0].missing)
+            return changes
 
-        return {
-            stretch: readable(stretch.start, stretch.end, stretch.channel) for stretch in wanted
-        }
-
-    def _readable(
-        self, start: int | None, end: int, barriers: Ahead, versions: Sequence[int]
-    ) -> ReadableChanges:
-        history = self.history
-        if barriers:
-            history = ChannelHistory(self._operator(), barriers)
-            versions = history.versions_with(versions)
-        preimages = self.options.preimages
-        changes = readable_changes(history, versions, start, end, preimages=preimages)
-        if changes.gaps and self.options.fail_on_data_loss:
-            raise _lost(history, changes.gaps[0].missing)
-        return changes
-
-    def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
+        changes = {each: readable(each.start, each.end, each.channel) for each in wanted}
         # Stretches of several channels mostly have the same gaps.
-        for gap in dict.fromkeys(gap for readable in changes for gap in readable.gaps):
+        for gap in dict.fromkeys(gap for each in changes.values() for gap in each.gaps):
             _log.warning("%s: the stream passes over %s", self.history.url, gap)
+        return changes
 
     def _operator(self) -> OperatorHistory:
         assert isinstance(self.history, OperatorHistory), "a table has no channels"
