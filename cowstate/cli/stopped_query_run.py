@@ -121,9 +121,7 @@ def _change(
     return text, change_report.applied_as_json(applied)
 
 
-def _revert(
-    change: Change[TargetT, PlanT], files: CheckpointFiles, arguments: Namespace
-) -> Report:
+def _revert(change: Change[TargetT, PlanT], files: CheckpointFiles, arguments: Namespace) -> Report:
     reverted = revert(change, files, force=arguments.force)
     text = change_report.reverted_as_text(change.kind, reverted)
     return text, change_report.reverted_as_json(reverted)
